@@ -78,6 +78,6 @@ class Node:
 def bring(held: Open, sealing: Sealing, file: Path) -> None:
     """As `Outbox.take_snapshot`, with a file that is there already."""
     found = Shipped(held.number, held.tag)
-    number = snapshot.upload(held.lease.log, sealing, file, found)
+    number = snapshot.upload(held.lease.log.bring_part, sealing, file, found)
     lease = held.lease.standing.lease
     held.lease.log.settle(number, lease, base=held.number, tag=held.tag, schema=SCHEMA, custody=None)

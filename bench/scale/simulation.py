@@ -21,12 +21,12 @@ from bench.scale.nodes import KEY, Node, bring
 from bench.scale.plan import Plan
 from bench.scale.registries import registries
 from bench.scale.weighing import Cost, Scales
-from confide_cluster.daemon.log.configured import open_engine
+from confide_cluster.daemon.log.configured import open_engine, standing_of
 from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.entry import Sealing
 from confide_cluster.daemon.log.shared import REGISTRY
 from confide_cluster.daemon.nodes import FOLLOW_S
-from confide_cluster.daemon.spaces.leases import Leases, standing_of
+from confide_cluster.daemon.spaces.leases import Leases
 from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 

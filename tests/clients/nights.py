@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ async def _run(trial: Trial, client: str, folder: Path, port: int) -> tuple[Resu
 
 
 async def _go(job: Job, settings: Settings, folder: Path) -> tuple[Result, str]:
-    run = Run(job, settings, KEY, {}, folder / "work")
+    run = Run(replace(job, key=KEY), settings, folder / "work")
     return await run.go(), run.log.redacted()
 
 

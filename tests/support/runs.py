@@ -218,8 +218,9 @@ class Runs:
         self._count += 1
         self.mirror = Mirror(self.folder / "repositories", "app", str(self.repository), settings.limits)
         mirror = self.mirror if has_repository else None
-        job = Job(f"{self._count:016x}-1", settings.recipes["task"], order, "", mirror, limit_usd, timeout_s)
-        self.run = Run(job, settings, KEY, secrets or {}, self.folder / "work")
+        recipe, name = settings.recipes["task"], f"{self._count:016x}-1"
+        job = Job(name, recipe, order, "", mirror, limit_usd, timeout_s, KEY, secrets or {})
+        self.run = Run(job, settings, self.folder / "work")
         return self.run
 
     async def command(self, script: str, *, recipe: str = "", **more: Any) -> Result:

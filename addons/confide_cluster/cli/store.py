@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,13 +16,13 @@ store_app = typer.Typer()
 @command
 def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
-    from confide_cluster.daemon.log.configured import open_engine
-    from confide_cluster.daemon.log.snapshot import PUT_BACK
-    from confide_cluster.daemon.spaces.leases import durability, standing_of
+    from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     config = here.config().store
     _require(config.url)
     with here.opened() as state, closing(open_engine(config)) as engine:
+        from confide_cluster.daemon.log.snapshot import PUT_BACK  # needs the driver, which is there by now
+
         engine.ready()
         found = standing_of(engine)
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
@@ -38,17 +38,7 @@ def store_status(here: Here) -> Output:
         for node, said, ago, address in found["nodes"]
     ]
     registry = found["registry"]
-    spaces = [
-        {
-            "space": names.get(space_id, space_id),
-            "lease": lease,
-            "node": holder,
-            "entries": head,
-            "behindSnapshot": head - base,
-            "bytes": size,
-        }
-        for space_id, lease, holder, head, base, size in found["logs"]
-    ]
+    spaces = [_of_log(names, *log) for log in found["logs"]]
     told = {
         "postgres": version,
         "waitsForStandby": standby and commit != "local",
@@ -175,6 +165,13 @@ def store_release(
         count, _ = engine.run(freed, {"id": known[space]})
     said = f"released: {space}" if count else f"nobody holds {space}"
     return Output({"space": space, "released": bool(count)}, [said])
+
+
+def _of_log(
+    names: dict[str, str], space_id: str, lease: int, holder: int | None, head: int, base: int, size: int
+) -> dict[str, Any]:
+    standing = {"lease": lease, "node": holder, "entries": head, "behindSnapshot": head - base, "bytes": size}
+    return {"space": names.get(space_id, space_id), **standing}
 
 
 def _require(url: str) -> None:

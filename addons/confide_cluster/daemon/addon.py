@@ -49,8 +49,7 @@ class Cluster(Addon):
 
 def _store(found: Paths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
-    from confide_cluster.daemon.log.configured import open_engine
-    from confide_cluster.daemon.spaces.leases import durability, standing_of
+    from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     try:
         with closing(open_engine(configuration.load(found.config).store)) as engine:

@@ -130,7 +130,7 @@ def _bring(space_log: Log, standing: Standing, path: Path, key: bytes, custody: 
     copy = snapshot.copied(path, key)
     sealing = Sealing(space_log.id, key)
     try:
-        number = snapshot.upload(space_log, sealing, copy, shipped.Shipped())
+        number = snapshot.upload(space_log.bring_part, sealing, copy, shipped.Shipped())
         compared = path.with_name(path.name + _COMPARED)
         snapshot.fetch(space_log, sealing, number, compared, key)
         try:

@@ -12,14 +12,14 @@ from confide_crypto.sealing.placeholder import STANDIN
 from confide_learn.local.checks import ALIKE, SUMMARY
 from confide_learn.local.suggestions import Suggestion
 from confide_memory.classes import DERIVED, lowest
+from confide_memory.documents import Asks
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import CLASS
+from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_memory.documents import Asks
     from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sync.project import Project
 
 SOURCE: Final = "hook"
 """What the daemon knows a note of the learner's by, and gives it the class `derived`."""

@@ -20,17 +20,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from confide_learn.local import rules
 from confide_learn.local.checks import KINDS, SUMMARY, CannotJudgeError, Finding
+from confide_learn.local.exchanges import Exchange
 from confide_learn.local.suggestions import write_whole
-from confide_proxy.config import is_loopback
-
-if TYPE_CHECKING:
-    from confide_learn.local.exchanges import Exchange
-    from confide_proxy.config import Learning
+from confide_proxy.config import Learning, is_loopback
 
 MOST_CHARS: Final = 24_000
 """Of the exchanges in a question; some 6,000 tokens."""

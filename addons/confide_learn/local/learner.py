@@ -15,15 +15,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_learn.local import delivery
 from confide_learn.local.checks import SUMMARY, Finding, checked, is_a_persons
+from confide_learn.local.delivery import Connects, Memory
 from confide_learn.local.exchanges import Exchange, Reading, read, summary_of
-from confide_learn.local.judges import chain_of
+from confide_learn.local.judges import Chain, chain_of
 from confide_learn.local.suggestions import (
     MOST_WAITING,
     Known,
@@ -36,22 +37,18 @@ from confide_learn.local.suggestions import (
 )
 from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_memory.wire.history import LOWER, LowerRequest
+from confide_proxy.config import ProxyConfig
 from confide_proxy.hooks import pointers
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
+from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import named
 from confide_proxy.sync.transcripts.files import head_of, mark_of, opened, origin_of
+from confide_proxy.sync.transcripts.parsers import Parser
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
 from confide_proxy.sync.transcripts.streamer import folder_of
 from confide_proxy.sync.walk import Narrowing
-
-if TYPE_CHECKING:
-    from confide_learn.local.delivery import Connects, Memory
-    from confide_learn.local.judges import Chain
-    from confide_proxy.config import ProxyConfig
-    from confide_proxy.paths import Paths
-    from confide_proxy.sync.project import Project
-    from confide_proxy.sync.transcripts.parsers import Parser
 
 log = logging.getLogger(__name__)
 

@@ -265,28 +265,40 @@ def _remembered(sentence: str) -> Finding | None:
 
 def _kind(sentence: str) -> str:
     """The kind of what a sentence says; "" if that holds for the moment only."""
-    if (decided := _DECISION.match(sentence)) is not None and not _DOUBT.match(sentence):
-        what = next(part for name, part in decided.groupdict().items() if part and name != "verb")
-        is_firm = bool(decided["verb"] and _FIRM.match(decided["verb"])) or bool(decided["said"] or decided["was"])
-        is_reasoned = bool(_REASON.search(what))
-        if not _NO_DECISION.match(what) and (is_firm or is_reasoned) and len(words_of(what)) >= 3:
-            return "decision"
+    if _is_decision(sentence):
+        return "decision"
     if _ABOUT_A_TEXT.match(sentence):
         return ""
     if _PREFERENCE.match(sentence) or _RULE_AT_THE_END.match(sentence):
         return "preference"
-    if (corrected := _CORRECTION.match(sentence)) is not None:
-        what = next(part for part in corrected.groupdict().values() if part)
-        is_bare = bool(corrected["after"] or corrected["actually"])
-        if is_bare and (_NOT_A_RULE.match(what) or not _STATES.search(what)):
-            return ""
-        if is_bare and not _CONTRASTS.search(what) and not _OURS_IS.match(what):
-            return ""
-        if corrected["dont"] and not _WITH_A_REASON.search(what):
-            return ""
-        if len(words_of(what)) >= 3:
-            return "correction"
-    return ""
+    return "correction" if _is_correction(sentence) else ""
+
+
+def _is_decision(sentence: str) -> bool:
+    """Whether something was decided, firmly or with its reason."""
+    decided = _DECISION.match(sentence)
+    if decided is None or _DOUBT.match(sentence):
+        return False
+    what = next(part for name, part in decided.groupdict().items() if part and name != "verb")
+    is_firm = bool(decided["verb"] and _FIRM.match(decided["verb"])) or bool(decided["said"] or decided["was"])
+    holds = is_firm or bool(_REASON.search(what))
+    return holds and not _NO_DECISION.match(what) and len(words_of(what)) >= 3
+
+
+def _is_correction(sentence: str) -> bool:
+    """Whether somebody was put right for longer than the moment."""
+    corrected = _CORRECTION.match(sentence)
+    if corrected is None:
+        return False
+    what = next(part for part in corrected.groupdict().values() if part)
+    if corrected["after"] or corrected["actually"]:  # without a word of its own that says so
+        if _NOT_A_RULE.match(what) or not _STATES.search(what):
+            return False
+        if not _CONTRASTS.search(what) and not _OURS_IS.match(what):
+            return False
+    if corrected["dont"] and not _WITH_A_REASON.search(what):
+        return False
+    return len(words_of(what)) >= 3
 
 
 def _core(sentence: str) -> str:

@@ -6,14 +6,22 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
+from confide_crypto.errors import SealingError
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.forms import encoded
 from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.history import TRUST, TrustRequest
 from confide_memory.wire.operation import ask
+from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.order.order import Order, approve_order
+from confide_night.order.wire import RunShown, TaskShown
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -32,11 +40,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import call
 from confide_proxy.errors import DeclinedError, InputError, ToolError
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_night.order.order import Order
-    from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import Client
 
 task_app = typer.Typer()
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="As `confide task ls` shows it; its beginning will do.")]
@@ -172,8 +176,6 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
 
     Raises SealingError: none can.
     """
-    from confide_crypto.errors import SealingError
-    from confide_crypto.sealing.record import Record
 
     texts: list[bytes] = []
     unreadable: list[int] = []
@@ -204,9 +206,6 @@ async def approve(
     project: ProjectDir = Path(),
 ) -> Output:
     """Approve the order of another machine, after a look at all of it."""
-    from confide_memory.forms import encoded
-    from confide_night.local.orders import DOUBT, is_doubtful
-    from confide_night.order.order import approve_order
 
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)
@@ -351,26 +350,22 @@ async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
 
 
 async def _asked(client: Client, op: str, body: dict[str, Any], *, bulk: bool = False) -> dict[str, Any]:
-    # To list and to add are calls of tools, which need none of it.
-    import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
-
     return await ask(client.connection, op, body, timeout_s=DEADLINE_S, bulk=bulk)
 
 
-async def _shown(client: Client, identity: str) -> tuple[dict[str, Any], Order, str | None]:
+async def _shown(client: Client, identity: str) -> tuple[TaskShown, Order, str | None]:
     """What the daemon shows of a task; its order; and why it would not be followed, if it would not.
 
     Raises OrderError: what it shows is no order.
     """
-    from confide_night.local.orders import checked
 
-    found = await _asked(client, "task-show", {"task": identity})
+    found = cast(TaskShown, await _asked(client, "task-show", {"task": identity}))
     return found, *checked(found, client.sealing.keyring.roster)
 
 
-def _slot(found: dict[str, Any], at: str | None) -> dict[str, Any]:
+def _slot(found: TaskShown, at: str | None) -> RunShown:
     """The run of a task that a person means. Raises ToolError: there is none."""
-    wanted: list[dict[str, Any]] = [
+    wanted = [
         one
         for one in found["slots"]
         if (one["state"] in _RAN if at is None else at in (str(one["at"]), clock(one["at"])))
@@ -380,7 +375,7 @@ def _slot(found: dict[str, Any], at: str | None) -> dict[str, Any]:
     return wanted[0]
 
 
-def _tell_order(found: dict[str, Any], order: Order, problem: str | None) -> None:
+def _tell_order(found: TaskShown, order: Order, problem: str | None) -> None:
     signed = f"signed by {found['device']}" if problem is None else f"not followed: {problem}"
     row(f"{order.id}  {found['state']}{' (' + found['why'] + ')' if found['why'] else ''}; {signed}")
     for name, value in _fields(order).items():
@@ -406,7 +401,7 @@ def _fields(order: Order) -> dict[str, str]:
     }
 
 
-def _slot_line(slot: dict[str, Any]) -> str:
+def _slot_line(slot: RunShown) -> str:
     parts = [slot["state"]]
     parts += (
         [{True: "checked", False: "check failed", None: "unchecked"}[slot["checked"]]]
@@ -422,7 +417,7 @@ def _slot_line(slot: dict[str, Any]) -> str:
     return f"{clock(slot['at'])}  {', '.join(parts)}"
 
 
-def _plain(found: dict[str, Any], order: Order) -> dict[str, Any]:
+def _plain(found: TaskShown, order: Order) -> dict[str, Any]:
     approvals = [one["key"].hex() for one in found["approvals"]]
     whole = json.loads(order.encode())
     return {
@@ -464,6 +459,5 @@ def _first(text: str) -> str:
 
 
 def _body(text: str) -> str:
-    from confide_memory import front_matter
 
     return front_matter.split(text)[1].strip()

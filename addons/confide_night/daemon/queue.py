@@ -24,6 +24,7 @@ _TASK_FIELDS = """id, project, recipe, repo, priority, ordered, signature, signe
 _TASK_COLUMNS = _TASK_FIELDS.replace("approvals", "CAST(approvals AS BLOB)")
 LIVING = (Task.PROPOSED, Task.ACTIVE, Task.PAUSED)
 """Those of which something may still be due."""
+_LIVE = "WHERE state IN (?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +69,31 @@ class TaskTable(Table):
         return bool(self._rows(sql, values))
 
     def find(self, identity: str) -> TaskRow | None:
-        rows = self._rows(f"SELECT {_TASK_COLUMNS} FROM task WHERE id = ?", (identity,))
-        return _task_row(rows[0]) if rows else None
+        found = self._found("WHERE id = ?", identity)
+        return found[0] if found else None
 
     def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
         """All of them by their ids, from the first behind one on."""
-        sql = f"SELECT {_TASK_COLUMNS} FROM task WHERE id > ? ORDER BY id LIMIT ?"
-        return [_task_row(row) for row in self._rows(sql, (identity, limit))]
+        return self._found("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
 
     def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
         """Those whose ids begin so, in these projects (None: all)."""
         among, names = within("project", projects)
-        sql = f"SELECT {_TASK_COLUMNS} FROM task WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
-        return [_task_row(row) for row in self._rows(sql, (letters, letters, *names, limit))]
+        begin = f"WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
+        return self._found(begin, letters, letters, *names, limit)
 
     def living(self) -> list[TaskRow]:
         """Those of which something may still be due."""
-        found = self._rows(f"SELECT {_TASK_COLUMNS} FROM task WHERE state IN (?, ?, ?)", LIVING)
-        return [_task_row(row) for row in found]
+        return self._found(_LIVE, *LIVING)
 
     def bearing(self, key: str, after: str, *, limit: int) -> list[TaskRow]:
         """Those that this device has signed or approved and of which something may still be due, from the first behind an id on."""
-        sql = f"""SELECT {_TASK_COLUMNS} FROM task WHERE state IN (?, ?, ?) AND id > ? AND (signer = ? OR instr(approvals, ?))
-                  ORDER BY id LIMIT ?"""
-        return [_task_row(row) for row in self._rows(sql, (*LIVING, after, key, key, limit))]
+        borne = f"{_LIVE} AND id > ? AND (signer = ? OR instr(approvals, ?)) ORDER BY id LIMIT ?"
+        return self._found(borne, *LIVING, after, key, key, limit)
 
     def approved(self) -> list[TaskRow]:
         """Of those of which something may still be due, the ones with an approval."""
-        found = self._rows(f"SELECT {_TASK_COLUMNS} FROM task WHERE state IN (?, ?, ?) AND approvals <> '[]'", LIVING)
-        return [_task_row(row) for row in found]
+        return self._found(f"{_LIVE} AND approvals <> '[]'", *LIVING)
 
     def sign(self, identity: str, ordered: bytes, signature: bytes, signer: str) -> None:
         """Has a task be ordered by these bytes from now on, which nobody has approved yet."""
@@ -105,14 +102,14 @@ class TaskTable(Table):
 
     def signers(self) -> list[str]:
         """The keys of the devices that have ordered any of these."""
-        found = self._rows("SELECT DISTINCT signer FROM task WHERE state IN (?, ?, ?)", LIVING)
+        found = self._rows(f"SELECT DISTINCT signer FROM task {_LIVE}", LIVING)
         return [str(row[0]) for row in found]
 
     def count(self) -> int:
         return int(self._one("SELECT count(*) FROM task") or 0)
 
     def count_living(self) -> int:
-        return int(self._rows("SELECT count(*) FROM task WHERE state IN (?, ?, ?)", LIVING)[0][0])
+        return int(self._rows(f"SELECT count(*) FROM task {_LIVE}", LIVING)[0][0])
 
     def listed(
         self,
@@ -124,8 +121,8 @@ class TaskTable(Table):
     ) -> list[TaskRow]:
         """The newest first; of these projects and states (None: all), and added since then."""
         (among, names), (chosen, wanted) = within("project", projects), within("state", states)
-        sql = f"SELECT {_TASK_COLUMNS} FROM task WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
-        return [_task_row(row) for row in self._rows(sql, (since, *names, *wanted, limit))]
+        newest = f"WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
+        return self._found(newest, since, *names, *wanted, limit)
 
     def stand(self, identity: str, state: Task, why: str = "") -> None:
         """Has the task stand so from now on."""
@@ -153,6 +150,10 @@ class TaskTable(Table):
         sql = """DELETE FROM task WHERE created_at < ? AND state IN (?, ?)
                  AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.task = task.id)"""
         self._rows(sql, (before, Task.DONE, Task.CANCELLED))
+
+    def _found(self, rest: str, *values: str | float) -> list[TaskRow]:
+        """Those that the rest of a statement asks for."""
+        return [_task_row(row) for row in self._rows(f"SELECT {_TASK_COLUMNS} FROM task {rest}", values)]
 
 
 def _written(approvals: tuple[Approval, ...]) -> str:
@@ -243,16 +244,15 @@ class SlotTable(Table):
 
     def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
         """All of them by task and moment, from the first behind one on."""
-        sql = f"SELECT {_COLUMNS} FROM slot WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?"
-        return [_slot_row(row) for row in self._rows(sql, (task, at, limit))]
+        return self._found("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
 
     def largest_fence(self) -> int:
         """That any of them has; 0 without one."""
         return int(self._one("SELECT max(fence) FROM slot") or 0)
 
     def find(self, task: str, at: int) -> SlotRow | None:
-        rows = self._rows(f"SELECT {_COLUMNS} FROM slot WHERE task = ? AND at = ?", (task, at))
-        return _slot_row(rows[0]) if rows else None
+        found = self._found("WHERE task = ? AND at = ?", task, at)
+        return found[0] if found else None
 
     def write(self, row: SlotRow) -> None:
         """Has the slot be as in this row."""
@@ -287,28 +287,23 @@ class SlotTable(Table):
 
     def due(self, task: str, *, now: float) -> list[SlotRow]:
         """Those of a task that wait and are due, the earliest first."""
-        sql = f"SELECT {_COLUMNS} FROM slot WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at"
-        return [_slot_row(row) for row in self._rows(sql, (task, now))]
+        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at", task, now)
 
     def of(self, task: str, *, limit: int) -> list[SlotRow]:
         """Those of a task, the latest first."""
-        sql = f"SELECT {_COLUMNS} FROM slot WHERE task = ? ORDER BY at DESC LIMIT ?"
-        return [_slot_row(row) for row in self._rows(sql, (task, limit))]
+        return self._found("WHERE task = ? ORDER BY at DESC LIMIT ?", task, limit)
 
     def waiting(self, task: str) -> list[SlotRow]:
         """Those of a task that nobody has begun, the earliest first."""
-        sql = f"SELECT {_COLUMNS} FROM slot WHERE task = ? AND state = '{Slot.READY}' ORDER BY at"
-        return [_slot_row(row) for row in self._rows(sql, (task,))]
+        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' ORDER BY at", task)
 
     def held(self) -> list[SlotRow]:
         """Those that a runner has."""
-        return [_slot_row(row) for row in self._rows(f"SELECT {_COLUMNS} FROM slot WHERE state {_IS_HELD}")]
+        return self._found(f"WHERE state {_IS_HELD}")
 
     def unended(self, *, due: float) -> list[SlotRow]:
         """Those that are due and have not ended."""
-        waiting = f"SELECT {_COLUMNS} FROM slot WHERE state = '{Slot.READY}' AND at <= ?"
-        sql = f"{waiting} UNION ALL SELECT {_COLUMNS} FROM slot WHERE state {_IS_HELD}"
-        return [_slot_row(row) for row in self._rows(sql, (due,))]
+        return [*self._found(f"WHERE state = '{Slot.READY}' AND at <= ?", due), *self.held()]
 
     def is_open(self, task: str) -> bool:
         """Whether something of the task waits or runs."""
@@ -363,6 +358,10 @@ class SlotTable(Table):
     def forget(self, before: float) -> None:
         """Drops those that ended before then."""
         self._rows("DELETE FROM slot WHERE ended_at < ?", (before,))
+
+    def _found(self, rest: str, *values: str | float) -> list[SlotRow]:
+        """Those that the rest of a statement asks for."""
+        return [_slot_row(row) for row in self._rows(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
 
 
 def _slot_row(row: tuple[object, ...]) -> SlotRow:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import OrderError, RequestError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.roster import Roster
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import encoded
@@ -15,10 +17,6 @@ from confide_memory.wire.operation import ask
 from confide_night.order.order import approve_order, check_approvals, opened, sign_order
 from confide_night.order.wire import NOTHING_MOVED, approvals_of
 from confide_proxy.errors import UnfitAnswerError
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.roster import Roster
 
 log = logging.getLogger(__name__)
 

@@ -14,17 +14,16 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import OrderError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.roster import Roster
 from confide_night.order import order as orders
 from confide_night.order import schedule as schedules
 from confide_night.order.order import Order, check_approvals, check_approver, sign_order
+from confide_night.order.wire import TaskShown, approvals_of
 from confide_proxy.errors import ToolError
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.roster import Roster
 
 DESCRIPTION: Final = "description"
 TAKEN: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -47,12 +46,11 @@ _ZONEINFO: Final = "zoneinfo/"
 _NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,9})?")
 
 
-def checked(shown: Mapping[str, Any], roster: Roster | None) -> tuple[Order, str | None]:
+def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]:
     """The order of a task that a daemon shows (`task-show`), and why it would not be followed, if it would not.
 
     Raises OrderError: what it shows is no order.
     """
-    from confide_night.order.wire import approvals_of  # a session that signs only has no use for it
 
     order = Order.parse(shown["order"])
     if roster is None:

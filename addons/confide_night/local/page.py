@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
-import confide_night.order.wire  # noqa: F401 - adds the requests that are asked here
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.forms import encoded
-from confide_night.order.order import HELD, Task
-
-if TYPE_CHECKING:
-    from confide_night.order.order import Order
+from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.order.order import HELD, Order, Task, approve_order
+from confide_night.order.wire import TaskShown
 
 _SHOWN: Final = 50
 _STATES: Final = {"pause": "paused", "resume": "active"}
@@ -85,9 +83,7 @@ async def act(desk: Desk) -> Any:
     return desk.go("task", told, id=identity)
 
 
-async def _approved(desk: Desk, found: dict[str, Any], order: Order) -> str:
-    from confide_night.local.orders import DOUBT, is_doubtful
-    from confide_night.order.order import approve_order
+async def _approved(desk: Desk, found: TaskShown, order: Order) -> str:
 
     keyring = _keyring(desk)
     assert keyring.roster is not None  # or it would have a problem
@@ -98,17 +94,16 @@ async def _approved(desk: Desk, found: dict[str, Any], order: Order) -> str:
     return f"Approved: it is {answer['state']} now.{doubt}"
 
 
-async def _look(desk: Desk, identity: str) -> tuple[dict[str, Any], Order, str | None]:
+async def _look(desk: Desk, identity: str) -> tuple[TaskShown, Order, str | None]:
     """What the daemon shows of a task, its order, and why it would not be followed, if it would not. Raises ConfideError, TimeoutError."""
-    from confide_night.local.orders import checked
 
-    found = await desk.ask("task-show", task=identity)
+    found = cast(TaskShown, await desk.ask("task-show", task=identity))
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
     return found, *checked(found, keyring.roster)
 
 
-def _may(found: dict[str, Any], order: Order, problem: str | None, own: str) -> list[str]:
+def _may(found: TaskShown, order: Order, problem: str | None, own: str) -> list[str]:
     """What can be done to it here. An order is approved on another device than the one that gave it."""
     state = found["state"]
     if state in _OVER:
@@ -121,7 +116,7 @@ def _may(found: dict[str, Any], order: Order, problem: str | None, own: str) -> 
     ]
 
 
-def _mark(found: dict[str, Any]) -> str:
+def _mark(found: TaskShown) -> str:
     """What a form carries of the order that was shown."""
     return hashlib.sha256(found["order"] + found["signature"]).hexdigest()
 

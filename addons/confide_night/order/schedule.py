@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from confide_memory.errors import ToolError
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
 
 MAX_SCHEDULE_CHARS: Final = 128
 MAX_ZONE_CHARS: Final = 64
@@ -123,7 +121,6 @@ def check_zone(zone: str) -> None:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> ZoneInfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
         if not 0 < len(name) <= MAX_ZONE_CHARS or not name.isascii():

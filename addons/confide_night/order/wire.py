@@ -3,8 +3,8 @@
 Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
@@ -334,6 +334,54 @@ class TasksNews(TypedDict):
 NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
 
 
-def approvals_of(listed: list[dict[str, Any]]) -> tuple[Approval, ...]:
+class Approved(TypedDict):
+    """An approval, as it is read."""
+
+    key: bytes
+    signature: bytes
+
+
+class Claimed(SlotName):
+    """The slot that a runner is given, as it is read."""
+
+    order: bytes
+    signature: bytes
+    approvals: list[Approved]
+    leaseS: int
+    limitMicrousd: int
+    askedAt: NotRequired[float]  # of the runner's own clock
+
+
+class RunShown(TypedDict):
+    """A slot of a task that is shown, as it is read."""
+
+    at: int
+    state: str
+    attempt: int
+    reason: str
+    runner: str | None
+    microusd: int
+    tokens: int
+    durationMs: int
+    checked: bool | None
+    commit: str
+    path: str | None
+    ended: str | None
+
+
+class TaskShown(TypedDict):
+    """A task that is shown, as it is read."""
+
+    task: str
+    order: bytes
+    signature: bytes
+    approvals: list[Approved]
+    device: str
+    state: str
+    why: str
+    slots: list[RunShown]
+
+
+def approvals_of(listed: Iterable[Approved]) -> tuple[Approval, ...]:
     """Approvals as they were read."""
     return tuple(Approval(one["key"], one["signature"]) for one in listed)

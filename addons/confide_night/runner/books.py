@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
@@ -24,6 +24,8 @@ from confide_proxy.link import daemon
 from confide_proxy.locks import Seat
 from confide_proxy.offline.journal import SealedLog
 from confide_proxy.paths import Paths
+
+T = TypeVar("T")
 
 _LEDGER: Final = "ledger"
 _KEY: Final = "ledger.key"
@@ -180,13 +182,9 @@ class Known:
         return not any(since.get(key.hex(), now) + NEW_S <= now for key in keys)
 
     def _read(self) -> dict[str, float]:
-        if not self._file.exists():
-            return {}
-        try:
-            return {str(key): float(at) for key, at in json.loads(read_private_file(self._file)).items()}
-        except (ValueError, TypeError, AttributeError):
-            hint = "move it away, and the devices that there are now count as known"
-            raise KeyFileError(self._file, "is damaged", hint=hint) from None
+        hint = "move it away, and the devices that there are now count as known"
+        read = _noted(self._file, lambda said: {str(key): float(at) for key, at in said.items()}, hint)
+        return {} if read is None else read
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +205,10 @@ class Left:
 
         Raises KeyFileError too where the file is no longer what was written there.
         """
-        if not self.paths.left.exists():
-            return 0.0
-        try:
-            said = json.loads(read_private_file(self.paths.left))
-            key, at = str(said["daemon"]), float(said["at"])
-        except (ValueError, KeyError, TypeError):
-            hint = "have this machine join its daemon again: confide join"
-            raise KeyFileError(self.paths.left, "is damaged", hint=hint) from None
-        return at if key == self._daemon() else 0.0
+        hint = "have this machine join its daemon again: confide join"
+        read = _noted(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
+        known = daemon.known(self.paths) if read is not None else None
+        return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0
 
     def why(self) -> str | None:
         """Why nothing is claimed of the daemon that answers now; None: nothing stands against it. Raises as `at`."""
@@ -227,10 +220,6 @@ class Left:
             "join the one that has it now, or this one anew (confide join)"
         )
 
-    def _daemon(self) -> str:
-        known = daemon.known(self.paths)
-        return known.daemon_static.hex() if known is not None else ""
-
 
 class Spending:
     """The spending of a month, of this machine's calendar. Methods block, and raise KeyFileError where the disk refuses."""
@@ -240,15 +229,9 @@ class Spending:
 
     def usd(self) -> float:
         """Spent this month, with what is held for a run. Raises KeyFileError too where the file is no longer what was written there."""
-        if not self._file.exists():
-            return 0.0
-        try:
-            said = json.loads(read_private_file(self._file))
-            month, usd = str(said["month"]), float(said["usd"])
-        except (ValueError, KeyError, TypeError):
-            hint = "move it away, and what this month has cost so far counts no more"
-            raise KeyFileError(self._file, "is damaged", hint=hint) from None
-        return usd if month == _month() else 0.0
+        hint = "move it away, and what this month has cost so far counts no more"
+        read = _noted(self._file, lambda said: (str(said["month"]), float(said["usd"])), hint)
+        return read[1] if read is not None and read[0] == _month() else 0.0
 
     def hold(self, usd: float) -> None:
         """Count what a run may cost, before it begins: one that is killed has cost something that nobody knows."""
@@ -266,3 +249,13 @@ class Spending:
 
 def _month() -> str:
     return time.strftime("%Y-%m")
+
+
+def _noted(path: Path, read: Callable[[Any], T], hint: str) -> T | None:
+    """What a file of this runner's says; None: there is none. Raises KeyFileError: it is not what was written there."""
+    if not path.exists():
+        return None
+    try:
+        return read(json.loads(read_private_file(path)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KeyFileError(path, "is damaged", hint=hint) from None

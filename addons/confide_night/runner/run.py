@@ -15,14 +15,15 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import make_private_dir
 from confide_night.runner import agents
-from confide_night.runner.budget.outside import GatewayProcess, terms_of
+from confide_night.runner.budget.outside import GatewayProcess
+from confide_night.runner.masks import Mask
 from confide_night.runner.mirrors import Mirror
 from confide_night.runner.runlog import RunLog, redacted
 from confide_night.runner.sandbox import disk
@@ -110,6 +111,8 @@ class Job:
         text, context: the order's words.
         mirror: the repository; None: none.
         limit_usd, timeout_s: what it may cost, and how long it may take.
+        key: of the model's API; "" where none is asked.
+        secrets: values by name, of those that the recipe uses.
     """
 
     slot: str
@@ -119,6 +122,13 @@ class Job:
     mirror: Mirror | None
     limit_usd: float
     timeout_s: float
+    key: str = field(default="", repr=False)
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def hidden(self) -> list[bytes]:
+        """What must not leave this machine in any text of the run."""
+        return [*self.secrets.values(), *([self.key.encode()] if self.key else [])]
 
 
 @dataclass(slots=True)
@@ -161,26 +171,18 @@ class _Work:
 class Run:
     """One run in a folder of its own, which is removed behind it by whoever has taken its bundle (`tidy`)."""
 
-    def __init__(self, job: Job, settings: Settings, key: str, secrets: Mapping[str, bytes], folder: Path) -> None:
-        """
-        Args:
-            key: of the model's API; "" where none is asked.
-            secrets: values by name, of those that the recipe uses.
-            folder: below which its work is.
-        """
+    def __init__(self, job: Job, settings: Settings, folder: Path) -> None:
+        """`folder`: below which its work is."""
         self._job = job
         self._recipe = job.recipe
         self._settings = settings
-        self._key = key
-        self._secrets = secrets
         self.folder = folder / f"{job.slot}-{randoms.token_hex(4)}"
         self._out = self.folder / "out"
         self._work = self.folder / "work"
         self._new_out = self.folder / "new-out"
         self._new_work = self.folder / "new-work"
         self._mirror_config = self.folder / "mirror.config"
-        hidden = [*secrets.values(), *([key.encode()] if key else [])]
-        self.log = RunLog(hidden)
+        self.log = RunLog(job.hidden)
         self._stopped: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
         self._heard = 0.0
         self._base = ""
@@ -218,9 +220,7 @@ class Run:
 
     def masked(self, text: str) -> str:
         """A text without the secrets of this run."""
-        kept = RunLog([*self._secrets.values(), self._key.encode()] if self._key else [*self._secrets.values()])
-        section = kept.section("")
-        return (section.feed(text.encode()) + section.end()).decode("utf-8", "replace")
+        return Mask(self._job.hidden).whole(text.encode()).decode("utf-8", "replace")
 
     async def _guarded(self, result: Result) -> None:
         """The steps, beside those who may end them."""
@@ -294,7 +294,7 @@ class Run:
     async def _with_gateway(self, program: agents.Program, result: Result) -> None:
         outside, inside = socket.socketpair()
         with outside, inside:
-            terms = terms_of(self._settings, self._recipe, self._key, self._secrets, self._job.limit_usd)
+            terms = self._terms()
             async with await GatewayProcess.start(terms, listener_from=outside.fileno()) as gateway:
                 outside.close()
                 try:
@@ -316,7 +316,7 @@ class Run:
             is_open=self._recipe.kind != "review",
             environment={**program.environment, **_WHO},
             readable={str(each): each for each in program.readable},
-            secrets={name: self._secrets[secret] for name, secret in self._recipe.files.items()},
+            secrets={name: self._job.secrets[secret] for name, secret in self._recipe.files.items()},
             gateway=None if inside is None else inside.fileno(),
         )
         asked = agents.prompt(self._recipe, self._job.text, self._job.context).encode()
@@ -397,6 +397,24 @@ class Run:
             for task in (*tasks, ending, saying):
                 task.cancel()
             await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
+
+    def _terms(self) -> dict[str, Any]:
+        """What the run's gateway speaks for (`confide_night.runner.budget.app.Terms`)."""
+        hosts: dict[str, dict[str, str]] = {host: {} for host in self._recipe.hosts}
+        hidden = []
+        for each in self._recipe.headers:
+            value = self._job.secrets[each.secret].decode("utf-8", "strict").strip()
+            hidden.append(value)
+            hosts[each.host][each.header] = each.form.format(value)
+        return {
+            "api": self._settings.model.api,
+            "url": self._settings.model.place,
+            "key": self._job.key,
+            "prices": {model: asdict(price) for model, price in self._settings.prices.items()},
+            "limit_usd": self._job.limit_usd,
+            "hosts": hosts,
+            "hidden": hidden,
+        }
 
     # The steps around it
 
@@ -522,8 +540,7 @@ class Run:
             path = "/v1/messages"
             body |= {"max_tokens": _ASK_TOKENS, "messages": [{"role": "user", "content": asked}]}
         headers = {"anthropic-version": "2023-06-01"} if api == "anthropic" else {}
-        terms = terms_of(self._settings, recipe, self._key, {}, self._job.limit_usd)
-        terms["ask"] = {"path": path, "body": body, "headers": headers}
+        terms = {**self._terms(), "ask": {"path": path, "body": body, "headers": headers}}
         async with await GatewayProcess.start(terms, listener_from=None) as gateway:
             try:
                 answer = await gateway.answer()
@@ -533,13 +550,9 @@ class Run:
         if answer["status"] in _LATER:
             raise EndedError("again", f"the model's API turned it away ({answer['status']})")
         if answer["status"] != 200:
-            spent = gateway.is_over
-            why = (
-                f"its budget of ${self._job.limit_usd:.2f} is spent"
-                if spent
-                else f"the model's API refused ({answer['status']})"
-            )
-            raise EndedError("failed", why)
+            if gateway.is_over:
+                raise EndedError("failed", f"its budget of ${self._job.limit_usd:.2f} is spent")
+            raise EndedError("failed", f"the model's API refused ({answer['status']})")
         result.text = _answered(answer["text"])[: agents.MOST_TEXT]
         if not result.text:
             raise EndedError("failed", "the model's answer has no text")

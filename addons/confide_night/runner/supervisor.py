@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from confide_crypto.errors import ConfideError, LinkError, OrderError, OrderSignerError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.keys.identity import fingerprint_words
+from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import Asks
@@ -34,6 +35,7 @@ from confide_night.order.wire import (
     MAX_REASON_CHARS,
     MAX_RESULT_CHARS,
     RENEW_S,
+    Claimed,
     SlotName,
     approvals_of,
 )
@@ -85,16 +87,6 @@ class _Lease:
         return self.ends - MARGIN_S - time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    order: Order
-    recipe: Recipe
-    mirror: Mirror | None
-    limit_usd: float
-    key: str
-    secrets: Mapping[str, bytes]
-
-
 class LostSlotError(Exception):
     """The slot is another's, or has ended: nothing of the run counts."""
 
@@ -128,7 +120,7 @@ class Supervisor:
             await asyncio.to_thread(self._ledger.end, begun, "lost")
         return found
 
-    async def claim(self, recipes: list[Recipe]) -> tuple[dict[str, Any] | None, float]:
+    async def claim(self, recipes: list[Recipe]) -> tuple[Claimed | None, float]:
         """The best slot that is due, if there is one, and after how many seconds to ask again.
 
         Raises RequestError, LinkError, TimeoutError; KeyFileError: what was spent, or who was known, cannot be read.
@@ -143,7 +135,7 @@ class Supervisor:
         asked_at = time.monotonic()
         body = {"recipes": offered, "busy": [], "leftMicrousd": max(0, microusd(left))}
         answer = await ask(self._link, "task-claim", body, timeout_s=DEADLINE_S)
-        slot = answer["slot"]
+        slot: Claimed | None = answer["slot"]
         if slot is not None:
             slot["askedAt"] = asked_at
         return slot, float(answer["waitS"])
@@ -167,7 +159,7 @@ class Supervisor:
 
     # A slot
 
-    async def work(self, slot: Mapping[str, Any]) -> str:
+    async def work(self, slot: Claimed) -> str:
         """Do a slot that was claimed; the state that it has ended in, or `again`, or "" where it is not ours any more."""
         begun = Begun(slot["task"], slot["at"], slot["attempt"], slot["fence"])
         lease = _Lease.of(slot["askedAt"], slot["leaseS"])
@@ -179,9 +171,9 @@ class Supervisor:
                 await asyncio.to_thread(self._ledger.end, begun, "lost")
             return ""
 
-    async def _work(self, begun: Begun, slot: Mapping[str, Any], lease: _Lease) -> str:
+    async def _work(self, begun: Begun, slot: Claimed, lease: _Lease) -> str:
         try:
-            prepared = await self._prepared(slot)
+            job = await self._job(begun, slot)
         except (LinkError, TimeoutError) as error:
             return await self._ended(begun, lease, Result(AGAIN, f"the daemon did not answer: {type(error).__name__}"))
         except (OrderError, RunnerError) as error:
@@ -194,39 +186,29 @@ class Supervisor:
             return await self._ended(begun, lease, Result("lost", str(error)))
         try:
             asked_at = time.monotonic()
-            started = await self._insist("task-started", begun, {"repeatable": prepared.recipe.repeatable}, lease)
+            started = await self._insist("task-started", begun, {"repeatable": job.recipe.repeatable}, lease)
             lease.renew(asked_at, started["leaseS"])
         except LostSlotError:
             # Nothing of it has begun, and so whoever has it now may begin it here as well.
             await asyncio.to_thread(self._ledger.end, begun, AGAIN)
             return ""
-        await asyncio.to_thread(self._spending.hold, prepared.limit_usd)
+        await asyncio.to_thread(self._spending.hold, job.limit_usd)
         work = self._folder / "work"
         await asyncio.to_thread(make_private_dir, work)
-        kind = prepared.order.type
-        job = Job(
-            begun.slot,
-            prepared.recipe,
-            prepared.order.description if kind == CUSTOM else f"{prepared.order.description}\n\nKind of work: {kind}",
-            prepared.order.context,
-            prepared.mirror,
-            prepared.limit_usd,
-            min(prepared.order.timeout_ms / 1000, prepared.recipe.timeout_s),
-        )
-        run = Run(job, self._settings, prepared.key, prepared.secrets, work)
+        run = Run(job, self._settings, work)
         try:
-            result = await self._watched(begun, run, lease, prepared)
-            await asyncio.to_thread(self._spending.settle, prepared.limit_usd, result.usd)
-            state = await self._ended(begun, lease, result, prepared)
+            result = await self._watched(begun, run, lease, job)
+            await asyncio.to_thread(self._spending.settle, job.limit_usd, result.usd)
+            state = await self._ended(begun, lease, result, job)
             await self._keep_log(begun, run)
             return state
         finally:
             await run.tidy()
 
-    async def _watched(self, begun: Begun, run: Run, lease: _Lease, prepared: _Prepared) -> Result:
+    async def _watched(self, begun: Begun, run: Run, lease: _Lease, job: Job) -> Result:
         """The run, while its lease is kept. Raises LostSlotError, once nothing of it lives."""
         self._run = (begun, run)
-        self.on_begin(begun, prepared.recipe)
+        self.on_begin(begun, job.recipe)
         keeping = asyncio.create_task(self._keep(begun, run, lease))
         running = asyncio.create_task(run.go())
         try:
@@ -275,7 +257,7 @@ class Supervisor:
 
     # Before it begins
 
-    async def _prepared(self, slot: Mapping[str, Any]) -> _Prepared:
+    async def _job(self, begun: Begun, slot: Claimed) -> Job:
         """All that a run takes, checked. Raises OrderError, RunnerError: it is not to be done here; ConfideError: not now."""
         keyring = self._sealing.keyring
         await keyring.refresh(self._link)
@@ -304,9 +286,11 @@ class Supervisor:
             raise RunnerError("nothing is left of the budget for it")
         values = {name: await self._opened(self._settings.secrets[name]) for name in sorted(recipe.secrets)}
         key = await self._key() if recipe.asks_a_model else ""
-        return _Prepared(order, recipe, mirror, limit_usd, key, values)
+        text = order.description if order.type == CUSTOM else f"{order.description}\n\nKind of work: {order.type}"
+        timeout_s = min(order.timeout_ms / 1000, recipe.timeout_s)
+        return Job(begun.slot, recipe, text, order.context, mirror, limit_usd, timeout_s, key, values)
 
-    async def _check_approved(self, order: Order, slot: Mapping[str, Any], roster: Roster, now: float) -> None:
+    async def _check_approved(self, order: Order, slot: Claimed, roster: Roster, now: float) -> None:
         """Check that an approval is there that counts here. Raises OrderError: none does; KeyFileError: it is not known who is new."""
         problem = OrderError(
             f"the recipe '{order.recipe}' takes an approval by another device", hint="confide task approve"
@@ -371,10 +355,10 @@ class Supervisor:
 
     # Behind its end
 
-    async def _ended(self, begun: Begun, lease: _Lease, result: Result, prepared: _Prepared | None = None) -> str:
+    async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: Job | None = None) -> str:
         """Tell how it ended, and have the effects that it may have then. Raises LostSlotError."""
         said: dict[str, Any] = {"state": result.state, "reason": result.reason[:MAX_REASON_CHARS]}
-        if prepared is not None:
+        if job is not None:
             said |= {
                 "microusd": microusd(result.usd),
                 "tokensIn": result.tokens_in,
@@ -384,15 +368,15 @@ class Supervisor:
             }
             if result.checked is not None:
                 said["checked"] = result.checked
-            if text := await self._text(begun, result, prepared):
+            if text := await self._text(begun, result, job):
                 said["text"] = text
         answer = await self._insist("task-ended", begun, said, lease, for_s=TOLD_S)
         state = str(answer["state"])
         counts = answer["effects"] and state == result.state
-        if counts and result.bundle is not None and prepared is not None and prepared.mirror is not None:
-            await self._effects(begun, result, prepared.recipe, prepared.mirror)
+        if counts and result.bundle is not None and job is not None and job.mirror is not None:
+            await self._effects(begun, result, job.recipe, job.mirror)
         ended = _in_our_books(result.state, state)
-        if prepared is not None or result.state != AGAIN:
+        if job is not None or result.state != AGAIN:
             await asyncio.to_thread(self._note_end, begun, ended)
         self.on_end(begun, ended, result)
         return ended
@@ -413,11 +397,11 @@ class Supervisor:
         except (RepositoryError, OSError) as error:
             log.warning("the work of slot %s is not kept: %s", begun.slot, error)
 
-    async def _text(self, begun: Begun, result: Result, prepared: _Prepared) -> str:
+    async def _text(self, begun: Begun, result: Result, job: Job) -> str:
         """The result as it leaves this machine: with where its work is, and without what the policy keeps here."""
         lines = [result.text.strip(), *result.notes]
-        if result.commit and prepared.mirror is not None:
-            lines.append(f"branch {BRANCH.format(begun.slot)} in {prepared.mirror.results} on {self._settings.name}")
+        if result.commit and job.mirror is not None:
+            lines.append(f"branch {BRANCH.format(begun.slot)} in {job.mirror.results} on {self._settings.name}")
         text = "\n\n".join(line for line in lines if line)[-MAX_RESULT_CHARS // 2 :]
         if not text:
             return ""
@@ -481,6 +465,5 @@ def _in_our_books(own: str, said: str) -> str:
 
 
 def _sealed(keys: Any, data: bytes) -> str:
-    from confide_crypto.sealing.record import Record
 
     return b64encode(Record.seal(keys, LOG_KIND, data).encode()).decode()

@@ -216,7 +216,7 @@ class Outbox:
         lease, size = self.lease, self.tail.size_bytes
         found, schema = snapshot.position(copy, key)
         sealing = Sealing(self._log.id, key)
-        number = snapshot.upload(self._log, sealing, copy, found)
+        number = snapshot.upload(self._log.bring_part, sealing, copy, found)
         self._log.settle(number, lease, base=found.number, tag=found.tag, schema=schema, custody=custody)
         # What was written meanwhile is behind it.
         self.tail.entries = self._number - found.number

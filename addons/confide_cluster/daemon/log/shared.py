@@ -22,10 +22,10 @@ import apsw
 
 from confide_cluster.daemon.log import snapshot
 from confide_cluster.daemon.log.engine import DriverError, Engine, Far
-from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES, Manifest, Place, Sealing, tag_of
+from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES, Place, Sealing, tag_of
 from confide_cluster.daemon.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
 from confide_cluster.daemon.log.shipped import Shipped
-from confide_cluster.daemon.log.tables import PART_BYTES, PARTS_S, Entry, Log
+from confide_cluster.daemon.log.tables import PARTS_S, Entry, Log
 from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, Recorder, Replay, truths
 from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
@@ -146,7 +146,7 @@ class SharedLog:
         """Go on from what the store shows, as a person says; what was here stays, under another name."""
         accepted = []
         for path in self.kept:
-            accepted.append(self._free("before"))
+            accepted.append(snapshot.free(self._path, _KEPT["before"]))
             path.rename(accepted[-1])
         return accepted
 
@@ -328,7 +328,7 @@ class SharedLog:
         Raises EngineError: the copy has to be fetched, which takes longer.
         """
         self._apply_new(far, connection, self._standing(far, connection), most_left=_FEW)
-        far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+        far.ask(_take_row())
         while not far.is_answered(_MEANWHILE_S):
             with self._engine.spare() as other:
                 if other is not None:
@@ -423,7 +423,7 @@ class SharedLog:
         kept = self._keep("ahead")
         try:
             with closing(connect(kept, self._key, writer=False)) as own, self._engine.connection() as far:
-                far.ask(_TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode())
+                far.ask(_take_row())
                 far.finish()
                 standing, position = self._standing(far, fetched), self._position(fetched)
                 if standing is None or (standing.head, standing.tag) != (position.number, position.tag):
@@ -470,18 +470,9 @@ class SharedLog:
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
         """A copy of what is here beside it, under the name that says why."""
         copy = snapshot.copied(self._path, self._key)
-        kept = self._free(why)
+        kept = snapshot.free(self._path, _KEPT[why])
         copy.rename(kept)
         return kept
-
-    def _free(self, why: Literal["ahead", "before"]) -> Path:
-        """A name that says why, and is not taken."""
-        name = self._path.name + _KEPT[why]
-        return next(
-            place
-            for number in range(1, 1000)
-            if not (place := self._path.with_name(f"{name}{'' if number == 1 else f'.{number}'}")).exists()
-        )
 
     # Snapshots
 
@@ -494,16 +485,9 @@ class SharedLog:
         try:
             with closing(connect(copy, self._key, writer=False)) as connection:
                 found = self._position(connection)
-            number, size = secrets.randbits(62), copy.stat().st_size
-            manifest = Manifest(found.number, found.tag.hex(), size, snapshot.digest_of(copy))
-            values = {
-                "id": REGISTRY,
-                "snapshot": number,
-                "base": found.number,
-                "tag": found.tag,
-                "schema": self._schema,
-                "manifest": self._sealing.seal_manifest(manifest),
-            }
+            number = secrets.randbits(62)
+            about = {"id": REGISTRY, "snapshot": number, "schema": self._schema}
+            values = {**about, "base": found.number, "tag": found.tag}
             with self._engine.connection(deadline_s=PARTS_S) as far, far.transaction():
                 free = far.execute("SELECT pg_try_advisory_xact_lock(%s)", (_SNAPSHOT_LOCK,)).fetchone()
                 if free is None or not free[0]:
@@ -524,10 +508,11 @@ class SharedLog:
                             "cannot bring the registry: the store has one by now", hint="try again in a moment"
                         )
                     return False
-                far.execute("INSERT INTO part VALUES (%(id)s, %(snapshot)s, 0, %(manifest)s)", values)
-                with copy.open("rb") as file:
-                    for part, data in enumerate(iter(lambda: file.read(PART_BYTES), b""), 1):
-                        far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, number, part, data))
+
+                def put(which: int, part: int, data: bytes) -> None:
+                    far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, which, part, data))
+
+                snapshot.upload(put, self._sealing, copy, found, number=number)
                 far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
                 far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
             return True
@@ -567,6 +552,10 @@ class SharedLog:
                 "cannot use the registry: a newer version of confide has written it",
                 hint="upgrade confide on this machine",
             )
+
+
+def _take_row() -> bytes:
+    return _TAKE_ROW.format(wait_s=WAIT_S, stall_s=STALL_S, registry=REGISTRY).encode()
 
 
 def _require_copy(connection: apsw.Connection) -> None:

@@ -59,21 +59,23 @@ def position(copy: Path, key: bytes) -> tuple[Shipped, int]:
         return found, version(connection)
 
 
-def upload(log: Log, sealing: Sealing, copy: Path, found: Shipped) -> int:
-    """Bring the parts of a file that nobody writes to, which are no snapshot before `Log.settle` says so; their number there.
+def upload(
+    put: Callable[[int, int, bytes], None], sealing: Sealing, copy: Path, found: Shipped, *, number: int | None = None
+) -> int:
+    """Bring the parts of a file that nobody writes to, which are no snapshot before the log says so; their number there.
 
-    Raises EngineError.
+    `put`: brings one part, of a number of its own, of the snapshot of the first number. Raises what it does.
     """
-    snapshot = secrets.randbits(62)
+    snapshot = secrets.randbits(62) if number is None else number
     digest, size, part = hashlib.blake2b(digest_size=32), 0, 0
     with copy.open("rb") as file:
         while data := file.read(PART_BYTES):
             part += 1
             size += len(data)
             digest.update(data)
-            log.bring_part(snapshot, part, data)
+            put(snapshot, part, data)
     manifest = Manifest(found.number, found.tag.hex(), size, digest.hexdigest())
-    log.bring_part(snapshot, 0, sealing.seal_manifest(manifest))
+    put(snapshot, 0, sealing.seal_manifest(manifest))
     return snapshot
 
 
@@ -122,15 +124,6 @@ def fetch(
         remove(copy)
 
 
-def digest_of(copy: Path) -> str:
-    """BLAKE2b-256 of a file, in hexadecimal."""
-    digest = hashlib.blake2b(digest_size=32)
-    with copy.open("rb") as file:
-        while data := file.read(PART_BYTES):
-            digest.update(data)
-    return digest.hexdigest()
-
-
 def remove(path: Path) -> None:
     """A copy that nobody has open, with its log and the mark that says so."""
     for name in ("-wal", "-shm", "", _DISCARDED):
@@ -140,14 +133,16 @@ def remove(path: Path) -> None:
 def put_aside(path: Path, key: bytes) -> Path:
     """Keep a copy that has more than its log, as `<name>.ahead` or beside others with that name; where it is now."""
     copies.empty_log(path, key, "keep what the log has not")
-    kept = next(
-        place
-        for number in range(1, 1000)
-        if not (place := path.with_name(f"{path.name}{AHEAD}{'' if number == 1 else f'.{number}'}")).exists()
-    )
+    kept = free(path, AHEAD)
     path.rename(kept)
     atomic.sync(path.parent)
     return kept
+
+
+def free(path: Path, ending: str) -> Path:
+    """A name beside a copy that has this ending, and is not taken."""
+    names = (f"{path.name}{ending}{'' if number == 1 else f'.{number}'}" for number in range(1, 1000))
+    return next(place for name in names if not (place := path.with_name(name)).exists())
 
 
 def put_back(path: Path) -> Path:

@@ -1,8 +1,7 @@
 """Which spaces this daemon holds of those whose logs are in PostgreSQL, and that others see that it is alive.
 
 A daemon is one node: a row that its heartbeat keeps fresh by the engine's clock. A lease is a number in the log of a space; whoever takes
-it counts it up, and what is written under an older one is refused, so no clock decides who may write. What is imported of `store.log`, and
-the driver with it, is imported when a node begins.
+it counts it up, and what is written under an older one is refused, so no clock decides who may write.
 """
 
 from __future__ import annotations
@@ -14,8 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from confide_cluster.daemon.log import opening, snapshot
+from confide_cluster.daemon.log.engine import Engine
+from confide_cluster.daemon.log.opening import Opened
+from confide_cluster.daemon.log.outbox import Outbox
+from confide_cluster.daemon.log.tables import Log, Standing
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
@@ -25,11 +29,6 @@ from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.store.store import Store
-
-if TYPE_CHECKING:
-    from confide_cluster.daemon.log.engine import Engine
-    from confide_cluster.daemon.log.opening import Opened
-    from confide_cluster.daemon.log.tables import Log, Standing
 
 log = logging.getLogger(__name__)
 
@@ -86,20 +85,14 @@ class Lease:
 
     def bring(self, path: Path, key: bytes) -> Opened:
         """Have the copy as the log is; nobody has it open. Raises as `store.log.opening.bring`."""
-        from confide_cluster.daemon.log import opening
-
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 
     def follow(self, path: Path, key: bytes) -> Opened:
         """The same without having the lease; nothing is changed in the engine."""
-        from confide_cluster.daemon.log import opening
-
         return opening.follow(self.log, self.standing, path, key, now=time.time())
 
     def join(self, store: Store, opened: Opened) -> None:
         """What the store writes from now on goes through the log. Raises StorageError."""
-        from confide_cluster.daemon.log.outbox import Outbox
-
         outbox = Outbox(
             self.log,
             self.standing,
@@ -116,8 +109,6 @@ class Lease:
 
     def discard(self, path: Path) -> None:
         """Have a damaged copy fetched anew by whoever opens it next."""
-        from confide_cluster.daemon.log import snapshot
-
         snapshot.discarded(path).touch(mode=0o600)
 
     def keep_custody(self, custody: Custody) -> None:
@@ -158,8 +149,6 @@ class Leases:
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
         """The lease of a space. Raises FencedError: another node holds it; EngineError."""
-        from confide_cluster.daemon.log.tables import Log
-
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
@@ -172,8 +161,6 @@ class Leases:
 
         From any thread. Raises EngineError.
         """
-        from confide_cluster.daemon.log.tables import Log
-
         with self._engine.moment() as engine:
             space_log = Log(engine, space_id, lambda: NOBODY, float(self._config.lease_s))
             standing = space_log.look()
@@ -369,56 +356,3 @@ def begin_node(engine: Engine, folder: DataFolder, address: str = "") -> int:
     node = int(rows[0][0])
     write_private_file(folder.node, f"{node} {here}\n".encode(), replace=True)
     return node
-
-
-def standing_of(engine: Engine) -> dict[str, Any]:
-    """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
-    _, nodes = engine.run(
-        "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"
-    )
-    _, logs = engine.run(
-        # Added up in one pass: a look at each log for itself took two seconds of a processor for 100,000 (bench.scale).
-        """SELECT id, lease, holder, head, base, coalesce(bytes, 0)::bigint
-           FROM log LEFT JOIN (SELECT log, sum(length(body)) AS bytes FROM entry GROUP BY log) tail ON tail.log = log.id
-           WHERE id <> 'registry' ORDER BY id"""
-    )
-    _, settings = engine.run(
-        # Of this connection: a user, a database or a server may have settings of its own. Whose walsender it is, not everybody may see.
-        """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',
-                  current_setting('server_version'), pg_is_in_recovery(),
-                  current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)"""
-    )
-    _, registry = engine.run("SELECT head, head - base FROM log WHERE id = 'registry'")
-    asked_at = time.time()
-    _, clock = engine.run("SELECT extract(epoch FROM clock_timestamp())::float")
-    return {
-        "nodes": nodes,
-        "logs": logs,
-        "settings": settings[0],
-        "registry": registry[0] if registry else None,
-        "ahead_s": clock[0][0] - (asked_at + time.time()) / 2,
-    }
-
-
-def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
-    """Say how safe an acknowledged write is.
-
-    Args:
-        standby: synchronous_standby_names is set.
-        is_forced: fsync is on.
-        commit: synchronous_commit as it holds for our own connection.
-        connected: how many standbys are connected now.
-    """
-    if not is_forced:
-        return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"
-    if not standby:
-        return "one server has each write on its disk; if that disk is lost, so is what no standby had yet"
-    if commit == "local":
-        return (
-            "one server has each write on its disk: synchronous_commit is local for this user or database, so no write "
-            "waits for a standby"
-        )
-    where = "on one server's disk and in the memory of another" if commit == "remote_write" else "on two servers"
-    if not connected:
-        return f"each write is {where} before it is acknowledged; no standby is connected now, so writes wait for one"
-    return f"each write is {where} before it is acknowledged"

@@ -9,10 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final, Self
 
-from confide_night.runner.settings.recipes import Recipe, Settings
 from confide_proxy.errors import RunnerError
 
 _MODULE: Final = "confide_night.runner.budget"
@@ -125,24 +123,3 @@ class GatewayProcess:
             self.turned_away = int(said.get("status", 503))
         if "answer" in said and not self._answer.done():
             self._answer.set_result(said["answer"])
-
-
-def terms_of(
-    settings: Settings, recipe: Recipe, key: str, secrets: Mapping[str, bytes], limit_usd: float
-) -> dict[str, Any]:
-    """The terms of a run's gateway. `secrets`: values by name, of those that the recipe uses."""
-    hosts: dict[str, dict[str, str]] = {host: {} for host in recipe.hosts}
-    hidden = []
-    for each in recipe.headers:
-        value = secrets[each.secret].decode("utf-8", "strict").strip()
-        hidden.append(value)
-        hosts[each.host][each.header] = each.form.format(value)
-    return {
-        "api": settings.model.api,
-        "url": settings.model.place,
-        "key": key,
-        "prices": {model: asdict(price) for model, price in settings.prices.items()},
-        "limit_usd": limit_usd,
-        "hosts": hosts,
-        "hidden": hidden,
-    }

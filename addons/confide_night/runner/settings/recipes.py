@@ -11,7 +11,7 @@ import ipaddress
 import re
 import socket
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,10 @@ _SCP: Final = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:].*")
 """How ssh's repositories are mostly written."""
 _WHERE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """A file's name below the sandbox's /run/secrets."""
+_NAME_FORM: Final = "small letters, digits and hyphens, a letter first, 32 at most"
+
+Reader = Callable[[Any], Any]
+"""Gives what a value of the file means. Raises ValueError: it means nothing, and its text says what would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,65 @@ def read(path: Path) -> Settings:
     return _Reading(path).settings(table)
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 16_384 or "\0" in value:
+        raise ValueError("it is a string")
+    return value
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    is_one = isinstance(value, list) and all(isinstance(each, str) and each and "\0" not in each for each in value)
+    if not is_one or len(value) > 256:
+        raise ValueError('it is a list of strings: ["make", "test"]')
+    return tuple(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is true or false")
+    return value
+
+
+def _number(least: int, most: int) -> Reader:
+    def read(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"it is a whole number from {least:,} to {most:,}")
+        return value
+
+    return read
+
+
+def _money(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 100_000:
+        raise ValueError("it is an amount of US dollars above 0: 2.0")
+    return float(value)
+
+
+def _kind(value: Any) -> str:
+    if value not in KINDS:
+        raise ValueError(f"it is one of {', '.join(KINDS)}")
+    return str(value)
+
+
+def _approver(words: str) -> bool:
+    return len(words.split("-")) == _WORDS and set(words.split("-")) <= set(word_list())
+
+
+_OF_LIMITS: Final = {each.name: _number(1, 1_048_576) for each in fields(Limits)}
+_OF_MODEL: Final = {each.name: _text for each in fields(Model)}
+_OF_HEADER: Final = {name: _text for name in Header._fields if name != "host"}
+_OF_RECIPE: Final[Mapping[str, Reader]] = {
+    "kind": _kind,
+    **dict.fromkeys(("agent", "program", "model", "approval", "instructions"), _text),
+    **dict.fromkeys(("command", "check", "repositories", "hosts", "readable"), _list),
+    **dict.fromkeys(("push", "push_ci", "repeatable"), _flag),
+    "max_usd": _money,
+    "timeout_s": _number(1, 24 * 3600),
+    "max_turns": _number(0, 10_000),
+    **dict.fromkeys(("headers", "files"), lambda value: value),  # sections, which are read by themselves
+}
+
+
 class _Reading:
     """The parts of one file, each checked; whatever is wrong with them is a ConfigError that says where."""
 
@@ -226,42 +289,26 @@ class _Reading:
         for key in table:
             if key not in own:
                 raise self._unknown(key, key, own)
-        limits = Limits(**self._numbers("limits", table.get("limits", {}), Limits))
-        repositories = self._names(
-            "repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path"
-        )
-        secrets = self._names(
-            "secrets", table.get("secrets", {}), _placeholder, '"(sealed:KIND:…)", as confide secrets ls prints it'
-        )
-        prices = {
-            model: self._price(model, each) for model, each in self._table("prices", table.get("prices", {})).items()
-        }
+        form = '"(sealed:KIND:…)", as confide secrets ls prints it'
+        prices = self._table("prices", table.get("prices", {}))
         found = Settings(
             self._path,
-            self._text("name", table.get("name", "")) or socket.gethostname(),
-            self._money("monthly_usd", table.get("monthly_usd", 20.0)),
-            limits,
+            self._value("name", table.get("name", ""), _text) or socket.gethostname(),
+            self._value("monthly_usd", table.get("monthly_usd", 20.0), _money),
+            Limits(**self._section("limits", table.get("limits", {}), _OF_LIMITS)),
             self._model(table.get("model", {})),
-            repositories,
-            secrets,
-            prices,
-            approvers=self._approvers(table.get("approvers", [])),
+            self._names("repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path"),
+            self._names("secrets", table.get("secrets", {}), _placeholder, form),
+            {model: self._price(model, each) for model, each in prices.items()},
+            approvers=tuple(map(typed_words, self._value("approvers", table.get("approvers", []), _list))),
         )
+        if not all(map(_approver, found.approvers)):
+            raise self._wrong("approvers", "it is a list of devices' six words, as confide device ls prints them")
         recipes = self._table("recipes", table.get("recipes", {}))
-        read = {name: self._recipe(name, each, found) for name, each in recipes.items()}
-        return replace(found, recipes=read)
-
-    def _approvers(self, value: Any) -> tuple[str, ...]:
-        found = tuple(map(typed_words, self._list("approvers", value)))
-        for each in found:
-            words = each.split("-")
-            if len(words) != _WORDS or not set(words) <= set(word_list()):
-                raise self._wrong("approvers", "it is a list of devices' six words, as confide device ls prints them")
-        return found
+        return replace(found, recipes={name: self._recipe(name, each, found) for name, each in recipes.items()})
 
     def _model(self, table: Any) -> Model:
-        given = self._texts("model", table, Model)
-        found = Model(**given)
+        found = Model(**self._section("model", table, _OF_MODEL))
         if found.api not in APIS:
             raise self._wrong("api in [model]", f"it is {' or '.join(APIS)}")
         if not _is_web(found.place):
@@ -270,9 +317,8 @@ class _Reading:
             raise self._wrong("key in [model]", "there is one of key and key_file")
         if found.key and not _placeholder(found.key):
             # It is not repeated: somebody may have put the key itself there.
-            raise self._wrong(
-                "key in [model]", 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file'
-            )
+            hint = 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file'
+            raise self._wrong("key in [model]", hint)
         return found
 
     def _price(self, model: str, table: Any) -> Price:
@@ -284,98 +330,76 @@ class _Reading:
     def _recipe(self, name: str, table: Any, among: Settings) -> Recipe:
         where = f"recipes.{name}"
         if not _NAMED.fullmatch(name):
-            raise self._wrong(
-                f"[{where}]", "a recipe's name is small letters, digits and hyphens, a letter first, 32 at most"
-            )
-        given = dict(self._table(where, table))
-        own = {each.name for each in fields(Recipe)} - {"name"}
-        for key in given:
-            if key not in own:
-                raise self._unknown(key, f"{key}' in [{where}", own)
-        kind = given.get("kind", name if name in KINDS else "")
-        if kind not in KINDS:
-            raise self._wrong(f"kind in [{where}]", f"it is one of {', '.join(KINDS)}")
-        default = Recipe(name, kind)
-        read: dict[str, Any] = {"name": name, "kind": kind}
-        if kind == "command":
+            raise self._wrong(f"[{where}]", f"a recipe's name is {_NAME_FORM}")
+        given = {"kind": name if name in KINDS else "", **self._table(where, table)}
+        if given["kind"] == "command":
             given.setdefault("model", "")
-        for key in ("agent", "program", "model", "approval", "instructions"):
-            if key in given:
-                read[key] = self._text(f"{key} in [{where}]", given[key])
-        for key in ("command", "check", "repositories", "hosts", "readable"):
-            if key in given:
-                read[key] = self._list(f"{key} in [{where}]", given[key])
-        for key in ("push", "push_ci", "repeatable"):
-            if key in given:
-                read[key] = self._flag(f"{key} in [{where}]", given[key])
-        if "max_usd" in given:
-            read["max_usd"] = self._money(f"max_usd in [{where}]", given["max_usd"])
-        if "timeout_s" in given:
-            read["timeout_s"] = self._number(f"timeout_s in [{where}]", given["timeout_s"], 1, 24 * 3600)
-        if "max_turns" in given:
-            read["max_turns"] = self._number(f"max_turns in [{where}]", given["max_turns"], 0, 10_000)
-        read["headers"] = tuple(self._headers(where, given.get("headers", {})))
-        read["files"] = self._names(
-            f"{where}.files", given.get("files", {}), bool, "the name of a secret", named=_WHERE
-        )
-        hosts = dict.fromkeys([*read.get("hosts", default.hosts), *(each.host for each in read["headers"])])
-        read["hosts"] = tuple(hosts)
-        found = Recipe(**read)
+        read = self._section(where, given, _OF_RECIPE)
+        headers = tuple(self._headers(where, read.get("headers", {})))
+        files = self._names(f"{where}.files", read.get("files", {}), bool, "the name of a secret", named=_WHERE)
+        hosts = tuple(dict.fromkeys([*read.get("hosts", ()), *(each.host for each in headers)]))
+        found = Recipe(**{"name": name, **read, "headers": headers, "files": files, "hosts": hosts})
         if "approval" not in given and found.lasts:
-            found = Recipe(**{**read, "approval": "device"})
+            found = replace(found, approval="device")
         self._check(where, found, among)
         return found
 
     def _check(self, where: str, recipe: Recipe, among: Settings) -> None:
         """That its parts fit each other, and those of the file."""
-        if (recipe.kind == "command") != bool(recipe.command):
-            raise self._wrong(
-                f"command in [{where}]", 'a recipe of kind command has one, and no other: ["make", "nightly"]'
-            )
-        if recipe.agent not in AGENTS:
-            raise self._wrong(
-                f"agent in [{where}]", f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command"
-            )
-        if recipe.approval not in ("none", "device"):
-            raise self._wrong(f"approval in [{where}]", "it is none or device")
-        if recipe.lasts and recipe.approval != "device":
-            raise self._wrong(
-                f"approval in [{where}]", "a recipe that pushes, or has secrets or more hosts, takes device"
-            )
-        if recipe.push and recipe.kind not in ("fix", "command"):
-            raise self._wrong(f"push in [{where}]", "only a fix or a command has something to push")
+
+        def require(is_so: bool, what: str, hint: str) -> None:
+            if not is_so:
+                raise self._wrong(f"{what} in [{where}]", hint)
+
+        is_command = recipe.kind == "command"
+        form = 'a recipe of kind command has one, and no other: ["make", "nightly"]'
+        require(is_command == bool(recipe.command), "command", form)
+        agents = f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command"
+        require(recipe.agent in AGENTS, "agent", agents)
+        require(recipe.approval in ("none", "device"), "approval", "it is none or device")
+        needs = "a recipe that pushes, or has secrets or more hosts, takes device"
+        require(not recipe.lasts or recipe.approval == "device", "approval", needs)
+        can_push = is_command or recipe.kind == "fix"
+        require(not recipe.push or can_push, "push", "only a fix or a command has something to push")
+        for host in recipe.hosts:
+            form = "a host is a name, with a port or without: registry.example.org"
+            require(bool(_HOST.fullmatch(host)) and not _is_address(host), "hosts", form)
+        for each in map(Path, recipe.readable):
+            form = "it has absolute paths, and the root is none of them"
+            require(each.is_absolute() and each != Path("/"), "readable", form)
         if recipe.asks_a_model and among.price(recipe.model) is None:
             hint = f'nobody could keep to a budget with it: say what it costs in [prices."{recipe.model}"], or take another'
             raise ConfigError(self._path, f"names a model without a price in [{where}]: '{recipe.model}'", hint=hint)
-        for host in recipe.hosts:
-            if not _HOST.fullmatch(host) or _is_address(host):
-                raise self._wrong(
-                    f"hosts in [{where}]", "a host is a name, with a port or without: registry.example.org"
-                )
         for name in recipe.repositories:
             if name != "*" and name not in among.repositories:
                 raise self._unknown(name, f"{name}' in repositories of [{where}", among.repositories)
         for name in sorted(recipe.secrets):
             if name not in among.secrets:
                 raise self._unknown(name, f"{name}' among the secrets of [{where}", among.secrets)
-        for each in recipe.readable:
-            if not Path(each).is_absolute() or Path(each) == Path("/"):
-                raise self._wrong(f"readable in [{where}]", "it has absolute paths, and the root is none of them")
 
-    def _headers(self, where: str, table: Any) -> list[Header]:
-        found = []
+    def _headers(self, where: str, table: Any) -> Iterator[Header]:
         for host, each in self._table(f"{where}.headers", table).items():
-            given = self._texts(f"{where}.headers.{host}", each, Header)
+            given = self._section(f"{where}.headers.{host}", each, _OF_HEADER)
             if not {"header", "secret"} <= set(given) or not _HEADER.fullmatch(given["header"]):
                 example = '{ header = "authorization", secret = "NAME", form = "Bearer {}" }'
                 raise self._wrong(f"headers of {host} in [{where}]", f"it is {example}")
             header = Header(host, given["header"].lower(), given["secret"], given.get("form", "{}"))
             if header.form.count("{}") != 1 or not header.form.isprintable():
                 raise self._wrong(f"headers of {host} in [{where}]", "its form has {} once, where the secret goes")
-            found.append(header)
-        return found
+            yield header
 
-    # Single values
+    def _section(self, where: str, table: Any, options: Mapping[str, Reader]) -> dict[str, Any]:
+        """The values of a section, each as it is read."""
+        for key in self._table(where, table):
+            if key not in options:
+                raise self._unknown(key, f"{key}' in [{where}", options)
+        return {key: self._value(f"{key} in [{where}]", each, options[key]) for key, each in table.items()}
+
+    def _value(self, where: str, value: Any, read: Reader) -> Any:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise self._wrong(where, str(error)) from None
 
     def _table(self, where: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -387,63 +411,16 @@ class _Reading:
     ) -> dict[str, str]:
         for name, each in self._table(where, value).items():
             if not named.fullmatch(name) or set(name) == {"."}:
-                raise self._wrong(
-                    f"a name in [{where}]", "it is small letters, digits and hyphens, a letter first, 32 at most"
-                )
+                raise self._wrong(f"a name in [{where}]", f"it is {_NAME_FORM}")
             if not isinstance(each, str) or not is_one(each):
                 raise self._wrong(f"'{name}' in [{where}]", f"it is {form}")
         return dict(value)
 
-    def _texts(self, where: str, value: Any, of: type) -> dict[str, str]:
-        own = set(getattr(of, "_fields", ())) or {each.name for each in fields(of)}
-        own -= {"host"}
-        for key, each in self._table(where, value).items():
-            if key not in own:
-                raise self._unknown(key, f"{key}' in [{where}", own)
-            self._text(f"{key} in [{where}]", each)
-        return dict(value)
-
-    def _numbers(self, where: str, value: Any, of: type) -> dict[str, int]:
-        own = {each.name for each in fields(of)}
-        for key, each in self._table(where, value).items():
-            if key not in own:
-                raise self._unknown(key, f"{key}' in [{where}", own)
-            self._number(f"{key} in [{where}]", each, 1, 1_048_576)
-        return dict(value)
-
-    def _text(self, where: str, value: Any) -> str:
-        if not isinstance(value, str) or len(value) > 16_384 or "\0" in value:
-            raise self._wrong(where, "it is a string")
-        return value
-
-    def _list(self, where: str, value: Any) -> tuple[str, ...]:
-        is_one = isinstance(value, list) and all(isinstance(each, str) and each and "\0" not in each for each in value)
-        if not is_one or len(value) > 256:
-            raise self._wrong(where, 'it is a list of strings: ["make", "test"]')
-        return tuple(value)
-
-    def _flag(self, where: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self._wrong(where, "it is true or false")
-        return value
-
-    def _number(self, where: str, value: Any, least: int, most: int) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise self._wrong(where, f"it is a whole number from {least:,} to {most:,}")
-        return value
-
-    def _money(self, where: str, value: Any) -> float:
-        if type(value) not in (int, float) or not 0 < value <= 100_000:
-            raise self._wrong(where, "it is an amount of US dollars above 0: 2.0")
-        return float(value)
-
     def _unknown(self, key: str, shown: str, options: Collection[str]) -> ConfigError:
         near = difflib.get_close_matches(key, options, n=1)
         there = f"there are {', '.join(sorted(options))}" if options else "there is none"
-        closing = "]" if "[" in shown else "'"
-        return ConfigError(
-            self._path, f"has an unknown option '{shown}{closing}", hint=f"did you mean '{near[0]}'?" if near else there
-        )
+        hint = f"did you mean '{near[0]}'?" if near else there
+        return ConfigError(self._path, f"has an unknown option '{shown}{']' if '[' in shown else chr(39)}", hint=hint)
 
     def _wrong(self, where: str, hint: str) -> ConfigError:
         return ConfigError(self._path, f"has a wrong value for {where}", hint=hint)

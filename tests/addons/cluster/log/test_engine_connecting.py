@@ -16,8 +16,8 @@ from tests.support.daemon.postgres import SUPERUSER, Postgres, server
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import free_port
 
+from confide_cluster.daemon.log.configured import durability, standing_of
 from confide_cluster.daemon.log.engine import Engine
-from confide_cluster.daemon.spaces.leases import durability, standing_of
 from confide_daemon.errors import EngineError
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.runs import Runs, model_api
 
+from confide_night.runner.budget.apis import APIS
 from confide_night.runner.sandbox import bubblewrap, groups
 from confide_night.runner.settings.recipes import Settings
 from confide_night.runner.trial import findings
@@ -68,3 +73,33 @@ os.killpg(0, 9)
         group.close()
     assert 3 <= int(took[0].stdout) <= 12
     assert "had" not in took[1].stdout
+
+
+async def test_an_agent_that_asks_too_much_holds_up_its_gateway_alone(runs: Runs) -> None:
+    """To check a request of megabytes takes seconds; the runner's lease, times and disk are looked after meanwhile."""
+    pieces = 200_000
+    content = ",".join(['{"type":"text","text":"x"}'] * pieces)
+    began = time.perf_counter()
+    APIS["anthropic"].checked(json.loads(f'{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}'))
+    alone_s = time.perf_counter() - began
+    gaps = [0.0]
+
+    async def look() -> None:
+        at = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.005)
+            gaps.append(time.perf_counter() - at)
+            at += gaps[-1]
+
+    order = f"""```
+large = [dict(type="text", text="x")] * {pieces}
+end(str([ask(text=large, mcp_servers=1)[0] for _ in range(2)]))
+```"""
+    with model_api() as api:
+        settings = runs.settings(f'kind = "review"\nprogram = "{runs.agent}"', url=api.url)
+        run = runs.make(settings, order)
+        looking = asyncio.create_task(look())
+        result = await run.go()
+        looking.cancel()
+    assert (result.state, result.text, api.requests) == ("succeeded", "[400, 400]", [])
+    assert max(gaps) < alone_s / 2
