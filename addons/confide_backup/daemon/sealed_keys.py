@@ -15,6 +15,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
+from nacl.exceptions import CryptoError
+
 from confide_crypto.errors import ConfideError, KeyFileError, WrapError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH
@@ -68,12 +72,10 @@ class BackupKey:
 
     def seal(self, keys: DaemonKeys, *, daemon: bytes, snapshot: str) -> bytes:
         """The keys for the one snapshot of the daemon with this public key; never the same twice."""
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
-
         space, head = _place(daemon, snapshot)
         key, nonce = secrets.token_bytes(KEY_LENGTH), secrets.token_bytes(_NONCE)
         wrap = seal_wrap(key, self.wrap_key, space=space, epoch=_EPOCH, device=self.device, head=head)
-        sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(keys.to_bytes(), MAGIC + head, nonce, key)
+        sealed = encrypt(keys.to_bytes(), MAGIC + head, nonce, key)
         return MAGIC + wrap + nonce + bytes(sealed)
 
 
@@ -83,9 +85,8 @@ class DaemonKeys:
 
     identity: bytes = field(repr=False)  # the content of `identity.key`
     master: bytes = field(repr=False)  # 32 bytes
-    previous: bytes | None = field(
-        default=None, repr=False
-    )  # of `identity.previous.key`, while a rotation is under way
+    # Of `identity.previous.key`, while a rotation is under way.
+    previous: bytes | None = field(default=None, repr=False)
     rotation: bytes | None = field(default=None, repr=False)  # of `rotation.json`
 
     @classmethod
@@ -115,22 +116,15 @@ def unseal(data: bytes, code: RecoveryCode, *, daemon: bytes, snapshot: str) -> 
 
     Raises SnapshotError: the file is damaged or of another snapshot, or the code is another's.
     """
-    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
-    from nacl.exceptions import CryptoError
-
     space, head = _place(daemon, snapshot)
     own = WrapKey(code.identity)
-    begin = len(MAGIC)
-    wrap, nonce, sealed = (
-        data[begin : begin + WRAP_LENGTH],
-        data[begin + WRAP_LENGTH : begin + WRAP_LENGTH + _NONCE],
-        data[begin + WRAP_LENGTH + _NONCE :],
-    )
+    body = data.removeprefix(MAGIC)
+    wrap, nonce, sealed = body[:WRAP_LENGTH], body[WRAP_LENGTH:][:_NONCE], body[WRAP_LENGTH + _NONCE :]
     try:
         if not data.startswith(MAGIC) or len(wrap) != WRAP_LENGTH or len(nonce) != _NONCE:
             raise ValueError
         key = own.open(wrap, space=space, epoch=_EPOCH, head=head)
-        found = json.loads(crypto_aead_xchacha20poly1305_ietf_decrypt(sealed, MAGIC + head, nonce, key))
+        found = json.loads(decrypt(sealed, MAGIC + head, nonce, key))
         previous, rotation = (
             None if found[name] is None else bytes.fromhex(found[name]) for name in ("previous", "rotation")
         )
