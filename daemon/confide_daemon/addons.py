@@ -97,7 +97,11 @@ class Verbs(Protocol):
     """What commands may ask of the running daemon (`confide_daemon.datadir.control`)."""
 
     def add(
-        self, name: str, answer: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]], *, deadline_s: float = ...
+        self,
+        name: str,
+        answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]],
+        *,
+        deadline_s: float = ...,
     ) -> None:
         """Answer `name` from now on; whoever asked is told after `deadline_s` that it takes too long."""
 

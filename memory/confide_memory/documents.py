@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confide_crypto.errors import RequestError
 from confide_memory.errors import InvalidPathError, InvalidTextError, TooLargeError, UnfitAnswerError
@@ -317,14 +317,16 @@ def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
 class Asks(Protocol):
     """A connection, or a link that has one."""
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+    async def request(
+        self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
+    ) -> dict[str, object]:
         """As `Connection.request`."""
 
-    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+    async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
         """As `Connection.upload`."""
 
 
-async def send_text(link: Asks, op: str, body: dict[str, Any], text: str, *, timeout_s: float) -> dict[str, Any]:
+async def send_text(link: Asks, op: str, body: dict[str, object], text: str, *, timeout_s: float) -> dict[str, object]:
     """Ask with a text, behind everything interactive. Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`."""
     data = text.encode()
     if len(data) > INLINE_BYTES:

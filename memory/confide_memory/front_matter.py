@@ -48,7 +48,7 @@ class FrontMatter:
 
     head: str
     body: str
-    fields: dict[str, Any]
+    fields: dict[str, object]
     problem: str | None = None
 
 
@@ -73,7 +73,7 @@ def parse(text: str) -> FrontMatter:
         return FrontMatter(head, body, _readable(inside)[0], str(error))
 
 
-def edit(text: str, changes: Mapping[str, Any]) -> str:
+def edit(text: str, changes: Mapping[str, object]) -> str:
     """The document with these fields set (None: without them), in their places, new ones behind the others.
 
     Raises:
@@ -110,7 +110,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
     raise UnreadableError("its front matter is written in a way in which that field cannot be changed")
 
 
-def compose(fields: Mapping[str, Any], body: str) -> str:
+def compose(fields: Mapping[str, object], body: str) -> str:
     """A new document of these fields, those that are None or empty left out.
 
     Raises InvalidTextError: they are too large, or nested too deep.
@@ -120,7 +120,7 @@ def compose(fields: Mapping[str, Any], body: str) -> str:
     return FENCE + lines + FENCE + "\n" + body.strip("\n") + "\n"
 
 
-def _check_writable(fields: Mapping[str, Any]) -> str:
+def _check_writable(fields: Mapping[str, object]) -> str:
     """The fields as YAML that reads the same. Raises InvalidTextError where there is none."""
     lines = "".join(_yaml({name: value}) for name, value in fields.items())
     if not _reads_as(lines, fields):
@@ -144,7 +144,7 @@ def _fields_of(node: yaml.MappingNode | None) -> dict[str, Any]:
     return {} if node is None else {str(key.value): _value(value, 1) for key, value in node.value}
 
 
-def _reads_as(inside: str, wanted: Mapping[str, Any]) -> bool:
+def _reads_as(inside: str, wanted: Mapping[str, object]) -> bool:
     # As the document is read: by whole lines, and one like a fence would end the front matter.
     if inside[-1:] not in ("", "\n") or front_matter_lines([FENCE.strip(), *inside.split("\n")]):
         return False
@@ -192,7 +192,7 @@ def _composed(inside: str) -> yaml.MappingNode | None:
     return node
 
 
-def _readable(inside: str) -> tuple[dict[str, Any], bool]:
+def _readable(inside: str) -> tuple[dict[str, object], bool]:
     """What can be read of front matter that is no YAML as a whole, field by field, and whether that is all of it: a colon too many in a
     title, or the marks of a merge of git's, must not take the id from a note."""
     if len(inside.encode(errors="replace")) > MAX_BYTES:
@@ -310,7 +310,7 @@ _CORE: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def split_fields(text: str) -> tuple[dict[str, Any], str, str | None]:
+def split_fields(text: str) -> tuple[dict[str, object], str, str | None]:
     """The fields of a file that anybody may have written, the text after them, and why they cannot be read, if they cannot.
 
     Less is refused than in a note of ours, and nothing of the file is lost: what cannot be read stays in the text.

@@ -67,7 +67,7 @@ def folded(word: str) -> str:
     return " ".join(word.casefold().split())
 
 
-def _stated(fields: dict[str, Any], *names: str, between: str = ", ") -> list[str]:
+def _stated(fields: dict[str, object], *names: str, between: str = ", ") -> list[str]:
     """A property that is a list, or words with one of these characters between them."""
     found: list[str] = []
     for name in names:

@@ -100,7 +100,7 @@ class Note:
     source: str | None = None
     sensitive: bool = False
     relations: tuple[Relation, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     created: float | None = None
     updated: float | None = None
     problems: tuple[str, ...] = ()
@@ -273,7 +273,7 @@ class _Reading:
             self._problem(f"'relations' has more than {MAX_RELATIONS} entries; the first {MAX_RELATIONS} count")
         return tuple(dict.fromkeys(found))[:MAX_RELATIONS]
 
-    def _metadata(self) -> Mapping[str, Any]:
+    def _metadata(self) -> Mapping[str, object]:
         value = self._fields.get("metadata")
         if value is None:
             return {}

@@ -62,7 +62,9 @@ class Source:
         return len(self.text) if found is None else found.end() if with_break else found.start()
 
 
-def changed(source: Source, node: yaml.MappingNode, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def changed(
+    source: Source, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
+) -> Iterator[str]:
     """The text with `new` in place of `old`, the gentlest way first; the caller takes the first that reads as it should."""
     for is_gentle in (True, False):
         yield source.patched(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))
@@ -71,8 +73,8 @@ def changed(source: Source, node: yaml.MappingNode, old: Mapping[str, Any], new:
 def _mapping(
     source: Source,
     node: yaml.MappingNode,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
+    old: Mapping[str, object],
+    new: Mapping[str, object],
     *,
     is_gentle: bool,
     is_top: bool = False,

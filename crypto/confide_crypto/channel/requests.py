@@ -12,7 +12,7 @@ _MAX_SENTENCE: Final = 1000
 _INTERNAL: Final = RequestError("internal", "the request failed on the other side", "its log says why")
 
 
-def encode_request(op: str, body: dict[str, Any]) -> bytes:
+def encode_request(op: str, body: dict[str, object]) -> bytes:
     """A REQ's payload. Raises RequestError: `too_large`, it is over the limit of a message; `invalid`, a text in it is none."""
     try:
         payload = _encode({**body, "op": op})
@@ -23,7 +23,7 @@ def encode_request(op: str, body: dict[str, Any]) -> bytes:
     return payload
 
 
-def decode_request(payload: bytes) -> tuple[str, dict[str, Any]]:
+def decode_request(payload: bytes) -> tuple[str, dict[str, object]]:
     """The operation and its parameters. Raises ProtocolViolation: it is no request."""
     body = _decode(payload)
     op = body.pop("op", None)
@@ -32,7 +32,7 @@ def decode_request(payload: bytes) -> tuple[str, dict[str, Any]]:
     return op, body
 
 
-def encode_result(result: dict[str, Any]) -> bytes:
+def encode_result(result: dict[str, object]) -> bytes:
     """The RES payload of a success; an error in its place if it is over the limit of a message, or a text in it is none."""
     try:
         payload = _encode({"ok": result})
@@ -51,7 +51,7 @@ def encode_error(error: RequestError | None) -> bytes:
     return _encode({"error": {"code": answer.code, "message": sentence(answer.message), "hint": hint}})
 
 
-def decode_answer(payload: bytes) -> dict[str, Any] | RequestError:
+def decode_answer(payload: bytes) -> dict[str, object] | RequestError:
     """The result, or the error, of a RES. Raises ProtocolViolation: it is neither."""
     match _decode(payload):
         case {"ok": dict(result)}:

@@ -80,7 +80,7 @@ class ClientHandshake:
         daemon_static: bytes,
         *,
         invite: Invite | None = None,
-        hello: dict[str, Any] | None = None,
+        hello: dict[str, object] | None = None,
         ephemeral: KeyPair | None = None,
         kem_key: MLKEM768PrivateKey | None = None,
     ) -> None:
@@ -223,14 +223,14 @@ def _finish(noise: HandshakeState) -> TransportKeys:
     return TransportKeys(sending, receiving, noise.handshake_hash[:SESSION_ID_LENGTH].hex())
 
 
-def _encode_hello(hello: dict[str, Any]) -> bytes:
+def _encode_hello(hello: dict[str, object]) -> bytes:
     encoded = json.dumps(hello, separators=(",", ":"), ensure_ascii=False).encode()
     if len(encoded) > MAX_HELLO:
         raise ValueError(f"the hello has {len(encoded)} bytes, {MAX_HELLO} fit")
     return encoded
 
 
-def _decode_hello(padded: bytes) -> dict[str, Any]:
+def _decode_hello(padded: bytes) -> dict[str, object]:
     try:
         hello = json.loads(padded.rstrip(b"\0").decode())
     except (ValueError, RecursionError):

@@ -97,7 +97,7 @@ class Succession:
                 return cls(old_static, old_key, new_static, new_key, until, *signatures)
         raise ValueError("not a rotation statement")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As it stands in the welcome: `static`, `key`, `old` and `new` in hex, `until` as a number."""
         return {
             "static": self.new_static.hex(),
@@ -133,7 +133,7 @@ class Rotation(NamedTuple):
         return now >= self.until
 
 
-def successor_in(welcome: dict[str, Any], daemon_static: bytes, daemon_key: bytes) -> Succession | None:
+def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: bytes) -> Succession | None:
     """The daemon's new keys, if its welcome names any and the pinned daemon vouches for them; anything else is ignored.
 
     Args:

@@ -50,8 +50,8 @@ class Connection:
         channel: Channel,
         *,
         peer_key: bytes,
-        hello: dict[str, Any],
-        welcome: dict[str, Any],
+        hello: dict[str, object],
+        welcome: dict[str, object],
         timers: Timers = DEFAULT_TIMERS,
     ) -> None:
         self.session_id = channel.session_id
@@ -66,7 +66,7 @@ class Connection:
         self._outbox = Outbox(channel, ws)
         self._inbox = Inbox(ws, channel, self._outbox, self._answered)
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
-        self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._pending: dict[int, asyncio.Future[dict[str, object]]] = {}
         self._was_served = False
         self._is_serving = False
         self._ended: ConnectionLost | None = None
@@ -99,8 +99,8 @@ class Connection:
         return self._outbox.send(FrameType.MSG, 0, data)
 
     async def request(
-        self, op: str, body: dict[str, Any], *, timeout_s: float = 10.0, bulk: bool = False
-    ) -> dict[str, Any]:
+        self, op: str, body: dict[str, object], *, timeout_s: float = 10.0, bulk: bool = False
+    ) -> dict[str, object]:
         """Ask the peer and return its answer. Answers come while `serve` runs.
 
         Args:
@@ -125,8 +125,8 @@ class Connection:
                 self._leave(stream, answer)
 
     async def upload(
-        self, op: str, body: dict[str, Any], data: bytes | AsyncIterable[bytes], *, timeout_s: float
-    ) -> dict[str, Any]:
+        self, op: str, body: dict[str, object], data: bytes | AsyncIterable[bytes], *, timeout_s: float
+    ) -> dict[str, object]:
         """Ask the peer with a body that follows as a stream, behind everything interactive (PROTOCOL.md 7.4).
 
         Args:
@@ -268,16 +268,16 @@ class Connection:
 
     # -- bookkeeping ----------------------------------------------------------------------------------------------
 
-    def _open_request(self) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+    def _open_request(self) -> tuple[int, asyncio.Future[dict[str, object]]]:
         if self._ended or self.is_going_away:
             self._slots.release()
             raise self._ended or ConnectionLost(truncated=False, problem="the peer is going away")
         stream = self._channel.open_request()
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._pending[stream] = answer
         return stream, answer
 
-    def _leave(self, stream: int, answer: asyncio.Future[dict[str, Any]]) -> None:
+    def _leave(self, stream: int, answer: asyncio.Future[dict[str, object]]) -> None:
         """Nobody waits for this answer any more; its place stays taken until the peer is through with it."""
         if not self._channel.is_in_use(stream):
             self._settle(stream)
@@ -336,7 +336,7 @@ async def _pass_over(_message: bytes) -> None:
     return
 
 
-async def _refuse_stream(_op: str, _body: dict[str, Any], _data: Body) -> dict[str, Any]:
+async def _refuse_stream(_op: str, _body: dict[str, object], _data: Body) -> dict[str, object]:
     raise RequestError("invalid", "no request with a body is taken here")
 
 

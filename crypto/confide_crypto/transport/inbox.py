@@ -144,8 +144,8 @@ class Body:
 
 
 OnMessage = Callable[[bytes], Awaitable[None]]
-OnRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
+OnRequest = Callable[[str, dict[str, object]], Awaitable[dict[str, object]]]
+OnStream = Callable[[str, dict[str, object], Body], Awaitable[dict[str, object]]]
 
 
 class Toll(Protocol):
@@ -331,7 +331,7 @@ class Inbox:
         return self._bodies.pop(stream)
 
     async def _handle_stream(self, opened: Opened, body: Body) -> None:
-        async def use(op: str, params: dict[str, Any]) -> dict[str, Any]:
+        async def use(op: str, params: dict[str, object]) -> dict[str, object]:
             try:
                 result = await self._on_stream(op, params, body)
                 async for _ in body:  # an `ok` has to wait for the end, also of what the handler did not read

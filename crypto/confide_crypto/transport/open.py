@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from websockets.exceptions import ConnectionClosed
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Authorize", "Connection", "Timers", "Welcome", "accept", "connect", "websocket_options"]
 
-Welcome = dict[str, Any]
+Welcome = dict[str, object]
 _DAEMON_LABEL: Final = b"confide/daemon-static/1"
 _MAX_BEFORE_MESSAGE3: Final = 2048
 
@@ -62,7 +62,7 @@ class Authorize(Protocol):
     def invite_psk(self, invite_id: bytes) -> bytes | None:
         """The secret of an open invite, or None. Called before the caller has proven anything."""
 
-    async def admit(self, public_key: bytes, hello: dict[str, Any], invite_id: bytes | None) -> Welcome:
+    async def admit(self, public_key: bytes, hello: dict[str, object], invite_id: bytes | None) -> Welcome:
         """The welcome for a proven caller. An `invite_id` is proven too, and is to be spent here.
 
         Raises DeniedError: the caller may not come in; its reason and hint are sent sealed.
@@ -76,7 +76,7 @@ async def connect(
     *,
     daemon_key: bytes | None = None,
     invite: Invite | None = None,
-    hello: dict[str, Any] | None = None,
+    hello: dict[str, object] | None = None,
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     timers: Timers = DEFAULT_TIMERS,
 ) -> Connection:
@@ -170,7 +170,7 @@ async def _introduce(
     identity: Identity,
     daemon_static: bytes,
     invite: Invite | None,
-    hello: dict[str, Any],
+    hello: dict[str, object],
     timers: Timers,
 ) -> Connection:
     handshake = ClientHandshake(identity, daemon_static, invite=invite, hello=hello)
@@ -285,7 +285,7 @@ async def _admit(
     return welcome
 
 
-async def _send_first(ws: ServerConnection, channel: Channel, body: dict[str, Any]) -> None:
+async def _send_first(ws: ServerConnection, channel: Channel, body: dict[str, object]) -> None:
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     await ws.send(channel.seal(FrameType.RES, WELCOME_STREAM, data, bucket=WELCOME_BUCKET))
 

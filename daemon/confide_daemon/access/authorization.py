@@ -13,7 +13,6 @@ import stat
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from confide_crypto.errors import BusyError, ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words, parse_public_key
@@ -82,7 +81,7 @@ class Callers:
         """The one-time secret of an invite, or None for one that never was."""
         return self._invites.psk(invite_id)
 
-    async def admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
+    async def admit(self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None) -> dict[str, object]:
         """The welcome for this key. Of the hello, only the session that this one is to replace is asked for (PROTOCOL.md 7.9).
 
         A key that comes again and again is answered in its turn: who waits for the welcome comes no faster than it is served, and who does
@@ -99,7 +98,7 @@ class Callers:
             self._gate.refused(public_key, error.reason)
             raise
 
-    async def admit_by_http(self, key: bytes) -> dict[str, Any]:
+    async def admit_by_http(self, key: bytes) -> dict[str, object]:
         """The welcome for a caller who has come to another node by HTTP (PROTOCOL.md 12.5). Raises DeniedError."""
         await self._require_room(key)
         caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
@@ -109,7 +108,7 @@ class Callers:
             raise denied("revoked" if why == "rotated" else why, key)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
-    def most_sessions(self, public_key: bytes, hello: Mapping[str, Any]) -> int:
+    def most_sessions(self, public_key: bytes, hello: Mapping[str, object]) -> int:
         """How many connections the key may have with this one: one more while it replaces a live one of the same key."""
         replaced = hello.get("replaces")
         return self._max_sessions + (isinstance(replaced, str) and self._gate.is_live(public_key, replaced))
@@ -133,7 +132,9 @@ class Callers:
         why = caller.closed(self._registry.clock()) if caller else None
         return why if why in ("rotated", "expired") else "revoked"
 
-    async def _admit(self, public_key: bytes, hello: Mapping[str, Any], invite_id: bytes | None) -> dict[str, Any]:
+    async def _admit(
+        self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None
+    ) -> dict[str, object]:
         await self._require_room(public_key)  # before an invite is spent
         caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
         if self._gate.sessions_of(public_key) >= self.most_sessions(public_key, hello):

@@ -77,7 +77,7 @@ class Jobs:
     def tell(self, identity: int, step: str, done: int, total: int) -> None:
         self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
 
-    def end(self, identity: int, state: str, outcome: dict[str, Any]) -> None:
+    def end(self, identity: int, state: str, outcome: dict[str, object]) -> None:
         """It has ended; a cancelled one stays cancelled."""
         sql = "UPDATE jobs SET state = ?, outcome = ? WHERE id = ? AND state = 'running'"
         self._write(sql, state, json.dumps(outcome), identity)

@@ -293,7 +293,7 @@ def confirm(caller: Caller, given: str | None = None) -> None:
     )
 
 
-def granted(grants: Grants) -> dict[str, Any]:
+def granted(grants: Grants) -> dict[str, object]:
     """What a machine may do, or will once it uses its invite, as --json shows it; null is all."""
     return {
         "scope": grants.scope,

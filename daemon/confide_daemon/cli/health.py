@@ -283,7 +283,7 @@ class SpaceFacts:
     locks_at: float | None
     problem: str | None = None  # why nobody can tell, where nobody can
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "custody": self.custody,
             "wanted": self.wanted,

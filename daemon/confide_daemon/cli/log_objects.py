@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -23,9 +23,9 @@ class LogObjects(JsonFormatter):
 
     def add_fields(
         self,
-        log_data: dict[str, Any],
+        log_data: dict[str, object],
         record: logging.LogRecord,
-        message_dict: dict[str, Any],  # noqa: ARG002
+        message_dict: dict[str, object],  # noqa: ARG002
     ) -> None:
         """Only what is meant to be there; the library would take everything."""
         log_data["time"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

@@ -121,7 +121,7 @@ def _asked(here: Here) -> Figures:
 def facts(now: Figures) -> dict[str, Any]:
     """What `--json` prints: counts since the daemon's start, durations in seconds."""
 
-    def durations(label: str, name: str) -> dict[str, Any]:
+    def durations(label: str, name: str) -> dict[str, object]:
         return {
             key: {"count": int(one.count), "p50S": _short(one.quantile(0.5)), "p95S": _short(one.quantile(0.95))}
             for key, one in now.times(label, name).items()

@@ -77,7 +77,7 @@ class Custody:
         """Brings it to the disk, whole or not at all. Raises KeyFileError where it cannot be written."""
         write_private_file(path, json.dumps(self.to_json()).encode() + b"\n", replace=True)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As `parse` reads it."""
         named = {"key": _said(self.key), "following": self.following and _said(self.following)}
         return {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
@@ -87,7 +87,7 @@ def _said(name: KeyName) -> dict[str, Any]:
     return {"keeper": name.keeper, "number": name.number}
 
 
-def _key_name(found: dict[str, Any]) -> KeyName:
+def _key_name(found: dict[str, object]) -> KeyName:
     if found["keeper"] not in KEEPERS:
         raise ValueError
     return KeyName(found["keeper"], _number(found["number"]))

@@ -76,7 +76,7 @@ class Endpoint:
         self._client: httpx2.AsyncClient | None = None
 
     def post(
-        self, body: dict[str, Any], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
+        self, body: dict[str, object], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
     ) -> T:
         """What `read` makes of the answer's JSON; an `EmbedderError` of its counts as nonsense that may pass.
 

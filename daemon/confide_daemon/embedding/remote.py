@@ -52,7 +52,7 @@ class Purpose(StrEnum):
 
 
 # The body of a request for these texts.
-Wire = Callable[[list[str], Purpose], dict[str, Any]]
+Wire = Callable[[list[str], Purpose], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class CrossEncoder:
 
     def _run(self, pairs: list[tuple[str, str]]) -> list[float]:
         encoded = self._tokenizer.encode_batch(pairs)
-        feed: dict[str, Any] = {
+        feed: dict[str, object] = {
             "input_ids": np.array([entry.ids for entry in encoded], dtype=np.int64),
             "attention_mask": np.array([entry.attention_mask for entry in encoded], dtype=np.int64),
             "token_type_ids": np.array([entry.type_ids for entry in encoded], dtype=np.int64),

@@ -82,7 +82,7 @@ class Merger:
     tags: tuple[str, ...]
     keywords: tuple[str, ...]
     importance: float
-    changes: dict[str, Any]
+    changes: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -
     tags = _united(note.tags, (other.tags for other in notes_of), MAX_TAGS)
     keywords = _united(note.keywords, (other.keywords for other in notes_of), MAX_KEYWORDS)
     importance = max([note.importance, *stated])
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     if tags != note.tags:
         changes["tags"] = list(tags)
     if keywords != note.keywords:

@@ -33,7 +33,7 @@ class Draft:
     source: str | None = None
     sensitive: bool = False
     relations: tuple[Relation, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     updated: float | None = None
     id: str | None = None  # None: it gets one
 
@@ -113,7 +113,7 @@ def united(draft: Draft) -> Change:
 
 
 def of_fields(
-    fields: Mapping[str, Any], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
+    fields: Mapping[str, object], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
 ) -> Change:
     """The change that sets these fields ("" or empty: takes them out) and this text.
 

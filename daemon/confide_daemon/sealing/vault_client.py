@@ -73,7 +73,7 @@ class VaultClient:
 
         return self._call(lambda client: self._lying(client, path), deadline)
 
-    def write(self, path: str, secret: dict[str, Any], deadline: float) -> None:
+    def write(self, path: str, secret: dict[str, object], deadline: float) -> None:
         """Has `secret` at `path`, where nothing else was, when it returns. Raises as `read`."""
 
         def ask(client: hvac.Client) -> None:
@@ -112,7 +112,7 @@ class VaultClient:
             raise _explained(error, self._settings) from None
         return max(SHORTEST_LEASE_S / 2, token.until - self._clock())
 
-    def _lying(self, client: hvac.Client, path: str) -> dict[str, Any] | None:
+    def _lying(self, client: hvac.Client, path: str) -> dict[str, object] | None:
         try:
             said = client.secrets.kv.v2.read_secret_version(
                 path, mount_point=self._settings.mount, raise_on_deleted_version=True

@@ -163,7 +163,7 @@ async def work(
 
     Raises ConfideError: a space cannot be opened or written.
     """
-    done: dict[str, dict[str, Any]] = {}
+    done: dict[str, dict[str, object]] = {}
     with closing(open_state(folder, store=config.store)) as state:
         spaces = _spaces(state, config, on_demand=False)
         try:

@@ -294,7 +294,7 @@ class Daemon(SpacesHost):
             await connection.close("shutdown")
             return
 
-        async def refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+        async def refuse(_op: str, _body: dict[str, object]) -> dict[str, object]:
             raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)
 
         self._explained.add(connection)

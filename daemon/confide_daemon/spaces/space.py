@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.roster import Roster
@@ -255,7 +255,7 @@ class Space:
         key: bytes,
         *,
         follow: Callable[[int, int], None] = lambda _done, _total: None,
-        custody: dict[str, Any] | None = None,
+        custody: dict[str, object] | None = None,
     ) -> None:
         """Changes the key of the database (32 bytes), while everybody goes on. Raises as `StoreThreads.change_key`.
 

@@ -376,7 +376,7 @@ class Outbox(Protocol):
         has_pending: whether truths wait here that changed with what is derived.
     """
 
-    custody: dict[str, Any] | None
+    custody: dict[str, object] | None
     lease: int
 
     @property

@@ -33,18 +33,18 @@ T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]
 NEAR_PROJECTS = 5
 
-TEXT: dict[str, Any] = {"type": "string"}
-MAYBE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
-COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
-NUMBER: dict[str, Any] = {"type": "number"}
-FLAG: dict[str, Any] = {"type": "boolean"}
-TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
-COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": COUNT}
-PROJECT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
-PATH: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 512}
+TEXT: dict[str, object] = {"type": "string"}
+MAYBE_TEXT: dict[str, object] = {"type": ["string", "null"]}
+COUNT: dict[str, object] = {"type": "integer", "minimum": 0}
+NUMBER: dict[str, object] = {"type": "number"}
+FLAG: dict[str, object] = {"type": "boolean"}
+TEXTS: dict[str, object] = {"type": "array", "items": TEXT}
+COUNTS: dict[str, object] = {"type": "object", "additionalProperties": COUNT}
+PROJECT: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": 256}
+PATH: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": 512}
 
 # What a tool that changes something answers beside its own.
-OUTCOME: dict[str, Any] = {
+OUTCOME: dict[str, object] = {
     "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
     "onDisk": {**FLAG, "description": "The file on this machine is as the daemon has it"},
     "warnings": TEXTS,
@@ -308,7 +308,7 @@ class ToolContext:
             return lambda identity: short.get(identity, identity)
         return lambda identity: identity
 
-    async def shorten(self, structured: dict[str, Any]) -> Callable[[str], str]:
+    async def shorten(self, structured: dict[str, object]) -> Callable[[str], str]:
         """Puts beside each note's id in a structured result its short form; gives what `short_ids` does."""
         named = list(_named(structured))
         short = await self.short_ids(one["id"] for one in named) if named else str
@@ -316,7 +316,7 @@ class ToolContext:
             one["shortId"] = short(one["id"])
         return short
 
-    def operation_of(self, tool: str, arguments: Mapping[str, Any], part: str = "") -> Operation | None:
+    def operation_of(self, tool: str, arguments: Mapping[str, object], part: str = "") -> Operation | None:
         """The operation of a call; `part` names one of several changes that a call makes."""
         if self.operation is None:
             return None
@@ -364,7 +364,9 @@ class Definition:
     name: str
     title: str
     description: str
-    properties: dict[str, dict[str, Any]]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
+    properties: dict[
+        str, dict[str, object]
+    ]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
     # the JSON schema of `structuredContent`, for who asks for that; no client is told, since many then show a model nothing else
     output: dict[str, Any]
     required: tuple[str, ...] = ()
@@ -387,14 +389,14 @@ class Definition:
         """What a call's arguments are checked against."""
         return Parameters(self.name, self.properties, self.required, clears=self.clears)
 
-    def wire(self, groups: Collection[str] = ()) -> dict[str, Any]:
+    def wire(self, groups: Collection[str] = ()) -> dict[str, object]:
         """The tool as `tools/list` carries it, beside these groups."""
         hidden = {name for name, group in self.shown_with.items() if group not in groups}
         shown = {name: schema for name, schema in self.properties.items() if name not in hidden}
-        schema: dict[str, Any] = {"type": "object", "properties": shown}
+        schema: dict[str, object] = {"type": "object", "properties": shown}
         if self.required:
             schema["required"] = list(self.required)
-        meta: dict[str, Any] = {OFFLINE: self.offline}
+        meta: dict[str, object] = {OFFLINE: self.offline}
         if self.is_always_loaded:
             meta[ALWAYS_LOADED] = True
         if self.asks_a_person:

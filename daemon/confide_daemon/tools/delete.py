@@ -10,8 +10,8 @@ from confide_daemon.tools.note_fields import ID
 from confide_daemon.tools.update import REVISION
 from confide_memory.documents import GLOBAL_PROJECT, check_stored_path, is_in_memory, iso
 
-PATH: dict[str, Any] = {"type": "string", "maxLength": 512}
-PROJECT: dict[str, Any] = {"type": "string", "maxLength": 256}
+PATH: dict[str, object] = {"type": "string", "maxLength": 512}
+PROJECT: dict[str, object] = {"type": "string", "maxLength": 256}
 EDITED = "the file was just edited, so it stays: read it again, and delete it then"
 
 DEFINITION = Definition(
@@ -97,7 +97,7 @@ async def _revision(context: ToolContext, project: str, path: str) -> int | None
         return None
 
 
-def _kept(place: dict[str, Any], outcome: dict[str, Any]) -> ToolResult:
+def _kept(place: dict[str, object], outcome: dict[str, object]) -> ToolResult:
     head = f"{place['path']} [{place['project']}] is not deleted."
     return ToolResult.warned({"deleted": False, **place, **outcome}, [head])
 

@@ -31,7 +31,7 @@ from confide_memory.tools.call import NOTICE
 
 MOST = 500
 
-SCOPE: dict[str, Any] = {"type": "string", "enum": ["all", *SCOPES], "default": "all"}
+SCOPE: dict[str, object] = {"type": "string", "enum": ["all", *SCOPES], "default": "all"}
 ENTITY = {
     "entity": TEXT,
     "project": TEXT,
@@ -110,7 +110,7 @@ def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset
     return grants.projects_among(wanted), scope == "task"
 
 
-def wire(one: EntityRow) -> dict[str, Any]:
+def wire(one: EntityRow) -> dict[str, object]:
     scope = "task" if one.is_of_tasks else "global" if one.project == GLOBAL_PROJECT else "project"
     return {
         "entity": one.name,

@@ -31,7 +31,7 @@ from confide_memory.tools.search_text import called
 MOST_RELATIONS = 100
 
 # What every tool tells of a note.
-SUMMARY: dict[str, Any] = {
+SUMMARY: dict[str, object] = {
     "id": TEXT,
     "shortId": TEXT,
     "title": TEXT,

@@ -5,12 +5,10 @@ The proxy answers both, since it alone may read the files and can open a record;
 
 from __future__ import annotations
 
-from typing import Any
-
 from confide_daemon.errors import ToolError
 from confide_daemon.tools.context import COUNT, COUNTS, FLAG, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 
-_SKIPPED: dict[str, Any] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
+_SKIPPED: dict[str, object] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
 
 IMPORT = Definition(
     name="memory_import",
@@ -54,7 +52,7 @@ IMPORT = Definition(
 )
 
 
-async def import_notes(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+async def import_notes(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
     """Say that this call should not have come here. Raises ToolError, always."""
     raise ToolError(
         "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
@@ -81,7 +79,7 @@ SECRET_GET = Definition(
 )
 
 
-async def secret_get(_context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
+async def secret_get(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
     """Say that this call should not have come here. Raises ToolError, always."""
     raise ToolError(
         "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",

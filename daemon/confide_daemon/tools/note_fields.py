@@ -29,12 +29,12 @@ from confide_memory.note import (
 )
 
 # Without a least length, which `one_line` sees to: each costs every client tokens.
-WORD: dict[str, Any] = {"type": "string", "maxLength": MAX_WORD}
+WORD: dict[str, object] = {"type": "string", "maxLength": MAX_WORD}
 # A file's path too, by which a note is known that says no id.
-ID: dict[str, Any] = {"type": "string", "maxLength": 512}
+ID: dict[str, object] = {"type": "string", "maxLength": 512}
 
 # What a note can say of itself, in `memory_store` and in `memory_update`.
-FIELDS: dict[str, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, object]] = {
     "title": {"type": "string", "maxLength": note_names.MAX_TITLE},
     "type": {**WORD, "description": "core_identity, project_context, task_instruction, episodic, ..."},
     "category": {**WORD, "description": "facts, preferences, projects, people, decisions, ..."},
@@ -52,7 +52,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 # Any of them makes it a note.
-PROPERTIES: dict[str, dict[str, Any]] = {
+PROPERTIES: dict[str, dict[str, object]] = {
     **FIELDS,
     "scope": {"type": "string", "enum": list(SCOPES)},
     "taskId": {"type": "string", "maxLength": 64},

@@ -231,7 +231,7 @@ def _structured(result: SearchResult) -> dict[str, Any]:
 
 def _hit(hit: Hit) -> dict[str, Any]:
     parts: dict[str, float | None] = {name: getattr(hit, name) for name in _PARTS}
-    note: dict[str, Any] = (
+    note: dict[str, object] = (
         {} if hit.note is None else {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
     )
     if hit.superseded_by:

@@ -227,7 +227,7 @@ def _structured(
     }
 
 
-def _provider(provider: ProviderStatus) -> dict[str, Any]:
+def _provider(provider: ProviderStatus) -> dict[str, object]:
     return {
         "name": provider.name,
         "model": provider.model,
@@ -304,7 +304,7 @@ def _note_lines(notes: dict[str, Any]) -> list[str]:
     return [f"{notes['total']} {'note' if notes['total'] == 1 else 'notes'} by category: {kinds}{odd}"]
 
 
-def _waiting_lines(told: dict[str, Any]) -> list[str]:
+def _waiting_lines(told: dict[str, object]) -> list[str]:
     files, stores = told["pendingUploads"], told["queuedOffline"]
     return [f"on this machine wait: {files or 0} changed files, {stores or 0} stores"] if files or stores else []
 

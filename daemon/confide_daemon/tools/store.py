@@ -158,7 +158,7 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     return _answer(project, path, result, written, content)
 
 
-async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+async def _store_note(context: ToolContext, arguments: dict[str, object]) -> ToolResult:
     context.grants.require_scope()
     asked_project, task_id = note_fields.place(context, arguments)
     project = _project(context, asked_project)
@@ -211,7 +211,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
 
 def _suggested(
     row: NoteRow, draft: Draft, said: str, looked: Looked, tools: frozenset[str], short: Short
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
     importance = None if draft.importance is not None else suggestions.importance_for(said)
     tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)

@@ -16,7 +16,7 @@ from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
 from confide_memory.markdown import is_sensitive
 from confide_memory.tools.search_text import called
 
-REVISION: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**53}
+REVISION: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _EARLIER_PLAIN: Final = "earlier revisions of this note are with the daemon in clear: confide secrets rescan seals them"
 _LINES = ("title", "type", "category", "entity", "source", "status")
 _WHOLE = get.DEFINITION.output["properties"]
@@ -114,9 +114,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return await _answer(context, row.id, row.project, row.path, result, more)
 
 
-def _fields(arguments: dict[str, Any]) -> dict[str, Any]:
+def _fields(arguments: dict[str, Any]) -> dict[str, object]:
     """The fields as they are to stand in the note; "" and empty ones are cleared."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name in FIELDS:
         if name not in arguments:
             continue

@@ -86,7 +86,7 @@ def check(parameters: Parameters, given: Any) -> dict[str, Any]:
     Raises ToolError, with all that is wrong: names that the tool does not have, required ones missing, values outside their schema.
     """
     named, problems = _named(parameters, _object(given))
-    checked: dict[str, Any] = {}
+    checked: dict[str, object] = {}
     for name, value in _meant_ones(parameters, named).items():
         try:
             if name in parameters.required and isinstance(value, str | list) and is_blank(value):
@@ -117,7 +117,7 @@ def _object(given: Any) -> Mapping[str, Any]:
 
 def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
     """The values that are not null under their wire names, and what is wrong with the names."""
-    named: dict[str, Any] = {}
+    named: dict[str, object] = {}
     problems: list[ToolError] = []
     for key, value in given.items():
         if len(problems) == MAX_PROBLEMS:
@@ -135,7 +135,7 @@ def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, 
     return named, problems
 
 
-def _meant_ones(parameters: Parameters, named: Mapping[str, Any]) -> dict[str, Any]:
+def _meant_ones(parameters: Parameters, named: Mapping[str, object]) -> dict[str, object]:
     """Without the options that are blank, but for those that clear something, and without blank entries of lists."""
     clears = parameters.clears
     if clears is None:
@@ -251,7 +251,7 @@ def _check_range(name: str, value: float, schema: Mapping[str, Any]) -> None:
         raise ToolError(f"'{name}' must be {bounds}")
 
 
-def _check_object(name: str, value: dict[str, Any]) -> None:
+def _check_object(name: str, value: dict[str, object]) -> None:
     try:
         size = len(json.dumps(value, ensure_ascii=False).encode())
     except (UnicodeEncodeError, RecursionError):

@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     text: str
     structured: dict[str, Any] | None = None
 
-    def as_result(self, *, is_modern: bool, is_structured: bool) -> dict[str, Any]:
+    def as_result(self, *, is_modern: bool, is_structured: bool) -> dict[str, object]:
         """The result of `tools/call`, in the era of the 2026-07-28 protocol or before; `is_structured`: it was asked for `STRUCTURED`."""
         result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}]}
         if self.structured is None:

@@ -25,7 +25,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-class Fields(dict[str, Any]):
+class Fields(dict[str, object]):
     """A JSON object of the daemon's: what is not in it is its fault, and is said so."""
 
     def __missing__(self, key: str) -> Any:

@@ -159,7 +159,7 @@ def by_fields(op: str, answer: Any) -> tuple[str, Answerer]:
     return op, answered
 
 
-def fields_read(op: str, body: Carried) -> dict[str, Any]:
+def fields_read(op: str, body: Carried) -> dict[str, object]:
     """A request that was made known by `add`, read, under the names that Python would write."""
     return {_parameter(name): value for name, value in OPERATIONS[op].read(body).items()}
 
@@ -172,7 +172,7 @@ def _parameter(name: str) -> str:
 def add(requests: Mapping[str, Fields], answers: Mapping[str, Fields]) -> None:
     """Make requests known by their forms alone, without types."""
     for name, fields in requests.items():
-        untyped = Operation(name, dict[str, Any], dict[str, Any])
+        untyped = Operation(name, dict[str, object], dict[str, object])
         untyped.__dict__.update(request_fields=fields, answer_fields=answers[name], is_untyped=True)
 
 

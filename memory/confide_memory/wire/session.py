@@ -54,7 +54,7 @@ def _definitions(body: Carried, name: str) -> list[Any]:
 
 Toolsets = Annotated[list[str], _toolsets]
 Label = Annotated[str, _label]
-Definitions = Annotated[list[dict[str, Any]], _definitions]
+Definitions = Annotated[list[dict[str, object]], _definitions]
 Object = Annotated[dict[str, Any], _object]
 """What belongs to a tool: its arguments, what it found."""
 

@@ -129,7 +129,7 @@ def _shown(device: Device) -> str:
     return f"{printable(device.name)}  {fingerprint_words(device.key)}"
 
 
-def _brief(devices: Iterable[Device]) -> list[dict[str, Any]]:
+def _brief(devices: Iterable[Device]) -> list[dict[str, object]]:
     return [
         {"name": printable(each.name), "words": fingerprint_words(each.key), "isPaper": each.is_paper}
         for each in devices

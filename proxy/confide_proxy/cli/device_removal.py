@@ -149,11 +149,11 @@ def tell_removal(result: dict[str, Any], removals: Sequence[addons.Told] = ()) -
         say(f"  and {len(exposed) - _SHOWN} more; --json lists all")
 
 
-def _brief(device: Device) -> dict[str, Any]:
+def _brief(device: Device) -> dict[str, object]:
     return {"name": printable(device.name), "words": fingerprint_words(device.key), "isPaper": device.is_paper}
 
 
-async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, Any]] | None:
+async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, object]] | None:
     """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
     this machine may not see them all."""
     found: dict[str, dict[str, Any]] = {}
@@ -179,7 +179,7 @@ async def _reseal(space: SpaceConnection) -> int:
     return 0
 
 
-async def _find_documents(here: Here, exposed: dict[str, dict[str, Any]]) -> None:
+async def _find_documents(here: Here, exposed: dict[str, dict[str, object]]) -> None:
     """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
     with suppress(ConfideError, TimeoutError):
         async with here.client(await identified(here, Path.cwd())) as client:

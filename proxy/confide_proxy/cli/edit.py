@@ -304,7 +304,7 @@ async def _deleted(client: Client, target: Target) -> dict[str, Any]:
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
 
 
-async def _removed(client: Client, target: Target) -> dict[str, Any]:
+async def _removed(client: Client, target: Target) -> dict[str, object]:
     """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
     project, path = target.project, target.path
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)

@@ -65,7 +65,7 @@ def store(
     project: ProjectDir = Path(),
 ) -> Output:
     """Remember something: a line in today's log, or with a title or a tag a note of its own."""
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "title": title,
         "tags": tag,
         "type": kind,

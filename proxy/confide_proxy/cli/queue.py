@@ -136,7 +136,7 @@ def _found(journal: Journal, identity: str) -> Entry:
     return entry
 
 
-def _as_json(entry: Entry, *, show: bool) -> dict[str, Any]:
+def _as_json(entry: Entry, *, show: bool) -> dict[str, object]:
     told: dict[str, Any] = {
         "id": entry.id,
         "time": entry.said,

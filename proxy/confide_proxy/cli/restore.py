@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -126,7 +126,7 @@ async def _many(
     name = folder.project
     if not is_dry:
         await client.files.compare()
-    done: dict[str, dict[str, Any]] = {}
+    done: dict[str, dict[str, object]] = {}
     failed: dict[str, str] = {}
     for _ in range(_MOST_LISTS):
         listed = (await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))["documents"]
@@ -186,7 +186,7 @@ def _is_meant(deleted: DeletedRow, names: Sequence[str], moment: datetime | None
     return not names or any(matches(deleted["path"], name) for name in names)
 
 
-def _note_disk(folder: Folder, done: dict[str, dict[str, Any]]) -> None:
+def _note_disk(folder: Folder, done: dict[str, dict[str, object]]) -> None:
     for path, each in done.items():
         each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
 

@@ -144,7 +144,7 @@ def _allow(here: Here, given: list[str]) -> Output:
     return Output({"allowed": added, "file": str(file)}, told)
 
 
-def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, Any]]:
+def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, object]]:
     line, behind = text.line, 0
     for finding in scanner.outside(text.text, scanner.scan(text.text)):
         if not text.is_one_line:

@@ -310,7 +310,9 @@ async def send_queue(client: Client, here: Here) -> bool:
     return outcome.why is None
 
 
-async def completed(here: Here, project: Project, files: Files, asked: Asked, answer: dict[str, Any]) -> dict[str, Any]:
+async def completed(
+    here: Here, project: Project, files: Files, asked: Asked, answer: dict[str, Any]
+) -> dict[str, object]:
     """An answer of nothing, with what this machine's files hold of it that could not be compared, and with what nobody could search."""
     from confide_proxy.offline import behind, unindexed
     from confide_proxy.offline.answers import Offline

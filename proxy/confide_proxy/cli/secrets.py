@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -244,7 +244,7 @@ def _kinds(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in counter.most_common())
 
 
-def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, Any]:
+def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, object]:
     return {
         "dryRun": is_dry,
         "texts": outcome.texts,

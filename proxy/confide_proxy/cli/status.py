@@ -130,7 +130,7 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
         # A daemon from before it knew says nothing of it.
         missed = [each for each in await asyncio.to_thread(files.notices) if each not in result["warnings"]]
         result["warnings"] = [*missed, *result["warnings"]]
-        local: dict[str, Any] = {
+        local: dict[str, object] = {
             "filesHere": await asyncio.to_thread(files.known),
             "isLocal": daemon.load_pin(here.paths.link) is None,
         }
@@ -143,7 +143,7 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
         return facts, more
 
 
-async def _unsealed(client: Client) -> dict[str, Any] | None:
+async def _unsealed(client: Client) -> dict[str, object] | None:
     """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
     has looked, in a space that is no older than sealing, or this machine may not know."""
     try:
@@ -170,7 +170,7 @@ def _went_back_line(told: dict[str, Any]) -> str:
     return f"{said}; came back though deleted: {', '.join(told['cameBack'])}" if told["cameBack"] else said
 
 
-def up(paths: Paths, client: Client) -> dict[str, Any]:
+def up(paths: Paths, client: Client) -> dict[str, object]:
     """The link of a client that is connected, as JSON."""
     return {
         "state": "up",
@@ -203,7 +203,7 @@ async def _device(keyring: Keyring) -> str | None:
     return device.name if device else None
 
 
-def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, Any]:
+def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, object]:
     """The link that an attempt ended with, as JSON. It is up where the daemon itself refused what was asked."""
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"

@@ -19,7 +19,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)")
 
 
-def summary(facts: Mapping[str, Any], more: Iterable[Told] = ()) -> list[str]:
+def summary(facts: Mapping[str, object], more: Iterable[Told] = ()) -> list[str]:
     """The six lines for what `confide status --json` prints. Problems that need more than one line get them.
 
     Args:
@@ -49,7 +49,7 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
     ]
 
 
-def details(facts: Mapping[str, Any]) -> Iterator[str]:
+def details(facts: Mapping[str, object]) -> Iterator[str]:
     """Everything, a line for each fact."""
     for name, value in facts.items():
         yield from _told(name, value, "")

@@ -152,7 +152,7 @@ async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool
         with Progress() as bar:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
-            sent: dict[str, Any] = {}
+            sent: dict[str, object] = {}
             if here.config.transcripts:
                 from confide_proxy.sync.transcripts.streamer import send_all
 

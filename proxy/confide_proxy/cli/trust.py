@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
 from confide_memory.classes import UNTRUSTED
@@ -62,7 +62,7 @@ async def trust(
         )
     this = await identified(here, project)
     own = GLOBAL_PROJECT if is_global else this.name
-    done: list[dict[str, Any]] = []
+    done: list[dict[str, object]] = []
     doubts: list[_Doubt] = []
     async with here.client(this) as client:
         await client.files.compare()

@@ -85,7 +85,7 @@ class Tables:
 
     file: Path
     top: toml_tables.Path
-    tables: Mapping[toml_tables.Path, Mapping[str, Any]]
+    tables: Mapping[toml_tables.Path, Mapping[str, object]]
 
     def added(self, text: str) -> str:
         return toml_tables.put(text, self.tables)

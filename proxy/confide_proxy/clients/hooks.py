@@ -71,7 +71,7 @@ def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Seq
     if place is None:
         return ()
     if client.name == "opencode":
-        options: dict[str, Any] = {"program": program}
+        options: dict[str, object] = {"program": program}
         if said := which_memory(os.environ):
             options["environment"] = said
         script = [(PLUGIN / _SCRIPT).as_uri(), options]

@@ -82,7 +82,7 @@ class Client:
         """What its file says of Confide."""
         if self.name == "opencode":
             return {"type": "local", "command": [program, "mcp"], "enabled": True}
-        plain: dict[str, Any] = {"command": program, "args": ["mcp"]}
+        plain: dict[str, object] = {"command": program, "args": ["mcp"]}
         return {"type": "stdio", **plain} if self.name == "vscode" else plain
 
     @property

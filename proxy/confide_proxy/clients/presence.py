@@ -249,7 +249,7 @@ def _has_plugin(client: Client, project: Path) -> bool:
     return False
 
 
-def _is_on(plugins: Mapping[str, Any], is_on: Any) -> bool:
+def _is_on(plugins: Mapping[str, object], is_on: Any) -> bool:
     return any(is_on(value) for name, value in plugins.items() if name.partition("@")[0] == NAME)
 
 

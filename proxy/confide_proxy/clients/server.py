@@ -116,7 +116,7 @@ class Server:
     def is_in(self, text: str) -> bool:
         return self.of(text) is not None and self.is_anothers(text) is None
 
-    def _merged(self, old: dict[str, Any]) -> dict[str, Any]:
+    def _merged(self, old: dict[str, object]) -> dict[str, object]:
         """Ours over what is there: arguments behind `mcp` stay, and a switch that keeps it off goes."""
         new = {**old, **self.value}
         args = old.get("args")
@@ -131,7 +131,7 @@ class Server:
             new[self.key] = {**(had if isinstance(had, dict) else {}), **self.environment}
         return new
 
-    def _tables(self, old: Any, new: dict[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+    def _tables(self, old: Any, new: dict[str, object]) -> dict[tuple[str, ...], dict[str, object]]:
         """The keys that are to be written; those of tables below it, such as its tools, are not looked at."""
         had = old if isinstance(old, dict) else {}
         return {self.path: {key: value for key, value in new.items() if key in self.value or had.get(key) != value}}

@@ -86,7 +86,7 @@ def drop(text: str, path: Path) -> str:
     return _checked(changed, wanted if read(changed) == wanted else _pruned(wanted, path[:-1]))
 
 
-def _pruned(document: dict[str, Any], path: Path) -> dict[str, Any]:
+def _pruned(document: dict[str, object], path: Path) -> dict[str, object]:
     for length in range(len(path), 0, -1):
         holder: Any = document
         for name in path[: length - 1]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.transport.open import Connection
@@ -43,7 +43,7 @@ class SpaceConnection:
         machine = machine or MachineKeys(paths)
         news = asyncio.Event()
 
-        async def on_request(op: str, _body: dict[str, Any]) -> dict[str, Any]:
+        async def on_request(op: str, _body: dict[str, object]) -> dict[str, object]:
             if op != "roster":
                 raise RequestError("unavailable", "this connection is about the devices of the space only")
             news.set()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CODE_LETTERS: Final = 40
 
 
-def listed(keyring: Keyring, mine: bytes) -> dict[str, Any]:
+def listed(keyring: Keyring, mine: bytes) -> dict[str, object]:
     """A roster as --json shows it: the space, its devices, who waits, and whether this machine can seal."""
     roster = keyring.roster or keyring.unconfirmed
     shown = keyring.shown

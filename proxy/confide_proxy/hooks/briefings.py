@@ -42,7 +42,7 @@ def read(state: str, cwd: str, *, now: float | None = None) -> str:
     return ""
 
 
-def _block(kept: dict[str, Any], now: float) -> str:
+def _block(kept: dict[str, object], now: float) -> str:
     lines, written = kept.get("lines"), kept.get("written")
     if not isinstance(lines, list) or not lines or not isinstance(written, int | float):
         return ""
@@ -78,6 +78,6 @@ def _object(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _write(path: str, value: dict[str, Any]) -> None:
+def _write(path: str, value: dict[str, object]) -> None:
     """Whole or not at all. Raises OSError."""
     atomic.write(path, json.dumps(value).encode(), is_kept=False)

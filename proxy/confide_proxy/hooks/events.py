@@ -71,7 +71,7 @@ class Event:
 
     __slots__ = ("client", "cwd", "kind", "name", "session", "source", "told", "transcript")
 
-    def __init__(self, name: str, kind: str, told: dict[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, told: dict[str, object]) -> None:
         self.name = name
         self.kind = kind
         self.told = told
@@ -128,7 +128,7 @@ def answer(event: Event, context: str, message: str) -> dict[str, Any]:
     return found
 
 
-def allowing(event: Event) -> dict[str, Any]:
+def allowing(event: Event) -> dict[str, object]:
     """The answer that lets a tool run."""
     return {"hookSpecificOutput": {"hookEventName": event.name, "decision": {"behavior": "allow"}}}
 

@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from typing import Final
 
 HOME_VARIABLE: Final = "CONFIDE_HOME"
 _VARIABLES: Final = (HOME_VARIABLE, "XDG_DATA_HOME", "XDG_CONFIG_HOME")
@@ -106,7 +106,7 @@ def _says_off(path: str, *, is_ours: bool) -> bool:
     import tomllib  # as long as all else that a hook loads: only who says something of hooks pays for it
 
     try:
-        table: dict[str, Any] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
+        table: dict[str, object] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
     except (ValueError, RecursionError):
         return True  # whatever it was meant to say
     return table.get("hooks") is False

@@ -101,7 +101,7 @@ def append(
     """
     if os.environ.get("CONFIDE_LEARNING") or not learns(config):
         return False
-    pointer: dict[str, Any] = {
+    pointer: dict[str, object] = {
         "at": int(time.time()),
         "session": session[:_MOST_TEXT],
         "client": client[:_MOST_TEXT],

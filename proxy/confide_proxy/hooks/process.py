@@ -150,7 +150,7 @@ class Hook:
             self._ask({"kind": "turn", "cwd": event.cwd}, is_waiting=False)
         return counts.POINTED if is_written else counts.SILENT
 
-    def _say(self, answer: dict[str, Any]) -> str:
+    def _say(self, answer: dict[str, object]) -> str:
         if not answer:
             return counts.SILENT
         data = json.dumps(answer).encode() + b"\n"

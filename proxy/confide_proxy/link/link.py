@@ -78,8 +78,8 @@ class Callbacks(NamedTuple):
     """
 
     on_up: Callable[[Attached], Awaitable[None]]
-    on_request: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-    on_stream: Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
+    on_request: Callable[[str, dict[str, object]], Awaitable[dict[str, object]]]
+    on_stream: Callable[[str, dict[str, object], Body], Awaitable[dict[str, object]]]
     on_down: Callable[[ConfideError], None]
     on_renewed: Callable[[Attached], Awaitable[None]]
     on_locked: Callable[[Connection], Awaitable[None]]
@@ -183,7 +183,9 @@ class Link:
         self.passed += 1
         await connection.send_message(data)
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+    async def request(
+        self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
+    ) -> dict[str, object]:
         """Ask the daemon (PROTOCOL.md 9).
 
         Raises:
@@ -193,7 +195,7 @@ class Link:
         """
         return await self._asked(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
-    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+    async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
         """Ask the daemon with a body (PROTOCOL.md 7.4). Raises as `request`."""
         return await self._asked(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
@@ -203,7 +205,7 @@ class Link:
             raise ConnectionLost(truncated=False)
         self.passed += 1
         try:
-            answer: dict[str, Any] = await ask(connection)
+            answer: dict[str, object] = await ask(connection)
         except RequestError as error:
             # A space locks itself when nothing was asked of it for long enough.
             if error.code != "locked":
@@ -229,7 +231,7 @@ class Link:
         open_ones = [*self._retiring.values(), *([self._connection] if self._connection else [])]
         await asyncio.gather(*(connection.close() for connection in open_ones))
 
-    async def _connect(self, hello: dict[str, Any]) -> _Leg:
+    async def _connect(self, hello: dict[str, object]) -> _Leg:
         connection = await open_connection(self._paths, self._config, hello, keys=self._machine)
         if self._connection is None:
             self.daemon_static = connection.peer_static
@@ -251,11 +253,11 @@ class Link:
             raise
         return _Leg(connection, serving, answers[0])
 
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
         self.passed += 1
         return await self._callbacks.on_request(op, body)
 
-    async def _on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def _on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, Any]:
         self.passed += 1
         return await self._callbacks.on_stream(op, params, body)
 
@@ -364,7 +366,7 @@ class Link:
 async def open_connection(
     paths: Paths,
     config: ProxyConfig,
-    hello: dict[str, Any] | None = None,
+    hello: dict[str, object] | None = None,
     *,
     keys: MachineKeys | None = None,
     tell: Callable[[str], None] | None = None,
@@ -397,7 +399,7 @@ def _tell_nobody(_text: str) -> None:
 async def _dial(
     paths: Paths,
     config: ProxyConfig,
-    hello: dict[str, Any] | None,
+    hello: dict[str, object] | None,
     tell: Callable[[str], None],
     patience_s: float,
     identity: Identity,
@@ -485,15 +487,17 @@ class Patient:
         self._link = link
         self._pauses_s = pauses_s
 
-    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+    async def request(
+        self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
+    ) -> dict[str, object]:
         """As `Connection.request`; `timeout_s` is for each try."""
         return await self._insist(lambda: self._link.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
-    async def upload(self, op: str, body: dict[str, Any], data: bytes, *, timeout_s: float) -> dict[str, Any]:
+    async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
         """As `Connection.upload`; `timeout_s` is for each try."""
         return await self._insist(lambda: self._link.upload(op, body, data, timeout_s=timeout_s))
 
-    async def _insist(self, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def _insist(self, ask: Callable[[], Awaitable[dict[str, object]]]) -> dict[str, object]:
         for pause_s in self._pauses_s:
             try:
                 return await ask()

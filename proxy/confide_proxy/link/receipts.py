@@ -158,7 +158,7 @@ class Receipts:
                 return said if isinstance(said, dict) else {}
         return {}
 
-    def _write(self, known: dict[str, Any]) -> None:
+    def _write(self, known: dict[str, object]) -> None:
         with suppress(OSError, KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
             make_private_dir(self._newest.parent)
             # Not kept, for which a connection would wait: what a power cut leaves is an older one, or none.

@@ -96,7 +96,7 @@ class Catalogue:
             return {}
         return None
 
-    def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _initialize(self, params: Mapping[str, Any]) -> dict[str, object]:
         supported = self.data["protocolVersions"]
         asked = params.get("protocolVersion")
         return {
@@ -106,7 +106,7 @@ class Catalogue:
             "instructions": self.data["instructions"],
         }
 
-    def _stamped(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _stamped(self, result: dict[str, Any]) -> dict[str, object]:
         # The fields that every cacheable result of the 2026-07-28 era carries; the values are the SDK's defaults.
         return {
             **result,
@@ -182,7 +182,7 @@ def _known(toolsets: Collection[str]) -> dict[str, Any]:
     return data
 
 
-def _with_outputs(data: dict[str, Any]) -> dict[str, Any]:
+def _with_outputs(data: dict[str, Any]) -> dict[str, object]:
     """With the schemas of those tools alone that it lists."""
     return data | {"outputs": {tool["name"]: data["outputs"][tool["name"]] for tool in data["tools"]}}
 

@@ -78,7 +78,7 @@ class Client:
         self._project = project
         self.connection: Connection
         self._serving: asyncio.Task[None]
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._answers: dict[int, asyncio.Future[dict[str, object]]] = {}
         self._progress: dict[int, Progress] = {}
         self._machine = MachineKeys(paths)
         self._receipts = Receipts(paths)
@@ -145,7 +145,7 @@ class Client:
         asked = Asked(tool, arguments, self._project.name, said, operation)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
-        meta: dict[str, Any] = {
+        meta: dict[str, object] = {
             f"{_META}protocolVersion": _PROTOCOL,
             f"{_META}clientInfo": {"name": "confide", "version": VERSION},
             f"{_META}clientCapabilities": {},

@@ -117,7 +117,7 @@ class Fallback:
             answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
         return answer
 
-    async def answer_here(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
+    async def answer_here(self, call: Call, tell: Callable[[dict[str, object]], None]) -> Answer | None:
         """The answer to a call of one of `TOOLS_HERE`, with the daemon's help; None where its client has taken it back.
 
         `tell`: gets notifications of the progress, for the client.
@@ -163,7 +163,7 @@ class Fallback:
             self._forgetting.cancel()
             self._forgetting = None
 
-    async def _import(self, call: Call, tell: Callable[[dict[str, Any]], None]) -> Answer | None:
+    async def _import(self, call: Call, tell: Callable[[dict[str, object]], None]) -> Answer | None:
         token = call.meta.get("progressToken")
 
         def progress(done: int, total: int) -> None:

@@ -68,7 +68,7 @@ class News(NamedTuple):
     """A notification of `NEWS`."""
 
     method: str
-    params: dict[str, Any]
+    params: dict[str, object]
 
     @property
     def message(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def read(data: bytes) -> Answered | News | Asked | None:
     """
     doubled: list[bool] = []
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) != len(pairs):
             doubled.append(True)
@@ -134,7 +134,7 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
     )
 
 
-def refusal_of(result: dict[str, Any]) -> RequestError | None:
+def refusal_of(result: dict[str, object]) -> RequestError | None:
     """The error that a tool's result is; NotNowError where the call may be made later. None: it is none, or its code is not told."""
     meta, content = result.get("_meta"), result.get("content")
     meta = meta if isinstance(meta, dict) else {}

@@ -48,7 +48,7 @@ class MalformedError(Exception):
         self.code, self.identifier = code, identifier
 
 
-def parsed(line: bytes) -> tuple[dict[str, Any], bytes]:
+def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
     """The message of a line, and the line without what nobody reads: of two values under one name the first would go up as it is.
 
     Raises MalformedError: it is no message.
@@ -122,7 +122,7 @@ def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "arguments": {**params["arguments"], "path": path[len(root) + 1 :]}}
 
 
-def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, Any]:
+def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, object]:
     """A tool call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12); the client's own are not taken.
 
     `operation`: the id, where this machine has one already.
@@ -142,7 +142,7 @@ def with_operation(message: dict[str, Any], operation: str | None = None) -> dic
     return {**message, "params": {**params, "_meta": meta}}
 
 
-def without_claims(message: dict[str, Any]) -> dict[str, Any]:
+def without_claims(message: dict[str, Any]) -> dict[str, object]:
     """A tool call without what its client says of the class of what is stored (docs/classes.md): that is the machine's to say."""
     meta = message["params"].get("_meta")
     if not isinstance(meta, dict) or call_keys.CLASS not in meta:
@@ -151,7 +151,7 @@ def without_claims(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "params": {**message["params"], "_meta": kept}}
 
 
-def with_claims(message: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
+def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[str, object]:
     """A tool call with what this machine says of it in `_meta`, in the place of what its client says there."""
     params = message["params"]
     given = params.get("_meta")
@@ -163,7 +163,7 @@ class _TwiceError(ValueError):
     """A name stands twice in an object."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise _TwiceError

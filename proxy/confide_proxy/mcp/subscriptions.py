@@ -40,7 +40,7 @@ class Subscriptions:
     """What a client listens to, resource by resource: each new session of the daemon's is told of it, and knows nothing before."""
 
     def __init__(self) -> None:
-        self._by_uri: dict[str, dict[str, Any]] = {}
+        self._by_uri: dict[str, dict[str, object]] = {}
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Subscriptions:
         if call.method == _SUBSCRIBE and isinstance(uri := call.params.get("uri"), str):
             self._by_uri.pop(uri, None)
 
-    def news_after(self, identifier: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    def news_after(self, identifier: str, answer: dict[str, object]) -> list[dict[str, object]]:
         """What the client is told once the daemon has answered a replayed request."""
         uri = identifier.removeprefix(_REPLAYED)
         return [{"uri": uri}] if uri in self._by_uri and "error" not in answer else []
@@ -95,22 +95,22 @@ def refusal_of(stream: Call) -> str | None:
     return None
 
 
-def acknowledgement_of(stream: Call) -> dict[str, Any]:
+def acknowledgement_of(stream: Call) -> dict[str, object]:
     """The first message of a stream: which news it brings. All that this version knows of what was asked for."""
     wanted = _wanted(stream)
-    honored: dict[str, Any] = {name: True for name in CHANGED if wanted.get(name) is True}
+    honored: dict[str, object] = {name: True for name in CHANGED if wanted.get(name) is True}
     if uris := uris_of(stream):
         honored[_URIS] = uris
     return _news(ACKNOWLEDGED, stream, notifications=honored)
 
 
-def news_of_change(stream: Call, name: str) -> Iterator[dict[str, Any]]:
+def news_of_change(stream: Call, name: str) -> Iterator[dict[str, object]]:
     """What a stream brings when the list of that name has changed, if it was asked to."""
     if _wanted(stream).get(name) is True:
         yield _news(CHANGED[name], stream)
 
 
-def news_after_break(stream: Call) -> Iterator[dict[str, Any]]:
+def news_after_break(stream: Call) -> Iterator[dict[str, object]]:
     """What a stream brings once the daemon tells of news again: any of its resources may have changed, or have come or gone."""
     for uri in uris_of(stream):
         yield _news(UPDATED, stream, uri=uri)

@@ -91,7 +91,7 @@ _UNFIT = "the daemon's answer is not of the form that MCP gives it; do the versi
 _INITIALIZED = "notifications/initialized"
 _OURSELVES = {"name": "confide", "version": VERSION}
 _CALL = "tools/call"
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: Mapping[str, object] = {}
 
 
 class Tunnel:
@@ -137,7 +137,7 @@ class Tunnel:
         read = self._parsed(line)
         return read is None or self._answer_locally(read[0])
 
-    def _answer_locally(self, message: dict[str, Any]) -> bool:
+    def _answer_locally(self, message: dict[str, object]) -> bool:
         method, identifier = message.get("method"), message.get("id")
         if method == _INITIALIZED and not self._was_up:
             self._is_initialized = True  # the replay will say it, once there is a daemon session
@@ -163,7 +163,7 @@ class Tunnel:
         self._answer(identifier, result)
         return True
 
-    def receive(self, line: bytes, claims: Mapping[str, Any] = _NOTHING) -> None:
+    def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
         """One line of the client's. `claims`: what this machine says of a tool call in `_meta`, whatever its client says there."""
         read = self._parsed(line)
         if read is None:
@@ -309,7 +309,7 @@ class Tunnel:
             return
         self._pass_on(call, answer)
 
-    async def _completed(self, call: Call, answer: Answered, result: dict[str, Any]) -> None:
+    async def _completed(self, call: Call, answer: Answered, result: dict[str, object]) -> None:
         """Answer with what the daemon found, once it is known to be all that this machine's files could bring, or is made so."""
         try:
             tool = self.catalogue.tools[str(call.tool)]
@@ -357,7 +357,7 @@ class Tunnel:
             return False
         return True
 
-    def _tell(self, news: list[dict[str, Any]]) -> None:
+    def _tell(self, news: list[dict[str, object]]) -> None:
         """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""
         for about in news:
             self._send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
@@ -387,7 +387,7 @@ class Tunnel:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def _call(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> None:
+    def _call(self, message: dict[str, object], line: bytes, claims: Mapping[str, object]) -> None:
         if not self._has_room(message, line):
             return
         call = self._calls[key(message["id"])] = self._called(message, line, claims)
@@ -408,7 +408,7 @@ class Tunnel:
         is_soon = self._was_up or (call.offline != "fail" and self._fallback.is_joined)
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
-    def _has_room(self, message: dict[str, Any], line: bytes) -> bool:
+    def _has_room(self, message: dict[str, object], line: bytes) -> bool:
         """Whether one more call may wait; its client is told where it may not."""
         held = sum(len(call.line) for call in self._calls.values())
         if len(self._calls) < MAX_IN_FLIGHT and held + len(line) <= MAX_HELD_BYTES:
@@ -417,7 +417,7 @@ class Tunnel:
         self._fail(message["id"], UNAVAILABLE, why)
         return False
 
-    def _open_stream(self, message: dict[str, Any]) -> None:
+    def _open_stream(self, message: dict[str, object]) -> None:
         """Acknowledge a stream of news; the daemon is told of it when there is one."""
         stream = Call(message, encoded(message), None, is_repeatable=False, is_stream=True)
         if not stream.is_modern:
@@ -542,7 +542,7 @@ class Tunnel:
         else:
             self._give_up(call, _told(error))
 
-    def _cancel(self, message: dict[str, Any]) -> Call | None:
+    def _cancel(self, message: dict[str, object]) -> Call | None:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
@@ -663,7 +663,7 @@ class Tunnel:
     def _fail(self, identifier: Any, code: int, why: str) -> None:
         self._send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         self._write(encoded(message) + b"\n")
 
 

@@ -92,7 +92,7 @@ class Offline:
         return await asyncio.to_thread(self._among, tool["name"], checked, names, reason, within_s)
 
     def _among(
-        self, tool: str, checked: dict[str, Any], names: frozenset[tuple[str, str]], reason: Reason, within_s: float
+        self, tool: str, checked: dict[str, object], names: frozenset[tuple[str, str]], reason: Reason, within_s: float
     ) -> Answer:
         memory = LocalMemory(self._memory.folders.values(), self._waiting, only=names, budget_s=within_s)
         try:

@@ -91,13 +91,15 @@ class Completion:
         """The link is down: nobody knows what becomes of the files meanwhile."""
         self._is_level = False
 
-    def may_lack(self, tool: str, result: Mapping[str, Any]) -> bool:
+    def may_lack(self, tool: str, result: Mapping[str, object]) -> bool:
         """Whether to look closer at a result: it found nothing, or the files were not seen to be with the daemon. Costs next to nothing."""
         if tool == _STATUS:
             return bool(memory_notices())
         return tool in ABOUT_FILES and (not self._is_level or unindexed.is_nothing(result))
 
-    async def complete(self, call: Call, tool: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any] | None:
+    async def complete(
+        self, call: Call, tool: Mapping[str, object], result: dict[str, object]
+    ) -> dict[str, Any] | None:
         """The result as its client gets it: as it is, where nothing is missing; None: it is to be asked again, since all is there now.
 
         `tool`: as the catalogue lists it. Raises ConfideError, OSError: the files cannot be looked at.
@@ -158,7 +160,7 @@ class Completion:
         return lacking
 
     async def _here(
-        self, call: Call, tool: Mapping[str, Any], names: frozenset[tuple[str, str]], reason: Any
+        self, call: Call, tool: Mapping[str, object], names: frozenset[tuple[str, str]], reason: Any
     ) -> dict[str, Any] | None:
         """What these files hold of it: hits of a search as `results`, a read as a tool's result; None: nothing, or not in time."""
         if call.tool not in (unindexed.READ, unindexed.SEARCH):

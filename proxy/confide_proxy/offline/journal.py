@@ -156,7 +156,7 @@ class SealedLog:
         if is_new and is_durable:
             atomic.sync(self.file.parent)
 
-    def load(self, place: Place) -> dict[str, Any] | None:
+    def load(self, place: Place) -> dict[str, object] | None:
         """A whole record; None where the file is not as it was at the last `catch_up`."""
         try:
             with self.file.open("rb") as file:

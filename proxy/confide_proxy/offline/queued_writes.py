@@ -115,7 +115,7 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
     return Answer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
 
 
-def _new_note(wish: Entry, shown: Mapping[str, Any]) -> Entry:
+def _new_note(wish: Entry, shown: Mapping[str, object]) -> Entry:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if arguments.keys() & {"path", "heading", "expectedRevision"} or arguments.get("mode", "append") != "append":
@@ -157,7 +157,7 @@ def _check_target(wish: Entry, target: str) -> None:
         raise ToolError(f"this connection cannot write to project '{target[:64]}'", hint=f"it can write to: {known}")
 
 
-def _check_update(arguments: Mapping[str, Any]) -> None:
+def _check_update(arguments: Mapping[str, object]) -> None:
     given = arguments.keys() - {"id", "expectedRevision"}
     if fixed := given & {"scope", "project", "taskId"}:
         raise ToolError(
@@ -250,7 +250,7 @@ class Replay:
         except (BlockedError, ToolError) as error:
             raise RequestError("denied", str(error), error.hint) from error
 
-    async def _send(self, entry: Entry, arguments: Mapping[str, Any], link: Asks) -> None:
+    async def _send(self, entry: Entry, arguments: Mapping[str, object], link: Asks) -> None:
         if time.time() - entry.at > KNOWN_S:
             problem = "it waited for so long that nobody knows whether it was made"
             raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")

@@ -30,7 +30,7 @@ class Reason(NamedTuple):
     hints: Sequence[str] = ()
 
 
-def is_nothing(result: Mapping[str, Any]) -> bool:
+def is_nothing(result: Mapping[str, object]) -> bool:
     """Whether a tool's result is that nothing was found, or that there is no such document or note."""
     meta, found = result.get("_meta"), result.get("structuredContent")
     if result.get("isError") is True:
@@ -77,7 +77,7 @@ def elsewhere(name: str, count: int) -> str:
 
 def completed(
     result: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], said: Sequence[str], *, own: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A result with what was found here behind it, and with these warnings."""
     content, found = list(result["content"]), result.get("structuredContent")
     told = [f"{WARNING}{one}" for one in said]
@@ -100,22 +100,22 @@ def completed(
     return made
 
 
-def _structured(found: dict[str, Any], hits: Sequence[Mapping[str, Any]], said: Sequence[str]) -> dict[str, Any]:
+def _structured(found: dict[str, Any], hits: Sequence[Mapping[str, object]], said: Sequence[str]) -> dict[str, Any]:
     results, warnings = found.get("results"), found.get("warnings")
-    more: dict[str, Any] = {"warnings": [*warnings, *said]} if isinstance(warnings, list) else {}
+    more: dict[str, object] = {"warnings": [*warnings, *said]} if isinstance(warnings, list) else {}
     if hits and isinstance(results, list):
         more |= {"results": [*results, *hits], **({} if results else {"searchMode": _MODE})}
     return {**found, **more}
 
 
-def _lines(result: Mapping[str, Any]) -> list[str]:
+def _lines(result: Mapping[str, object]) -> list[str]:
     content = result.get("content")
     first = content[0] if isinstance(content, list) and content else {}
     text = first.get("text") if isinstance(first, dict) else None
     return text.split("\n") if isinstance(text, str) else []
 
 
-def _without_warnings(result: Mapping[str, Any]) -> list[str]:
+def _without_warnings(result: Mapping[str, object]) -> list[str]:
     content = result.get("content")
     if not isinstance(content, list) or len(content) != 1:
         return []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.context import Sealing
 
 _DEADLINE_S: Final = 20.0
-TOOL: Final[dict[str, Any]] = {
+TOOL: Final[dict[str, object]] = {
     "name": "secret_get",
     "inputSchema": {
         "type": "object",

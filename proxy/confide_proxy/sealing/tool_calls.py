@@ -114,7 +114,7 @@ class SealedCalls:
         if _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
-    def is_plain(self, message: Mapping[str, Any], size_bytes: int) -> bool:
+    def is_plain(self, message: Mapping[str, object], size_bytes: int) -> bool:
         """Whether a message of that size can go as it is; False also where that would take long to say."""
         if size_bytes > LARGE_BYTES:
             return False
@@ -129,7 +129,7 @@ class SealedCalls:
 
     async def prepared(
         self, link: Asks, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """A message that is not plain, as it goes up; all that it names is with the daemon. The same object where nothing changes.
 
         Args:
@@ -167,7 +167,7 @@ class SealedCalls:
         known = await recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
-    async def _ordered(self, called: Asked, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _ordered(self, called: Asked, given: Mapping[str, object]) -> Mapping[str, object]:
         """A task as this machine orders it. Raises UnsealableError: it cannot sign for this space; ToolError: it cannot be ordered so."""
         ordered = await asyncio.to_thread(addons.of_tool, called.tool, "sent")
         if ordered is None:
@@ -191,7 +191,7 @@ class SealedCalls:
         return gives_reason(value) or self.sealing.may_know(value)
 
     def seal(
-        self, given: Mapping[str, Any], *, is_whole: bool = False, is_lookup: bool = False
+        self, given: Mapping[str, object], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
         """The arguments as they go up, and the secrets that they name. May take a while. Raises as `seal`."""
         if not is_whole and not self._gives_reason(given):
@@ -235,7 +235,7 @@ class SealedCalls:
             sealed["path"] = place["path"]
         return sealed
 
-    def _looked_up(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _looked_up(self, message: dict[str, Any]) -> dict[str, object]:
         """Everything but the arguments of a tool asks, and stores nothing."""
         for name, part in _said(message):
             if self._gives_reason(part):
@@ -248,7 +248,7 @@ class SealedCalls:
                 message = {**message, name: {**unchanged, **given} if isinstance(given, dict) else given}
         return message
 
-    def _called(self, message: Mapping[str, Any], said: str | None = None) -> Asked | None:
+    def _called(self, message: Mapping[str, object], said: str | None = None) -> Asked | None:
         params = message.get("params")
         if message.get("method") != _TOOL_CALL or not isinstance(params, dict):
             return None
@@ -447,7 +447,7 @@ class _Sealing:
         if not isinstance(value, dict):
             return value
         beside = [value[one] for one, other in _PAIRS if isinstance(value.get(one), str) and other in value]
-        sealed: dict[str, Any] = {}
+        sealed: dict[str, object] = {}
         for name, item in value.items():
             if name == whole and isinstance(item, str):
                 sealed[name] = self._whole(item)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto import atomic
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
@@ -333,7 +333,7 @@ def _clean(name: str) -> str:
     return f"{GLOBAL_PROJECT}-project" if name == GLOBAL_PROJECT else name or "project"
 
 
-async def workplace(project: Project, shown: Callable[[str], str] = str) -> dict[str, Any]:
+async def workplace(project: Project, shown: Callable[[str], str] = str) -> dict[str, object]:
     """What the request `workplace` answers (PROTOCOL.md 9.4): names, never paths, and no credentials of a remote.
 
     `shown` makes of a name what the daemon may see of it.

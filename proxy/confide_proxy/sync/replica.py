@@ -444,7 +444,7 @@ class Replica:
             await through(self.absence.note_commits)
         return report
 
-    async def apply(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, body: dict[str, Any]) -> dict[str, object]:
         """Write a revision that the daemon made (`apply`), unless the file holds something the daemon has not seen.
 
         Raises FolderError: the path is not one to be written here, or the disk refuses.

@@ -230,7 +230,7 @@ class Files:
             if replica.is_sealed_otherwise:
                 await self.changed(replica.folder.project, None)
 
-    async def on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
         """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
         to count them, to say where the agent works, and to look at the space's devices again. Nothing else.
 
@@ -263,7 +263,7 @@ class Files:
             raise RequestError("unavailable", problem, "is its disk full, or read-only?") from None
         raise _unknown()
 
-    async def on_stream(self, op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, object]:
         """The same for a revision whose text comes as a body. Raises RequestError: it is not an `apply`, or as `on_request`."""
         if op != "apply":
             raise _unknown()
@@ -289,7 +289,7 @@ class Files:
             self._on_report(replica.folder.project, report, False)
         return answer
 
-    async def _backlog(self) -> dict[str, Any]:
+    async def _backlog(self) -> dict[str, object]:
         pending = 0
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
@@ -297,7 +297,7 @@ class Files:
         troubles = await asyncio.to_thread(self._services.told, {*self._served, GLOBAL_PROJECT})
         return {"pendingUploads": pending, **waiting, **({"troubles": troubles} if troubles else {})}
 
-    async def _workplace(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _workplace(self, body: dict[str, object]) -> dict[str, object]:
         project = self._served.get(str(body.get("project")))
         if project is None:
             raise RequestError("not_found", "this machine does not work on that project here")

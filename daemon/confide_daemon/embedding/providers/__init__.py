@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from confide_daemon.embedding.embedder import Embedder
@@ -49,7 +49,7 @@ def provider(name: str) -> Provider:
     return cast("Provider", importlib.import_module(f"{__name__}.{name}"))
 
 
-def default_settings() -> dict[str, Any]:
+def default_settings() -> dict[str, object]:
     """By name, the settings of every provider that has some, all at their defaults."""
     modules = {name: provider(name) for name in names()}
     return {name: module.Settings() for name, module in modules.items() if hasattr(module, "Settings")}

@@ -6,7 +6,7 @@ Such models are told a question from a document by a prefix, where they were tra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
 from confide_daemon.errors import QuotaError
@@ -54,9 +54,9 @@ def create(config: EmbeddingSettings) -> Embedder:
         settings.model, query=settings.query_prefix, document=settings.document_prefix, max_tokens=settings.max_tokens
     )
 
-    def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:
+    def wire(texts: list[str], purpose: Purpose) -> dict[str, object]:
         prefix = prefixes.query if purpose is Purpose.QUERY else prefixes.document
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "input": [prefix + text for text in texts],
             "model": settings.model,
             "encoding_format": "float",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 
@@ -62,8 +62,8 @@ def create(config: EmbeddingSettings) -> Embedder:
     # A model that cannot shorten its vectors refuses the option even where it changes nothing.
     asked = {} if dimensions in (None, own) else {"dimensions": dimensions}
 
-    def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:  # noqa: ARG001 - its models know no difference
-        body: dict[str, Any] = {"input": texts, "model": settings.model, "encoding_format": "base64"}
+    def wire(texts: list[str], purpose: Purpose) -> dict[str, object]:  # noqa: ARG001 - its models know no difference
+        body: dict[str, object] = {"input": texts, "model": settings.model, "encoding_format": "base64"}
         return body | asked
 
     return connect(settings, wire, id="openai", name="OpenAI", dimensions=dimensions, max_tokens=MAX_TOKENS)

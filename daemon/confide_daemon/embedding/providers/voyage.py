@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 
@@ -79,7 +79,7 @@ def create(config: EmbeddingSettings) -> Embedder:
     choices = CHOICES.get(settings.model, (0,))
     dimensions = settings.dimensions or choices[0]
 
-    def wire(texts: list[str], purpose: Purpose) -> dict[str, Any]:
+    def wire(texts: list[str], purpose: Purpose) -> dict[str, object]:
         body = {
             "input": texts,
             "model": settings.model,

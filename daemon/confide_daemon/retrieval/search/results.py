@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from confide_daemon.retrieval.search.ranking import Legs, Succession
 from confide_daemon.retrieval.search.scoring import Evidence
@@ -154,7 +153,7 @@ class Factors:
 
 def explained(
     asked: Question, days: Days | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """As `memory_search` answers it: how the search went as a whole, and for each hit what its best piece, one of these, has."""
     keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
     vector = {piece: rank for rank, piece in enumerate(legs.vector, 1)}

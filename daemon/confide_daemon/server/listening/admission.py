@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from confide_crypto.transport.open import Connection
 from confide_daemon.access.audit import AuditLog
@@ -111,5 +111,5 @@ class Admission(Gate):
             with self.rates.of(key) as rate:
                 await serve(connection, caller, rate)
 
-    def _is_one_too_many(self, key: bytes, hello: dict[str, Any]) -> bool:
+    def _is_one_too_many(self, key: bytes, hello: dict[str, object]) -> bool:
         return self._open[key] > self.callers.most_sessions(key, hello) or self._open.total() > self._most

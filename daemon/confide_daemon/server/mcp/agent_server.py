@@ -72,7 +72,7 @@ class AgentServer:
         toolsets: Callable[[], Sequence[str]],
         *,
         withheld: Callable[[], Collection[str]] = tuple,
-        origin: Callable[[Mapping[str, Any] | None], Origin] = Origin.of_meta,
+        origin: Callable[[Mapping[str, object] | None], Origin] = Origin.of_meta,
         streams: int = MAX_STREAMS,
     ) -> None:
         """What it needs of its connection.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from confide_daemon.addons import installed
 from confide_daemon.errors import ToolError
@@ -80,7 +80,7 @@ def prompts() -> Mapping[str, Prompt]:
     return found
 
 
-def listed() -> list[dict[str, Any]]:
+def listed() -> list[dict[str, object]]:
     """Return how all prompts are described, as MCP lists them."""
     return [dict(one.definition) for one in prompts().values()]
 

@@ -202,7 +202,7 @@ async def _project(context: ToolContext, name: str) -> str:
     return "".join(lines)
 
 
-async def _document(context: ToolContext, uri: str) -> tuple[str, dict[str, Any]]:
+async def _document(context: ToolContext, uri: str) -> tuple[str, dict[str, object]]:
     grants = context.grants
     for project, path in names_of(uri):
         if not (grants.has_project(project) and grants.has_source(source_of(path))):

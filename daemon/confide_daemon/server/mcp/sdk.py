@@ -120,7 +120,7 @@ class Server:
             handlers: by method, of `PARAMS`; `ping` and `server/discover` are answered here.
         """
         self.middleware: list[Any] = []
-        self.cache_hints: dict[str, Any] = {}
+        self.cache_hints: dict[str, object] = {}
         self._info = dict(described["serverInfo"])
         self._instructions = described["instructions"]
         self._capabilities = types.ServerCapabilities.model_validate(described["capabilities"])
@@ -132,7 +132,7 @@ class Server:
     # Of the SDK's session manager, where it is used (the gateway).
 
     @asynccontextmanager
-    async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, object]]:
         yield {}
 
     def get_tool_input_schema(self, _name: str) -> None:
@@ -142,7 +142,7 @@ class Server:
         return None
 
     @property
-    def server_info_stamp(self) -> dict[str, Any]:
+    def server_info_stamp(self) -> dict[str, object]:
         """For each result of the later era."""
         return dict(self._info)
 

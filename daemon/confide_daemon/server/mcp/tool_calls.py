@@ -100,7 +100,7 @@ HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 
 # In the later era lists that change are told of by `subscriptions/listen`.
-CAPABILITIES: dict[str, Any] = {
+CAPABILITIES: dict[str, object] = {
     "prompts": {"listChanged": True},
     "resources": {"subscribe": True, "listChanged": True},
     "tools": {"listChanged": True},
@@ -208,7 +208,7 @@ class Origin:
             raise RequestError("invalid", "the time of a call is not an ISO 8601 time") from None
 
     @classmethod
-    def of_meta(cls, meta: Mapping[str, Any] | None) -> Origin:
+    def of_meta(cls, meta: Mapping[str, object] | None) -> Origin:
         """What the `_meta` of a tool call says. Raises as `of`."""
         if not meta:
             return cls()
@@ -331,7 +331,7 @@ def _digest(groups: tuple[str, ...]) -> str:
 
 async def run(
     name: str,
-    arguments: Mapping[str, Any] | None,
+    arguments: Mapping[str, object] | None,
     context: ToolContext,
     names: Sequence[str],
     *,
@@ -407,7 +407,7 @@ async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequ
         raise RequestError.of(error) from error
 
 
-async def _call(tool: Tool, arguments: Mapping[str, Any] | None, context: ToolContext) -> ToolResult:
+async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: ToolContext) -> ToolResult:
     """The tool's result within its deadline. Raises ConfideError for whatever else happens."""
     name = tool.definition.name
     started = time.monotonic()

@@ -87,8 +87,8 @@ class OperatorDesk:
     def _writers(self) -> Mapping[str, Any]:
         return {space_id: space.answer for space_id, space in self._daemon.spaces.opened().items()}
 
-    async def _metrics(self, _asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def _metrics(self, _asked: Mapping[str, object]) -> dict[str, object]:
         return {"text": await self.metrics.text()}
 
-    async def _top(self, _asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def _top(self, _asked: Mapping[str, object]) -> dict[str, object]:
         return await self.metrics.top()

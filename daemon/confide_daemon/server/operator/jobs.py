@@ -34,7 +34,7 @@ VECTORS_S: Final = 7 * 86_400.0
 
 async def carry_out(
     spaces: Spaces, space_id: str, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Does the work of a job in a space; what it came to. `since` and `is_cancelled` are as for `perform`.
 
     Raises LockedError where its machines keep its key, and none has brought it; ConfideError: what keeps it from being done.
@@ -49,7 +49,7 @@ async def carry_out(
             return await perform(space, kind, follow, since=since, is_cancelled=is_cancelled)
 
 
-async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, Any]:
+async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, object]:
     def copied(done: int, total: int) -> None:
         follow("changing the key", done, total)
 
@@ -60,7 +60,7 @@ async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow)
     return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted}
 
 
-async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, object]:
     result = await space.records.move(
         back=kind == "from-vault",
         follow=lambda done, total: follow("moving sealed records", done, total),
@@ -71,7 +71,7 @@ async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable
 
 async def perform(
     space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Looks after an open space as a job wants it; what it came to.
 
     Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.

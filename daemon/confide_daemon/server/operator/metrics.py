@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -50,7 +50,7 @@ class Metrics(Collector):
         self._now = await self._looking.look()
         return generate_latest(self._registry).decode()
 
-    async def top(self) -> dict[str, Any]:
+    async def top(self) -> dict[str, object]:
         """The same for `confided top`: the samples, and what has no series."""
         self._now = now = await self._looking.look()
         samples = [

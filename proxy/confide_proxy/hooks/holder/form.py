@@ -103,7 +103,7 @@ def tokens(text: str) -> float:
     return spent * _MARGIN
 
 
-def hits(result: Mapping[str, Any]) -> list[Quoted]:
+def hits(result: Mapping[str, object]) -> list[Quoted]:
     """What a search found, the best first, as far as it may come unasked."""
     return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
 
@@ -119,7 +119,7 @@ def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
     return [each for _, each in sorted(found, key=lambda one: one[0])][:NOTES]
 
 
-def newest_notes(result: Mapping[str, Any], project: str, *, without: str) -> list[Quoted]:
+def newest_notes(result: Mapping[str, object], project: str, *, without: str) -> list[Quoted]:
     """The notes of a list that are of this project, as they were in the list: none of importance low, none of the type `without`."""
     return [
         each
@@ -131,7 +131,7 @@ def newest_notes(result: Mapping[str, Any], project: str, *, without: str) -> li
     ]
 
 
-def head(pieces: Iterable[Mapping[str, Any]], project: str) -> list[Quoted]:
+def head(pieces: Iterable[Mapping[str, object]], project: str) -> list[Quoted]:
     """How each `MEMORY.md` of a project begins, on a line of its own: as many whole lines of the file as there is room for."""
     own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
     found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
@@ -189,7 +189,7 @@ def _entries(text: str, heading: str) -> list[tuple[int, str]]:
     return [(number, f"{above}: {said}" if above and above not in said else said) for number, above, said in texts]
 
 
-def _place(piece: Mapping[str, Any]) -> str:
+def _place(piece: Mapping[str, object]) -> str:
     return f"{piece['project']}\0{piece['path']}\0{piece['startLine']}"
 
 
@@ -199,7 +199,7 @@ def covered(lines: Iterable[Quoted]) -> list[str]:
     return [place for (place, parts), count in counts.items() if count >= parts]
 
 
-def summary(note: Mapping[str, Any], content: str) -> Quoted | None:
+def summary(note: Mapping[str, object], content: str) -> Quoted | None:
     """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
     return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
 

@@ -10,7 +10,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from confide_proxy.hooks import places
 from confide_proxy.hooks.process import MOST_ANSWER, is_same_user
@@ -27,7 +27,7 @@ BACKLOG: Final = 128
 class Listener:
     """Listens until it is closed."""
 
-    def __init__(self, state: str, answer: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> None:
+    def __init__(self, state: str, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]) -> None:
         self._state = state
         self._answer = answer
         self._at_once = 0

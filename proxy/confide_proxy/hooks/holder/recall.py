@@ -113,7 +113,7 @@ class Recall:
 
     # -- starts ---------------------------------------------------------------------------------------------------
 
-    async def _start(self, folder: str, session: str, source: str) -> dict[str, Any]:
+    async def _start(self, folder: str, session: str, source: str) -> dict[str, object]:
         if not self._shown.starts(session, source, is_anew=source in events.ANEW):
             return {}
         answer = await self._briefed(folder, session)
@@ -149,7 +149,7 @@ class Recall:
 
     # -- prompts --------------------------------------------------------------------------------------------------
 
-    async def _prompt(self, folder: str, session: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def _prompt(self, folder: str, session: str, asked: Mapping[str, object]) -> dict[str, object]:
         prompt = asked.get("prompt")
         question = prompts.question(prompt) if isinstance(prompt, str) else ""
         briefing = await self._first_briefing(folder, session)
@@ -267,7 +267,7 @@ class Recall:
             found += [form.Quoted(line, "", "", is_whole=False)] if line else []
         return found
 
-    async def _summary(self, project: str, listed: Mapping[str, Any]) -> form.Quoted | None:
+    async def _summary(self, project: str, listed: Mapping[str, object]) -> form.Quoted | None:
         memories = listed.get("memories")
         note = memories[0] if isinstance(memories, list) and memories else None
         if not isinstance(note, dict) or note.get("class") not in form.TRUSTED or not isinstance(note.get("id"), str):
@@ -314,14 +314,14 @@ async def found(link: Asks, sealing: Sealing, project: str, question: str) -> li
     return form.hits(await _looked_up(link, project, "memory_search", given))
 
 
-async def _looked_up(link: Asks, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+async def _looked_up(link: Asks, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
     # What is of another class is not even looked at; what comes all the same is left out by `form`.
     meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
     body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
     return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
 
 
-def _time_for(asked: Mapping[str, Any]) -> float:
+def _time_for(asked: Mapping[str, object]) -> float:
     """Seconds that an answer may take."""
     left_ms = asked.get("ms")  # an older hook does not say it
     return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S

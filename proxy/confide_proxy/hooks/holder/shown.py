@@ -27,7 +27,7 @@ class Shown:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._sessions: dict[str, dict[str, Any]] = {}
+        self._sessions: dict[str, dict[str, object]] = {}
 
     def load(self) -> None:
         """Go on with what another holder has kept."""

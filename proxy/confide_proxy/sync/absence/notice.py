@@ -83,7 +83,7 @@ class Notice:
         except (OSError, ValueError, RecursionError):
             return {}
 
-    def _write(self, known: dict[str, Any]) -> None:
+    def _write(self, known: dict[str, object]) -> None:
         with suppress(OSError):
             atomic.write(self._file, json.dumps(known).encode(), is_kept=False)
 

@@ -77,13 +77,13 @@ def _parse(line: bytes) -> Entry:
     return replace(where, role="user" if kind == "user" else "assistant", text=text) if text else where
 
 
-def _calls(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _calls(blocks: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
     for block in blocks:
         if text_in(block, "type") in _CALLS:
             yield text_in(block, "id"), mention(text_in(block, "name"), block.get("input"))
 
 
-def _outcomes(blocks: list[dict[str, Any]]) -> Iterator[Outcome]:
+def _outcomes(blocks: list[dict[str, object]]) -> Iterator[Outcome]:
     for block in blocks:
         if text_in(block, "type") == "tool_result":
             yield Outcome(text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content")))
@@ -98,7 +98,7 @@ def _text(content: Any, *, is_user: bool) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _block(block: dict[str, Any], *, is_user: bool) -> str:
+def _block(block: dict[str, object], *, is_user: bool) -> str:
     kind = text_in(block, "type")
     if kind == "text":
         text = text_in(block, "text")

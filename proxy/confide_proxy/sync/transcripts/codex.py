@@ -64,7 +64,7 @@ def _parse(line: bytes) -> Entry:
     return _item(payload, time)
 
 
-def _item(item: dict[str, Any], time: str) -> Entry:
+def _item(item: dict[str, object], time: str) -> Entry:
     kind, role = text_in(item, "type"), text_in(item, "role")
     if kind == "message":
         if role not in ("user", "assistant"):
@@ -124,7 +124,7 @@ def _said_in(output: Any) -> Any:
     return output.get("content") if isinstance(output, dict) else output
 
 
-def _call(kind: str, item: dict[str, Any]) -> str:
+def _call(kind: str, item: dict[str, object]) -> str:
     if kind in ("local_shell_call", "web_search_call"):
         return mention("shell" if kind == "local_shell_call" else "web_search", item.get("action"))
     name = text_in(item, "name") or kind

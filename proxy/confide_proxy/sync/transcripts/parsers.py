@@ -113,7 +113,7 @@ class Parser:
         return (Path(said).expanduser() if said else Path.home() / self.default) / self.inner
 
 
-def record_of(line: bytes) -> dict[str, Any]:
+def record_of(line: bytes) -> dict[str, object]:
     """The JSON object of a line. Raises UnknownLineError: it is none."""
     try:
         record = json.loads(line)
@@ -124,7 +124,7 @@ def record_of(line: bytes) -> dict[str, Any]:
     return record
 
 
-def text_in(table: Mapping[str, Any], key: str) -> str:
+def text_in(table: Mapping[str, object], key: str) -> str:
     """A string of a record, "" where it has none there."""
     value = table.get(key)
     return value if isinstance(value, str) else ""
