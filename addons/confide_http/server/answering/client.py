@@ -24,7 +24,7 @@ from confide_daemon.documents.changes import Change
 from confide_daemon.documents.results import PutResult
 from confide_daemon.errors import FencedError, LockedError
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
-from confide_daemon.server.mcp.tool_calls import Origin, definitions
+from confide_daemon.server.mcp.tool_calls import Origin, catalogue, definitions
 from confide_daemon.server.rates import RECORD_BYTES, TokenBucket, price_of
 from confide_daemon.server.server import OPENED_AT_ONCE
 from confide_daemon.spaces.space import Space
@@ -32,6 +32,7 @@ from confide_daemon.tools.context import ConnectionFacts, SealingFacts, ToolCont
 from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
 from confide_http.door.refusals import RefusalError
 from confide_http.server.answering.elsewhere import Elsewhere
+from confide_http.server.answering.served import Served
 from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)
@@ -79,7 +80,8 @@ class Client:
             origin=self._origin,
             streams=MAX_STREAMS_EACH,
         )
-        served: Any = self._agent.served()  # what the SDK asks of its own, without the rest of it
+        # What the SDK asks of its own, without the rest of it.
+        served: Any = Served(catalogue(TOOLSETS), self._agent.handlers())
         self._manager = StreamableHTTPSessionManager(
             served,
             session_idle_timeout=SESSION_IDLE_S,

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from confide_crypto import heaps
+from confide_daemon.embedding.memory import pages
 from confide_daemon.errors import EmbedderError
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class WhileUsed(Generic[T]):
             self._end(held)
         del held
         heaps.give_back()
+        pages.give_back()
 
 
 class RestingEmbedder:

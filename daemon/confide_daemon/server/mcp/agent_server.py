@@ -1,36 +1,35 @@
-"""The MCP server of one agent: its tools, resources and prompts over in-memory streams, for both protocol eras.
+"""The MCP server of one agent, or of all sessions behind one token: what its requests are answered with, and what it is told unasked.
 
-The SDK's loop pairs requests and speaks the protocol; what is answered comes from `tools`, `resources` and `prompts`.
+Who speaks the protocol is `protocol`, or the SDK; what is answered comes from `tools`, `resources` and `prompts`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
-import mcp_types
-
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 from confide_daemon.documents.changes import Change
 from confide_daemon.server.mcp import prompts, resources, tool_calls
-from confide_daemon.server.mcp.sdk import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    MCPError,
-    ResourcesListChanged,
-    ResourceUpdated,
-    Server,
-    SessionMessage,
-    serve_dual_era_loop,
+from confide_daemon.server.mcp.protocol import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    SUBSCRIPTION,
+    Asked,
+    Conversation,
+    Handler,
+    Message,
+    ProtocolError,
+    Send,
+    wanted,
 )
-from confide_daemon.server.mcp.tool_calls import MODERN_VERSIONS, Origin, catalogue
+from confide_daemon.server.mcp.tool_calls import Origin, catalogue
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import ToolContext
 from confide_memory.documents import is_note
@@ -49,17 +48,48 @@ MAX_BUFFERED = 1024
 
 MAX_OLDER = 32
 """Sessions of the older era over HTTP that are told of news; none has more of them."""
-SESSION_HEADER = "mcp-session-id"
-
-Incoming = SessionMessage | Exception
+RESOURCES_CHANGED = "notifications/resources/list_changed"
+RESOURCE_UPDATED = "notifications/resources/updated"
 
 
 @dataclass
 class _Older:
     """A client that is told unasked, and of which resources."""
 
-    session: Any  # the SDK's, as it asked last
+    asked: Asked  # what it asked last
     subscribed: set[str] = field(default_factory=set)
+
+
+class _Stream:
+    """News that a client of the later era has asked for, until they are told."""
+
+    def __init__(self, wanted: Message) -> None:
+        self.uris: list[str] = wanted.get("resourceSubscriptions", [])
+        self.has_lists = bool(wanted.get("resourcesListChanged"))
+        self.is_over = False
+        self._news: deque[tuple[str, Message]] = deque()
+        self._has_news = asyncio.Event()
+
+    def add(self, method: str, params: Message) -> None:
+        """Who has stopped reading is ended: it asks anew, and reads what there is."""
+        if not self.is_over:
+            self._news.append((method, params))
+            self._has_news.set()
+            if len(self._news) > MAX_BUFFERED:
+                self.end()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._has_news.set()
+
+    async def news(self) -> AsyncIterator[tuple[str, Message]]:
+        """What was added, until it is over and all is told."""
+        while self._news or not self.is_over:
+            if self._news:
+                yield self._news.popleft()
+            else:
+                self._has_news.clear()
+                await self._has_news.wait()
 
 
 class AgentServer:
@@ -94,9 +124,8 @@ class AgentServer:
         self._toolsets = toolsets
         self._withheld = withheld
         self._origin = origin
-        self._bus = InMemorySubscriptionBus()
-        self._listening = ListenHandler(self._bus, max_subscriptions=streams, max_buffered_events=MAX_BUFFERED)
-        self._streams: dict[Any, list[str]] = {}
+        self._most_streams = streams
+        self._streams: list[_Stream] = []
         self._spellings: dict[str, set[str]] = {}  # of what is subscribed to: our address, the client's
         self._older: dict[str, _Older] = {}
         """Clients of the older era, which are told unasked, by their sessions' ids; a channel's only one has none."""
@@ -104,37 +133,35 @@ class AgentServer:
         self._has_moved = False  # a resource has come or gone
         self._news = asyncio.Event()
 
-    async def run(self, server_in: Any, server_out: Any) -> None:
-        """Serve one connection until nothing more can be read."""
-        telling = asyncio.create_task(self.tell())
-        try:
-            served: Any = self.served()  # what the SDK asks of a server, without the rest of one
-            await serve_dual_era_loop(served, server_in, server_out, lifespan_state={})
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+    def conversation(self, send: Send) -> Conversation:
+        """With the one client of a channel, to whom `send` leads."""
+        return Conversation(catalogue(self._toolsets()), self.handlers(), send)
 
-    def served(self) -> Server:
-        """What the SDK's loops ask."""
-        return Server(
-            catalogue(self._toolsets()),
-            {
-                "tools/list": self._list_tools,
-                "tools/call": self._call_tool,
-                "resources/list": self._list_resources,
-                "resources/templates/list": self._list_templates,
-                "resources/read": self._read_resource,
-                "resources/subscribe": self._subscribe,
-                "resources/unsubscribe": self._unsubscribe,
-                "subscriptions/listen": self._listen,
-                "prompts/list": self._list_prompts,
-                "prompts/get": self._get_prompt,
-            },
-        )
+    async def run(self, conversation: Conversation) -> None:
+        """Answer, and tell of news, until cancelled."""
+        async with TaskGroup() as group:
+            group.create_task(self.tell())
+            await conversation.run()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """What answers each method."""
+        return {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+        }
 
     def close(self) -> None:
         """Ends the streams of news, so that their clients know that none will come."""
-        self._listening.close()
+        for stream in self._streams:
+            stream.end()
 
     def changed(self, change: Change) -> None:
         """A document has a new revision; who has subscribed hears of it soon."""
@@ -169,28 +196,27 @@ class AgentServer:
         changed, self._changed = sorted(self._changed), set()
         has_moved, self._has_moved = self._has_moved, False
         for uri in changed:
-            await self._bus.publish(ResourceUpdated(uri=uri))
+            for stream in self._streams:
+                if uri in stream.uris:
+                    stream.add(RESOURCE_UPDATED, {"uri": uri})
             for older in list(self._older.values()):
                 if uri in older.subscribed:
-                    await self._send(older.session.send_resource_updated(uri))
+                    await older.asked.tell(RESOURCE_UPDATED, {"uri": uri})
+            await asyncio.sleep(0)  # what streams wait for is told meanwhile
         if has_moved:
-            await self._bus.publish(ResourcesListChanged())
+            for stream in self._streams:
+                if stream.has_lists:
+                    stream.add(RESOURCES_CHANGED, {})
             for older in list(self._older.values()):
-                await self._send(older.session.send_resource_list_changed())
+                await older.asked.tell(RESOURCES_CHANGED)
 
-    async def _send(self, sending: Awaitable[None]) -> None:
-        # A client that has just left hears nothing any more.
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await sending
-
-    def _saw(self, context: Any) -> _Older:
+    def _saw(self, asked: Asked) -> _Older:
         """The client that asks, as it is told of news; one of the later era has opened a stream for them."""
-        if context.session.protocol_version in MODERN_VERSIONS:
-            return _Older(context.session)
-        name = "" if context.request is None else context.request.headers.get(SESSION_HEADER, "")
-        older = self._older.pop(name, None) or _Older(context.session)
-        older.session = context.session
-        self._older[name] = older
+        if asked.is_modern:
+            return _Older(asked)
+        older = self._older.pop(asked.session, None) or _Older(asked)
+        older.asked = asked
+        self._older[asked.session] = older
         while len(self._older) > MAX_OLDER:  # those that have asked nothing for the longest time
             del self._older[next(iter(self._older))]
             self._spell()
@@ -198,109 +224,117 @@ class AgentServer:
 
     # tools
 
-    async def _list_tools(self, context: Any, _params: Any) -> mcp_types.ListToolsResult:
-        self._saw(context)
+    async def _list_tools(self, asked: Asked) -> Message:
+        self._saw(asked)
         withheld = self._withheld()
         tools = [tool for tool in catalogue(self._toolsets())["tools"] if tool["name"] not in withheld]
-        return mcp_types.ListToolsResult.model_validate({"tools": tools})
+        return {"tools": tools}
 
-    async def _call_tool(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
-        self._saw(context)
+    async def _call_tool(self, asked: Asked) -> Message:
+        self._saw(asked)
         try:
             async with self._held():
-                return await self._called(context, params)
+                return await self._called(asked)
         except RequestError as error:
             return tool_calls.refused(error)
 
-    async def _called(self, context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+    async def _called(self, asked: Asked) -> Message:
         if (refusal := self._refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
-            origin = self._origin(params.meta)
+            meta = asked.params.get("_meta")
+            origin = self._origin(meta)
         except RequestError as error:
             return tool_calls.refused(error)
-        surroundings = origin.within(self._surroundings(context.session.report_progress))
-        is_structured = params.meta is not None and params.meta.get(STRUCTURED) is True
+        surroundings = origin.within(self._surroundings(asked.report))
+        is_structured = meta is not None and meta.get(STRUCTURED) is True
         work = tool_calls.run(
-            params.name,
-            params.arguments,
+            asked.params["name"],
+            asked.params.get("arguments"),
             surroundings,
             self._toolsets(),
             is_structured=is_structured,
             withheld=self._withheld(),
         )
-        result = await self._tracked(work)
-        assert isinstance(result, mcp_types.CallToolResult)
+        result: Message = await self._tracked(work)
         return result
 
     # resources
 
-    async def _list_resources(self, context: Any, params: Any) -> mcp_types.ListResourcesResult:
-        self._saw(context)
-        cursor = params.cursor if params is not None else None
+    async def _list_resources(self, asked: Asked) -> Message:
+        self._saw(asked)
+        cursor = asked.params.get("cursor")
         found, following = await self._asked(lambda context: resources.listed(context, cursor))
-        return mcp_types.ListResourcesResult.model_validate({"resources": found, "nextCursor": following})
+        return {"resources": found, **({} if following is None else {"nextCursor": following})}
 
-    async def _list_templates(self, context: Any, _params: Any) -> mcp_types.ListResourceTemplatesResult:
-        self._saw(context)
-        return mcp_types.ListResourceTemplatesResult.model_validate({"resourceTemplates": list(resources.TEMPLATES)})
+    async def _list_templates(self, asked: Asked) -> Message:
+        self._saw(asked)
+        return {"resourceTemplates": list(resources.TEMPLATES)}
 
-    async def _read_resource(self, context: Any, params: Any) -> mcp_types.ReadResourceResult:
-        self._saw(context)
-        uri = str(params.uri)
+    async def _read_resource(self, asked: Asked) -> Message:
+        self._saw(asked)
+        uri = asked.params["uri"]
         text, meta = await self._asked(lambda context: resources.read(context, uri))
-        content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, "_meta": meta or None}
-        return mcp_types.ReadResourceResult.model_validate({"contents": [content]})
+        content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, **({"_meta": meta} if meta else {})}
+        return {"contents": [content]}
 
-    async def _subscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
-        subscribed = self._saw(context).subscribed
-        uri = str(params.uri)
+    async def _subscribe(self, asked: Asked) -> Message:
+        subscribed = self._saw(asked).subscribed
+        uri = asked.params["uri"]
         if not uri.startswith("memory://") or len(uri) > MAX_URI:
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such resource; they begin with memory://")
+            raise ProtocolError(INVALID_PARAMS, "no such resource; they begin with memory://")
         if len(subscribed) >= MAX_SUBSCRIBED and uri not in subscribed:
-            raise MCPError(
-                code=mcp_types.INVALID_PARAMS, message=f"{MAX_SUBSCRIBED} resources are subscribed to already"
-            )
+            raise ProtocolError(INVALID_PARAMS, f"{MAX_SUBSCRIBED} resources are subscribed to already")
         subscribed.add(uri)
         self._spell()
-        return mcp_types.EmptyResult()
+        return {}
 
-    async def _unsubscribe(self, context: Any, params: Any) -> mcp_types.EmptyResult:
-        self._saw(context).subscribed.discard(str(params.uri))
+    async def _unsubscribe(self, asked: Asked) -> Message:
+        self._saw(asked).subscribed.discard(asked.params["uri"])
         self._spell()
-        return mcp_types.EmptyResult()
+        return {}
 
-    async def _listen(self, context: Any, params: Any) -> mcp_types.SubscriptionsListenResult:
-        uris = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
-        if len(uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in uris):
-            said = f"a stream is told of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=said)
-        token = object()
-        self._streams[token] = uris
+    async def _listen(self, asked: Asked) -> Message:
+        said = wanted(asked.params)
+        stream = _Stream(said)
+        if len(stream.uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in stream.uris):
+            bounds = f"a stream is told of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
+            raise ProtocolError(INVALID_PARAMS, bounds)
+        if sum(not each.is_over for each in self._streams) >= self._most_streams:
+            raise ProtocolError(INTERNAL_ERROR, "Subscription limit reached")
+        meta = {SUBSCRIPTION: asked.id}
+        self._streams.append(stream)
         self._spell()
         try:
-            return await self._listening(context, params)
+            await asked.notify("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": said})
+            async for method, params in stream.news():
+                await asked.notify(method, {**params, "_meta": meta})
         finally:
-            del self._streams[token]
+            self._streams.remove(stream)
             self._spell()
+        return {"_meta": meta}
 
     def _spell(self) -> None:
         self._spellings = {}
-        for said in set().union(*(older.subscribed for older in self._older.values()), *self._streams.values()):
+        for said in set().union(
+            *(older.subscribed for older in self._older.values()), *(stream.uris for stream in self._streams)
+        ):
             for uri in resources.addressed(said):
                 self._spellings.setdefault(uri, set()).add(said)
 
     # prompts
 
-    async def _list_prompts(self, context: Any, _params: Any) -> mcp_types.ListPromptsResult:
-        self._saw(context)
-        return mcp_types.ListPromptsResult.model_validate({"prompts": prompts.listed()})
+    async def _list_prompts(self, asked: Asked) -> Message:
+        self._saw(asked)
+        return {"prompts": prompts.listed()}
 
-    async def _get_prompt(self, context: Any, params: Any) -> mcp_types.GetPromptResult:
-        self._saw(context)
-        says, text = await self._asked(lambda context: prompts.get(context, params.name, params.arguments))
+    async def _get_prompt(self, asked: Asked) -> Message:
+        self._saw(asked)
+        says, text = await self._asked(
+            lambda context: prompts.get(context, asked.params["name"], asked.params.get("arguments"))
+        )
         message = {"role": "user", "content": {"type": "text", "text": text}}
-        return mcp_types.GetPromptResult.model_validate({"description": says, "messages": [message]})
+        return {"description": says, "messages": [message]}
 
     async def _asked(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
         """What the work comes to, within the deadline of a call; what goes wrong as an error of the protocol."""
@@ -315,14 +349,14 @@ class AgentServer:
                 if refusal is None:
                     return await self._tracked(timed())
         except ConfideError as error:
-            raise MCPError(code=tool_calls.protocol_code(error), message=error.in_one_line) from None
+            raise ProtocolError(tool_calls.protocol_code(error), error.in_one_line) from None
         except TimeoutError:
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it did not finish in time; try again") from None
+            raise ProtocolError(INTERNAL_ERROR, "it did not finish in time; try again") from None
         except Exception as error:
             # Neither the peer nor the log gets its text: it may quote what was stored or asked.
             log.error("a resource or prompt failed: %s", type(error).__name__)
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message="it failed inside the daemon") from None
-        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=refusal.in_one_line)
+            raise ProtocolError(INTERNAL_ERROR, "it failed inside the daemon") from None
+        raise ProtocolError(INTERNAL_ERROR, refusal.in_one_line)
 
 
 async def nobody(_done: float, _total: float | None, _message: str) -> None:

@@ -25,15 +25,20 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-import mcp_types
-
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
 from confide_daemon.access.callers import Grants
 from confide_daemon.addons import installed
 from confide_daemon.errors import StorageError
 from confide_daemon.server.mcp import prompts, resources
-from confide_daemon.server.mcp.sdk import MCPError
+from confide_daemon.server.mcp.protocol import (
+    HANDSHAKE_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MODERN_VERSIONS,
+    Message,
+    ProtocolError,
+)
 from confide_daemon.tools import (
     dedupe,
     delete,
@@ -93,11 +98,6 @@ INSTRUCTIONS = (
     "earlier decisions, preferences, people, dates or problems. Call memory_store when something worth keeping is decided, learned or "
     "asked to be remembered."
 )
-
-# Revisions of MCP that are opened by `initialize` (oldest first) and those that carry their version in every request. Stated here, since
-# they are part of what a proxy ships; a test compares them with the SDK's.
-HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-MODERN_VERSIONS = ("2026-07-28",)
 
 # In the later era lists that change are told of by `subscriptions/listen`.
 CAPABILITIES: dict[str, object] = {
@@ -337,8 +337,8 @@ async def run(
     *,
     is_structured: bool,
     withheld: Collection[str] = (),
-) -> mcp_types.CallToolResult:
-    """Call a tool of the groups `names`; what goes wrong in it is a result too. Raises MCPError where there is no such tool.
+) -> Message:
+    """Call a tool of the groups `names`; what goes wrong in it is a result too. Raises ProtocolError where there is no such tool.
 
     Args:
         is_structured: the caller has asked for the structured form beside the text.
@@ -349,18 +349,22 @@ async def run(
         result = await _call(tool, arguments, context)
     except ConfideError as error:
         return refused(error)
-    return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(text=result.text)],
-        structured_content=result.structured if is_structured else None,
-    )
+    return answered(result, is_structured=is_structured)
 
 
-def refused(error: ConfideError) -> mcp_types.CallToolResult:
+def answered(result: ToolResult, *, is_structured: bool) -> Message:
+    """A tool's result on the wire."""
+    content = [{"type": "text", "text": result.text}]
+    structured = {"structuredContent": result.structured} if is_structured else {}
+    return {"content": content, "isError": False, **structured}
+
+
+def refused(error: ConfideError) -> Message:
     """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code, and a
     machine keep what can be done later."""
     is_disk = isinstance(error, StorageError) and error.code == StorageError.code
     meta = {CODE: error.code, **({LATER: True} if is_disk else {})}
-    return mcp_types.CallToolResult(content=[mcp_types.TextContent(text=error.with_hint)], is_error=True, _meta=meta)
+    return {"content": [{"type": "text", "text": error.with_hint}], "isError": True, "_meta": meta}
 
 
 async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], project: str) -> dict[str, object]:
@@ -440,8 +444,8 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
 
 def protocol_code(error: ConfideError) -> int:
     """The JSON-RPC code for what goes wrong outside of tools, where errors are the protocol's."""
-    codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": mcp_types.INVALID_PARAMS, "denied": mcp_types.INVALID_PARAMS}
-    return codes.get(error.code, mcp_types.INTERNAL_ERROR)
+    codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": INVALID_PARAMS, "denied": INVALID_PARAMS}
+    return codes.get(error.code, INTERNAL_ERROR)
 
 
 def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
@@ -451,7 +455,7 @@ def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(known)}"
     shown = printable(name[:64])
-    raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"unknown tool '{shown}'; {hint}")
+    raise ProtocolError(INVALID_PARAMS, f"unknown tool '{shown}'; {hint}")
 
 
 def _where(error: BaseException) -> str:

@@ -1,0 +1,147 @@
+"""The MCP server of a token as the SDK's session manager asks for one: what a request is answered with is `AgentServer`'s."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import anyio
+import mcp_types as types
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+
+from confide_daemon.server.mcp import protocol
+from confide_daemon.server.mcp.agent_server import RESOURCE_UPDATED, RESOURCES_CHANGED
+from confide_daemon.server.mcp.protocol import Handler, Message, ProtocolError
+
+SESSION_HEADER: Final = "mcp-session-id"
+PARAMS: Final[Mapping[str, type[Any]]] = {
+    "ping": types.RequestParams,
+    "server/discover": types.RequestParams,
+    "prompts/list": types.PaginatedRequestParams,
+    "prompts/get": types.GetPromptRequestParams,
+    "resources/list": types.PaginatedRequestParams,
+    "resources/templates/list": types.PaginatedRequestParams,
+    "resources/read": types.ReadResourceRequestParams,
+    "resources/subscribe": types.SubscribeRequestParams,
+    "resources/unsubscribe": types.UnsubscribeRequestParams,
+    "subscriptions/listen": types.SubscriptionsListenRequestParams,
+    "tools/list": types.PaginatedRequestParams,
+    "tools/call": types.CallToolRequestParams,
+}
+"""What the SDK checks the parameters of each method against."""
+_NEWS: Final[Mapping[str, type[Any]]] = {
+    "notifications/subscriptions/acknowledged": types.SubscriptionsAcknowledgedNotification,
+    RESOURCES_CHANGED: types.ResourceListChangedNotification,
+    RESOURCE_UPDATED: types.ResourceUpdatedNotification,
+}
+
+
+class Entry(NamedTuple):
+    """What answers a method, and what its parameters are checked against."""
+
+    params_type: type[Any]
+    handler: Callable[[Any, Any], Awaitable[Message]]
+
+
+class Served:
+    """Stands in the place of the SDK's own server, which is a web server too.
+
+    `middleware` stays empty: the SDK's spans would carry tool arguments to whatever exporter is installed.
+    """
+
+    def __init__(self, described: Message, handlers: Mapping[str, Handler]) -> None:
+        """
+        Args:
+            described: `serverInfo`, `instructions` and `capabilities`, as they are on the wire.
+            handlers: by method, of `PARAMS`; `ping` and `server/discover` are answered here.
+        """
+        self.middleware: list[Any] = []
+        self.cache_hints: dict[str, object] = {}
+        self._described = described
+        own = {"ping": protocol.pong, "server/discover": protocol.discovering(described)}
+        entries = {
+            method: Entry(PARAMS[method], _answering(method, one)) for method, one in {**own, **handlers}.items()
+        }
+        self.get_request_handler = entries.get
+        """What answers a method; None: nothing here."""
+
+    @asynccontextmanager
+    async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, object]]:
+        yield {}
+
+    def get_tool_input_schema(self, _name: str) -> None:
+        """None of our tools has parameters that go into headers too; where this was missing, each call would list all of them."""
+
+    def get_notification_handler(self, _method: str) -> Entry | None:
+        return None
+
+    @property
+    def server_info_stamp(self) -> dict[str, object]:
+        """For each result of the later era."""
+        return dict(self._described["serverInfo"])
+
+    def create_initialization_options(self) -> InitializationOptions:
+        """For `initialize`, in the older era."""
+        info = self._described["serverInfo"]
+        return InitializationOptions(
+            server_name=info["name"],
+            server_version=info["version"],
+            title=info["title"],
+            capabilities=types.ServerCapabilities.model_validate(self._described["capabilities"]),
+            instructions=self._described["instructions"],
+        )
+
+
+def _answering(method: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Message]]:
+    async def answer(context: Any, _params: Any) -> Message:
+        asked = _Asked(context)
+        try:
+            result = await handler(asked)
+        except ProtocolError as error:
+            raise MCPError(code=error.code, message=error.message, data=error.data) from None
+        return protocol.completed(method, result) if asked.is_modern else result
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request of the SDK's, as handlers see it (`protocol.Asked`)."""
+
+    context: Any
+
+    @property
+    def id(self) -> str | int:
+        found: str | int = self.context.request_id
+        return found
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.context.params or {}
+
+    @property
+    def is_modern(self) -> bool:
+        return self.context.session.protocol_version in protocol.MODERN_VERSIONS
+
+    @property
+    def session(self) -> str:
+        request = self.context.request
+        return "" if request is None else request.headers.get(SESSION_HEADER, "")
+
+    async def notify(self, method: str, params: Message) -> None:
+        await self.context.session.send_notification(_notification(method, params), related_request_id=self.id)
+
+    async def tell(self, method: str, params: Message | None = None) -> None:
+        # A client that has just left hears nothing any more.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.context.session.send_notification(_notification(method, params))
+
+    async def report(self, done: float, total: float | None, message: str) -> None:
+        await self.context.session.report_progress(done, total, message)
+
+
+def _notification(method: str, params: Message | None) -> Any:
+    return _NEWS[method].model_validate({"method": method, **({} if params is None else {"params": params})})
