@@ -102,9 +102,21 @@ class Operation(Generic[_Request, _Answer]):
         answered = await answer(self.read(body))
         return dict(answered) if self.is_untyped else written(answered, self.answer_fields)
 
-    def by(self, answer: Callable[[_Request], Awaitable[_Answer]]) -> tuple[str, Answerer]:
-        """Its name, and what answers it."""
-        return self.name, lambda body: self.answered(body, answer)
+    def by(
+        self, answer: Callable[[_Request], Awaitable[_Answer]], *, may: Callable[[Carried], object] | None = None
+    ) -> tuple[str, Answerer]:
+        """Its name, and what answers it.
+
+        `may` raises where the caller may not ask at all: before the request is read, so that it hears that
+        and nothing of the form of what it asks.
+        """
+
+        async def answered(body: Carried) -> dict[str, object]:
+            if may is not None:
+                may(body)
+            return await self.answered(body, answer)
+
+        return self.name, answered
 
     async def ask(
         self, link: Asks, body: _Request, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None

@@ -86,7 +86,7 @@ async def test_a_removal_that_is_cut_off_is_finished_or_was_never_begun(
     elif step == "registry":
         monkeypatch.setattr(space_removal, "_finish", cut)
     else:
-        monkeypatch.setattr(space_removal, "sync_folder", _second(cut))
+        monkeypatch.setattr(space_removal.atomic, "sync", _second(cut))
     state: State = open_state(DataFolder(ready.data))
     try:
         with pytest.raises(Cut):

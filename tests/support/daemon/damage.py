@@ -27,9 +27,9 @@ def text_of(number: int) -> str:
 
 
 async def open_space(path: Path, *, model: str = "words", **options: Any) -> Space:
-    """The space, with a model that needs no files; `options`: of `Space.open`."""
+    """The space, with a model that needs no files; `options`: of `Shared`."""
     handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, Shared(IndexSettings(), handle), space_id="s", **options)
+    return await Space.open(path, KEY, Shared(IndexSettings(), handle, **options), space_id="s")
 
 
 async def make(path: Path) -> None:

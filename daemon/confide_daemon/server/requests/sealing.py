@@ -26,7 +26,7 @@ from confide_daemon.sealing.rescan import StoredTexts, Unsealed
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso
-from confide_memory.forms import HASH_CHARS, decoded
+from confide_memory.forms import HASH_CHARS, Carried, decoded
 from confide_memory.forms import project as project_of
 from confide_memory.forms import text as text_of
 from confide_memory.markdown import is_sensitive
@@ -53,10 +53,10 @@ class SealedRequests:
                 wire.RECORD.by(self._record),
                 wire.RECORD_LIST.by(self._list),
                 wire.IS_SENSITIVE.by(self._is_sensitive),
-                wire.STORED_TEXTS.by(self._stored_texts),
+                wire.STORED_TEXTS.by(self._stored_texts, may=lambda _: self._require_rescan()),
                 wire.REWRITE.by(self._rewrite),
                 wire.ERASE.by(self._erase),
-                wire.UNSEALED.by(self._unsealed),
+                wire.UNSEALED.by(self._unsealed, may=self._may_count),
             ]
         )
 
@@ -136,7 +136,6 @@ class SealedRequests:
             raise RequestError("denied", "this machine is not among the devices of its space", hint)
 
     async def _stored_texts(self, asked: wire.StoredTextsRequest) -> wire.StoredTexts:
-        self._require_rescan()
         page = await self._texts.page(asked["after"])
         self._require_rescan()
         texts = page.texts
@@ -161,11 +160,14 @@ class SealedRequests:
         erased = await self._texts.erase()
         return {"bytes": erased.bytes, "damagedCopies": erased.damaged_copies}
 
-    async def _unsealed(self, asked: wire.UnsealedRequest) -> wire.Unsealed:
+    def _may_count(self, body: Carried) -> None:
         self._session.caller_now().grants.require_every_project("the count of what is not sealed")
+        if body.get("findings") is not None:
+            self._require_rescan()
+
+    async def _unsealed(self, asked: wire.UnsealedRequest) -> wire.Unsealed:
         space_id = self._space.space_id
         if (findings := asked["findings"]) is not None:
-            self._require_rescan()
             counted = Unsealed(findings, time.time())
             await asyncio.to_thread(self._counts.keep, space_id, counted)
         found = await asyncio.to_thread(self._counts.of, space_id)

@@ -43,7 +43,7 @@ class SyncRequests:
                 wire.DIGEST.by(self._digest),
                 wire.COMPARE.by(self._compare),
                 wire.PUT.by(self._put),
-                wire.REMOVE.by(self._remove),
+                wire.REMOVE.by(self._remove, may=lambda _: self._grants().require_scope()),
                 wire.PULL.by(self._pull),
                 wire.TRANSCRIPT.by(self._transcript),
                 RECEIPT.by(self._receipt),
