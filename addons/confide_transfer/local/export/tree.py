@@ -64,44 +64,65 @@ async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, 
     former = {part.name: part for part in manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]
     folders = manifest.folders_of(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
-    report = Report(projects=len(projects))
+    written = _Written(Report(projects=len(projects)), with_transcripts)
     parts = list(others)
-    lines: dict[tuple[str, str], str] = {}
     staying = {(part.name, path) for part in others for path in part.files}
-    named: set[bytes] = set()
     for project in sorted(projects):
-        folder = _folder(into, project, folders[project])
         before = former.get(project)
         earlier = set(before.files) if before is not None and before.folder == folders[project] else set()
-        stay = set() if with_transcripts else {path for path in earlier if path.startswith("sessions/")}
-        files = []
-        async for document in _documents(link, project):
-            path = document["path"]
-            if path.startswith("sessions/") and not with_transcripts:
-                continue
-            try:
-                _keep(folder, path, document)
-            except FolderError as error:
-                report.skip(project, path, str(error))
-                if path in earlier:
-                    stay.add(path)
-                continue
-            files.append(path)
-            named.update(placeholder.secret_id for _, _, placeholder in placeholders.find(document["text"] or ""))
-            if isinstance(note := document.get("note"), dict):
-                lines[project, path] = manifest.as_json({"project": project, "path": path, **note})
-        report.files += len(files)
+        files, stay = await written.write_project(link, _folder(into, project, folders[project]), earlier)
         staying |= {(project, path) for path in stay}
-        parts.append(Part(project, folders[project], tuple(sorted({*files, *stay}))))
+        parts.append(Part(project, folders[project], tuple(sorted(files | stay))))
+    report, lines = written.report, written.lines
     report.notes = len(lines)
     if staying:
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
     manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
-    report.secrets = await export_secrets.write(link, into, named, is_whole=is_whole)
+    report.secrets = await export_secrets.write(link, into, written.named, is_whole=is_whole)
     # Before the manifest, which after a crash in between still names what is to go.
     _sweep(into, list(former.values()), parts, report)
     manifest.write(into, parts)
     return report
+
+
+@dataclass(slots=True)
+class _Written:
+    """What an export has written so far.
+
+    Attributes:
+        lines: of its notes, by project and path.
+        named: the ids of the secrets that its texts name.
+    """
+
+    report: Report
+    with_transcripts: bool
+    lines: dict[tuple[str, str], str] = field(default_factory=dict)
+    named: set[bytes] = field(default_factory=set)
+
+    async def write_project(self, link: Asks, folder: Folder, earlier: set[str]) -> tuple[set[str], set[str]]:
+        """Writes a project's documents; their paths, and those of `earlier` ones that stay though they were not written now."""
+        files: set[str] = set()
+        stay = {path for path in earlier if self._passes_by(path)}
+        async for document in _documents(link, folder.project):
+            path = document["path"]
+            if self._passes_by(path):
+                continue
+            try:
+                _keep(folder, path, document)
+            except FolderError as error:
+                self.report.skip(folder.project, path, str(error))
+                stay |= {path} & earlier
+                continue
+            files.add(path)
+            self.named.update(each.secret_id for _, _, each in placeholders.find(document["text"] or ""))
+            if isinstance(note := document.get("note"), dict):
+                line = manifest.as_json({"project": folder.project, "path": path, **note})
+                self.lines[folder.project, path] = line
+        self.report.files += len(files)
+        return files, stay
+
+    def _passes_by(self, path: str) -> bool:
+        return path.startswith("sessions/") and not self.with_transcripts
 
 
 def _keep(folder: Folder, path: str, document: Exported) -> None:
