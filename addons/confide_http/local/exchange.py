@@ -242,7 +242,7 @@ class Exchange:
             answer = self._answers.get(str(identifier))
             if answer is not None and not answer.done():
                 is_error = "error" in message
-                answer.set_result({"error": message["error"]} if is_error else {"result": message["result"]})
+                answer.set_result({"error": message["error"]} if is_error else {"result": message.get("result", {})})
             elif isinstance(identifier, str) and not identifier.startswith(REPLAY_ID):
                 self.on_news("", message)
             return

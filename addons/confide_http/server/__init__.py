@@ -3,9 +3,10 @@
 End to end ends where HTTP begins: whoever is let in here, and whoever ends the TLS, reads in clear what was asked and found. None of the
 machines' keys is here, so what is sealed stays sealed, and a locked space is answered with 503.
 
-The protocol is the SDK's: its session manager for HTTP in front of the very server that a channel has (`server/mcp/agent_server.py`). The
-door is that of every gateway (`confide_http.door`). What is ours: how it is called (`names`), tokens of the registry (`admission`), what a
-client may do in its space (`answering`), and how a program signs in (`oauth`).
+The protocol is the SDK's: its session manager for HTTP stands in front of the very server that a channel has
+(`server/mcp/agent_server.py`). The door is that of every gateway (`confide_http.door`). What is ours: how it is called
+(`names`), tokens of the registry (`admission`), what a client may do in its space (`answering`), and how a program signs
+in (`oauth`).
 
 Floors: access < admission, names < answering, oauth < serving. Only `serving` is imported from outside, and only where
 `[gateway]` is configured: no other daemon loads a web server.

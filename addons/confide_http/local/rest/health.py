@@ -25,6 +25,8 @@ def room(gateway: Gateway) -> Room:
 
 
 class Health:
+    """How this gateway and its daemon are."""
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from confide_http.door.admission import PATH
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import SSE, Gateway, Room, Stream, identity_of
@@ -34,7 +35,6 @@ from confide_proxy.mcp.subscriptions import (
     uris_of,
 )
 
-PATH: Final = "/mcp"
 _PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complete", catalogues.LIST_RESOURCES})
 """Methods that the daemon answers, besides tool calls. They name projects in ways of their own: a token of some does without them."""
 _SUBSCRIBE: Final = "resources/subscribe"
@@ -46,14 +46,16 @@ def room(gateway: Gateway) -> Room:
     """For whoever has a token."""
     endpoint = Endpoint(gateway)
     routes = [
-        Route(PATH, endpoint.post, methods=["POST"], name="mcp"),
-        Route(PATH, endpoint.get, methods=["GET"], name="mcp-stream"),
-        Route(PATH, endpoint.delete, methods=["DELETE"], name="mcp-end"),
+        Route(PATH, endpoint.post, methods=["POST"]),
+        Route(PATH, endpoint.get, methods=["GET"]),
+        Route(PATH, endpoint.delete, methods=["DELETE"]),
     ]
     return Room(routes, gateway.by_token)
 
 
 class Endpoint:
+    """Requests of either era become questions to the daemon, and streams of news."""
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._exchange = gateway.exchange
@@ -67,6 +69,7 @@ class Endpoint:
     # -- requests of HTTP -----------------------------------------------------------------------------------------
 
     async def post(self, request: Request) -> Response:
+        """A message, and its answer."""
         identity, headers = identity_of(request), request.headers
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise RefusalError(415, "invalid", "the body must be application/json")
@@ -107,6 +110,7 @@ class Endpoint:
         return Stream(self._gateway, identity, streams.listening(listener), end=listener.end, over=over)
 
     async def delete(self, request: Request) -> Response:
+        """End a session of the older era."""
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity_of(request))
         self._sessions.close(session)
         return Response(status_code=204)
@@ -206,7 +210,7 @@ class Endpoint:
     # -- both -----------------------------------------------------------------------------------------------------
 
     async def _outcome(self, identity: Identity, method: str, params: Params, follower: Follower | None) -> Outcome:
-        """The answer to a request: `{"result": …}` or `{"error": …}`. Raises RefusalError."""
+        """The answer to a request. Raises RefusalError."""
         if method == CALL:
             name = params.get("name")
             if name not in self._listed.tools or name in NOT_SERVED:

@@ -27,6 +27,8 @@ KEEP_USED_S: Final = 60.0
 
 
 class Clients:
+    """Those of one gateway, and the places that they share."""
+
     def __init__(self, daemon: DaemonHost, callers: Callers) -> None:
         self._daemon = daemon
         self._callers = callers
