@@ -77,7 +77,12 @@ class AsItIs(str):
 
 def answer(template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:
     """A page. `visit`: whose, for addresses and forms; None for the ones that anybody may see."""
-    shared: dict[str, Any] = {"nav": nav(), "version": VERSION, "here": "", "base": visit.base if visit else "/panel"}
+    shared: dict[str, object] = {
+        "nav": nav(),
+        "version": VERSION,
+        "here": "",
+        "base": visit.base if visit else "/panel",
+    }
     if visit is not None:
         shared |= {"form_token": visit.form_token, "notice": visit.notice}
         visit.notice = ""
@@ -91,7 +96,7 @@ def static(name: str) -> bytes:
     return (FOLDER / "static" / name).read_bytes()
 
 
-def address(base: str, path: str = "", query: Mapping[str, Any] | None = None) -> str:
+def address(base: str, path: str = "", query: Mapping[str, object] | None = None) -> str:
     """Of a page below `base`; what is None or "" is left out of the query."""
     said = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     return f"{base}/{quote(path)}" + (f"?{urlencode(said)}" if said else "")

@@ -178,7 +178,7 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
             lock.release()
 
 
-def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, Any]:
+def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, object]:
     async def done() -> dict[str, Any]:
         store = here.store()
         leases = None if store is None else log_store().leases(store, here.paths.data)

@@ -69,7 +69,7 @@ class File:
     hash: bytes  # BLAKE2b-256
 
     @classmethod
-    def told(cls, found: Mapping[str, Any]) -> Self:
+    def told(cls, found: Mapping[str, object]) -> Self:
         """As the worker, and a manifest, tells it. Raises ValueError, KeyError."""
         return cls(_number(found["size"]), _hex(found["hash"], HASH_BYTES))
 
@@ -139,7 +139,7 @@ class Manifest:
         """The file, signed."""
         return _signed(self._body(), _LABEL, identity)
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> dict[str, object]:
         return {
             "format": FORMAT,
             "id": self.id,
@@ -224,7 +224,7 @@ class Proof:
         """The file, signed."""
         return _signed(self._body(), _PROOF_LABEL, identity)
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> dict[str, object]:
         return {
             "format": FORMAT,
             "snapshot": self.snapshot,
@@ -264,12 +264,12 @@ def hash_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=HASH_BYTES).digest()
 
 
-def canonical(value: Mapping[str, Any]) -> bytes:
+def canonical(value: Mapping[str, object]) -> bytes:
     """The one form in which something is signed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
-def _signed(body: Mapping[str, Any], label: bytes, identity: Identity) -> bytes:
+def _signed(body: Mapping[str, object], label: bytes, identity: Identity) -> bytes:
     return canonical({**body, "signature": identity.sign(label, canonical(body)).hex()})
 
 
@@ -284,7 +284,7 @@ def said(held: Database) -> dict[str, Any]:
     }
 
 
-def database(found: Mapping[str, Any]) -> Database:
+def database(found: Mapping[str, object]) -> Database:
     """What `said` has said. Raises ValueError, KeyError."""
     change, schema, questions, asked_at = (
         None if found[name] is None else _number(found[name]) for name in ("change", "schema", "questions", "askedAt")

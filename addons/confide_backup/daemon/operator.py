@@ -152,7 +152,7 @@ class BackupDesk(Service):
             self._complaint = ""
         self._looked_at = asyncio.get_running_loop().time()
 
-    async def _begin(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    async def _begin(self, said: Mapping[str, object]) -> dict[str, object]:
         to, name = said.get("to", ""), said.get("name", "")
         what = next((each for each in WHATS if each == said.get("what")), None)
         if what is None or not isinstance(to, str) or not isinstance(name, str):
@@ -166,7 +166,7 @@ class BackupDesk(Service):
             del self._tasks[number]
         return {"task": self._last}
 
-    async def _tell(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    async def _tell(self, said: Mapping[str, object]) -> dict[str, object]:
         number = said.get("task")
         found = self._tasks.get(number) if isinstance(number, int) else None
         if found is None:

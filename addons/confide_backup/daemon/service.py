@@ -156,7 +156,7 @@ class Backups:
             self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
         )
 
-    async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, Any]:
+    async def _verify(self, target: Target, name: str, follow: Follow) -> dict[str, object]:
         if name and not is_id(name):
             raise BadNameError(f"'{name[:40]}' is no snapshot", hint="confided backup ls shows their names")
         if not name:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confide_cluster.daemon.spaces import joining
 from confide_cluster.daemon.spaces.leases import Leases
@@ -162,7 +162,7 @@ class Door:
     def invite_psk(self, _invite_id: bytes) -> None:
         """Nobody joins here."""
 
-    def speaker(self, public_key: bytes, hello: dict[str, Any]) -> Speaker:
+    def speaker(self, public_key: bytes, hello: dict[str, object]) -> Speaker:
         """Whom a node speaks for. Raises DeniedError: it is none of this daemon's."""
         keys = self._daemon.keys()
         daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
@@ -178,7 +178,7 @@ class Door:
         connection.stand_for(speaker.caller, speaker.session_id, hello)
         return speaker.is_by_http
 
-    async def admit(self, public_key: bytes, hello: dict[str, Any], _invite_id: bytes | None) -> dict[str, Any]:
+    async def admit(self, public_key: bytes, hello: dict[str, object], _invite_id: bytes | None) -> dict[str, object]:
         """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
         speaker = self.speaker(public_key, hello)
         if self._daemon.is_stopping:

@@ -292,10 +292,10 @@ class Relays:
 
 
 async def _serve(one: Connection, other: Connection, on_message: Any, *, toll: Any = None) -> None:
-    async def ask(op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def ask(op: str, body: dict[str, object]) -> dict[str, object]:
         return await other.request(op, body, timeout_s=LONGEST_S)
 
-    async def send(op: str, params: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def send(op: str, params: dict[str, object], body: Body) -> dict[str, object]:
         return await other.upload(op, params, body, timeout_s=LONGEST_S)
 
     more = {} if toll is None else {"toll": toll}

@@ -37,7 +37,7 @@ class Speaker:
     replaces: str | None = None
     is_by_http: bool = False
 
-    def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, Any]:
+    def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, object]:
         """What goes into the hello of a handshake with `node_key`; `now` in seconds since 1970."""
         said: dict[str, Any] = {
             "node": self.node,
@@ -53,7 +53,7 @@ class Speaker:
         return said
 
     @classmethod
-    def read(cls, hello: dict[str, Any], node_key: bytes, daemons: Iterable[bytes], *, now: float) -> Self:
+    def read(cls, hello: dict[str, object], node_key: bytes, daemons: Iterable[bytes], *, now: float) -> Self:
         """Whom a node that has proven `node_key` speaks for.
 
         `daemons`: the Ed25519 keys of the daemon's own, one of which has to have certified the node's, just now.

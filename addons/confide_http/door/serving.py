@@ -257,7 +257,7 @@ class Patient(H11Protocol):
         self,
         config: uvicorn.Config,
         server_state: ServerState,
-        app_state: dict[str, Any],
+        app_state: dict[str, object],
         crowd: Crowd,
         pace: Pace | None,
     ) -> None:

@@ -83,7 +83,7 @@ class Gateway:
         """Of its own addresses."""
         return f"http://127.0.0.1:{self.port}"
 
-    def parameters(self, tool: str) -> Mapping[str, Mapping[str, Any]]:
+    def parameters(self, tool: str) -> Mapping[str, Mapping[str, object]]:
         """Return the schemas of what a tool takes, by name."""
         found: Mapping[str, Mapping[str, Any]] = self.exchange.catalogue.tools[tool]["inputSchema"]["properties"]
         return found

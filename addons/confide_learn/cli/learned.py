@@ -176,7 +176,7 @@ def _tell(each: Suggestion) -> None:
         row(f"    changes {each.path}")
 
 
-def _as_json(each: Suggestion) -> dict[str, Any]:
+def _as_json(each: Suggestion) -> dict[str, object]:
     return {name: value for name, value in asdict(each).items() if value != ""}
 
 

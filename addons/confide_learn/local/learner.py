@@ -224,7 +224,7 @@ class Learner:
 
     def _sessions(self, found: list[dict[str, Any]], learned: Learned) -> Iterator[_Session]:
         """The transcripts of clients that can be read, where those clients keep them. A path from elsewhere is not opened."""
-        by_path: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        by_path: dict[tuple[str, str], list[dict[str, object]]] = {}
         for pointer in found:
             by_path.setdefault((pointer["client"], pointer["transcript"]), []).append(pointer)
         for (client, transcript), its in by_path.items():

@@ -333,7 +333,7 @@ async def report(
     return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
 
 
-async def _added(here: Here, folder: Path, arguments: dict[str, Any]) -> Output:
+async def _added(here: Here, folder: Path, arguments: dict[str, object]) -> Output:
     this = await identified(here, folder, is_written=True)
     found = await call(here, this, "task_add", arguments, is_compared=False)
     note(*found.get("warnings", []))
@@ -430,7 +430,7 @@ def _plain(found: TaskShown, order: Order) -> dict[str, Any]:
     }
 
 
-def _object(text: str | None) -> dict[str, Any] | None:
+def _object(text: str | None) -> dict[str, object] | None:
     if text is None:
         return None
     try:

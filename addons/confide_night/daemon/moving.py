@@ -68,7 +68,7 @@ def require_here(store: Store) -> None:
         raise RequestError("unavailable", problem, "run confide move again on the machine that moved it")
 
 
-def page(store: Store, after: str) -> dict[str, Any]:
+def page(store: Store, after: str) -> dict[str, object]:
     """The answer to `move-tasks`, from a place on: first the tasks, then their slots, their logs, and what is known of runners.
 
     Raises RequestError: the space has not left; there is no such place.
@@ -104,14 +104,14 @@ def _tasks(store: Store, after: str) -> dict[str, Any]:
     return _parted("tasks", told, f"tasks {found[-1].id}" if found else "slots")
 
 
-def _slots(store: Store, task: str, at: int) -> dict[str, Any]:
+def _slots(store: Store, task: str, at: int) -> dict[str, object]:
     found = queue(store).slots.behind(task, at, limit=MAX_MOVED)
     known = _known(store, {row.task for row in found})
     told = [(known[row.task], _told(row, _SLOT)) for row in found if row.task in known]
     return _parted("slots", told, f"slots {found[-1].task} {found[-1].at}" if found else "logs")
 
 
-def _logs(store: Store, task: str, at: int, part: int) -> dict[str, Any]:
+def _logs(store: Store, task: str, at: int, part: int) -> dict[str, object]:
     found = queue(store).logs.behind(task, at, part, limit=_MOST_LOGS)
     known = _known(store, {one.task for one in found})
     told = []
@@ -128,7 +128,7 @@ def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
     return {row.id: is_readable(row) for row in found if row is not None}
 
 
-def _parted(kind: str, told: Iterable[tuple[bool, dict[str, Any]]], following: str) -> dict[str, Any]:
+def _parted(kind: str, told: Iterable[tuple[bool, dict[str, object]]], following: str) -> dict[str, object]:
     """A page of one kind, with what cannot be read apart from the rest. `following`: where to go on."""
     told = [*told]
     whole, apart = ([one for is_whole, one in told if is_whole is wanted] for wanted in (True, False))
@@ -136,7 +136,7 @@ def _parted(kind: str, told: Iterable[tuple[bool, dict[str, Any]]], following: s
     return {**NOTHING_MOVED, kind: whole, **unreadable, "next": following}
 
 
-def _runner(row: RunnerRow) -> dict[str, Any]:
+def _runner(row: RunnerRow) -> dict[str, object]:
     recipes = [{"name": name, "approval": needs} for name, needs in row.recipes.items()]
     return {"key": row.key, "name": row.name, "recipes": recipes, "seen": round(row.seen_at * _MICRO)}
 
@@ -196,7 +196,7 @@ def _task(one: Mapping[str, Any], noted: Mapping[str, Any] | None = None) -> Tas
     return TaskRow(ordered=one["order"], signature=one["signature"], **values)
 
 
-def _told(row: TaskRow | SlotRow, names: Mapping[str, str]) -> dict[str, Any]:
+def _told(row: TaskRow | SlotRow, names: Mapping[str, str]) -> dict[str, object]:
     """Fields of a row, as the wire has them."""
     found = {name: getattr(row, field) for name, field in names.items()}
     for name in _TIMES & found.keys():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_daemon.store.database import Database, Table, within
@@ -47,7 +47,7 @@ class TaskRow:
     created_at: float
 
     @property
-    def wire(self) -> dict[str, Any]:
+    def wire(self) -> dict[str, object]:
         """Its order as it was signed, as requests and answers carry it."""
         return {
             "order": encoded(self.ordered),

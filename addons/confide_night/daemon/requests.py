@@ -110,7 +110,7 @@ class TaskRequests(SessionPart):
 
     # A runner's
 
-    async def _claim(self, recipes: list[dict[str, Any]], busy: list[str], left_microusd: int) -> dict[str, Any]:
+    async def _claim(self, recipes: list[dict[str, Any]], busy: list[str], left_microusd: int) -> dict[str, object]:
         caller = await self._runner()
         runner = Runner(
             caller.public_key.hex(),
@@ -127,12 +127,12 @@ class TaskRequests(SessionPart):
         slot = {**lease.slot.wire, **lease.task.wire, "leaseS": LEASE_S, "limitMicrousd": lease.limit}
         return {"slot": slot, "waitS": wait_s}
 
-    async def _started(self, repeatable: bool, **name: int | str) -> dict[str, Any]:
+    async def _started(self, repeatable: bool, **name: int | str) -> dict[str, object]:
         caller, slot = await self._runner_of(name)
         await self._tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
         return {"leaseS": LEASE_S}
 
-    async def _renew(self, **name: int | str) -> dict[str, Any]:
+    async def _renew(self, **name: int | str) -> dict[str, object]:
         caller, slot = await self._runner_of(name)
         is_cancelled = await self._tasks.renew(slot, caller.public_key.hex())
         return {"leaseS": LEASE_S, "cancelled": is_cancelled}
@@ -190,7 +190,7 @@ class TaskRequests(SessionPart):
 
     # A person's
 
-    async def _show(self, task: str) -> dict[str, Any]:
+    async def _show(self, task: str) -> dict[str, object]:
         self._grants().require_source("memory")
         roster = await self._tasks.roster()
 
@@ -212,7 +212,7 @@ class TaskRequests(SessionPart):
 
         return await self._tasks.read(work)
 
-    async def _orders(self, key: bytes, after: str) -> dict[str, Any]:
+    async def _orders(self, key: bytes, after: str) -> dict[str, object]:
         caller = await self._device()
         projects = caller.grants.projects
 
@@ -223,7 +223,7 @@ class TaskRequests(SessionPart):
         orders = [one.wire for one in rows if projects is None or one.project in projects]
         return {"orders": orders, "next": rows[-1].id if rows else None}
 
-    async def _resign(self, order: bytes, signature: bytes) -> dict[str, Any]:
+    async def _resign(self, order: bytes, signature: bytes) -> dict[str, object]:
         caller = await self._device()
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
@@ -231,7 +231,7 @@ class TaskRequests(SessionPart):
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _approve(self, task: str, signature: bytes) -> dict[str, Any]:
+    async def _approve(self, task: str, signature: bytes) -> dict[str, object]:
         caller = await self._device()
         approval = Approval(caller.public_key, signature)
 
@@ -240,7 +240,7 @@ class TaskRequests(SessionPart):
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _set(self, task: str, state: str) -> dict[str, Any]:
+    async def _set(self, task: str, state: str) -> dict[str, object]:
         by = self._grants().alias
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
@@ -249,7 +249,7 @@ class TaskRequests(SessionPart):
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _logs(self, task: str, at: int, from_: int) -> dict[str, Any]:
+    async def _logs(self, task: str, at: int, from_: int) -> dict[str, object]:
         self._grants().require_source("memory")
 
         def work(store: Store) -> list[tuple[int, bytes]]:
@@ -263,7 +263,7 @@ class TaskRequests(SessionPart):
             "next": found[LOG_PARTS][0] if len(found) > LOG_PARTS else None,
         }
 
-    async def _report(self, since: str | None, brief: bool) -> dict[str, Any]:
+    async def _report(self, since: str | None, brief: bool) -> dict[str, object]:
         self._grants().require_source("memory")
         begin = datetime.fromisoformat(since).timestamp() if since else None
         night = None if brief else await self._space.part(Nightly).newest()
@@ -272,13 +272,13 @@ class TaskRequests(SessionPart):
         counts = [{"state": state, "count": count} for state, count in found.counts.items()]
         return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 
-    async def _leaving(self, after: str) -> dict[str, Any]:
+    async def _leaving(self, after: str) -> dict[str, object]:
         await require_device(self._session, "a move")
         page = await self._tasks.leaving(after)
         require_all(self._session, "a move")
         return page
 
-    async def _arriving(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, Any]:
+    async def _arriving(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, object]:
         await require_device(self._session, "a move")
         await self._tasks.arrive(kinds, is_last=is_last, are_given_up=given_up)
         return {}

@@ -296,7 +296,7 @@ class Tasks(SpacePart):
         """Return how many tasks there are, over or not."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
-    async def leaving(self, after: str) -> dict[str, Any]:
+    async def leaving(self, after: str) -> dict[str, object]:
         """A page of them, for another daemon. Raises as `moving.page`."""
 
         def run(store: Store) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class Tasks(SpacePart):
 
         return await self._threads.read(run)
 
-    async def arrive(self, page: Mapping[str, Any], *, is_last: bool, are_given_up: bool) -> None:
+    async def arrive(self, page: Mapping[str, object], *, is_last: bool, are_given_up: bool) -> None:
         """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
 
         def run(store: Store) -> None:

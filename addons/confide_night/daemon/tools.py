@@ -311,7 +311,7 @@ def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, Any]:
     }
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: dict[str, object]) -> str:
     when = f", next {one['scheduledFor']}" if one["scheduledFor"] else ""
     again = f", {one['schedule']}" if one["schedule"] else ""
     why = f" ({one['why']})" if one["why"] else ""
@@ -353,7 +353,7 @@ def title_of(description: str) -> str:
     return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
 
 
-async def _told(context: ToolContext, row: TaskRow, slot: SlotRow, most: int) -> dict[str, Any]:
+async def _told(context: ToolContext, row: TaskRow, slot: SlotRow, most: int) -> dict[str, object]:
     return {
         "task": row.id,
         "title": title_of(order_in(row).description),

@@ -31,7 +31,7 @@ async def briefing(link: Asks) -> str | None:
     return line(found["counts"], found["ids"])
 
 
-def line(counts: Iterable[Mapping[str, Any]], ids: Iterable[str]) -> str | None:
+def line(counts: Iterable[Mapping[str, object]], ids: Iterable[str]) -> str | None:
     """What they came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
     said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
     named = next((each[:_ID_CHARS] for each in ids), "")
@@ -121,7 +121,7 @@ async def give_up(target: Asks) -> None:
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 
 
-async def _take(target: Asks, body: dict[str, Any]) -> bool:
+async def _take(target: Asks, body: dict[str, object]) -> bool:
     """Whether they were awaited."""
     try:
         await ask(target, "move-tasks-in", body, timeout_s=MOVE_S, bulk=True)
@@ -132,7 +132,7 @@ async def _take(target: Asks, body: dict[str, Any]) -> bool:
     return True
 
 
-def _wire(value: dict[str, Any]) -> dict[str, Any]:
+def _wire(value: dict[str, object]) -> dict[str, object]:
     """As it is sent, from how it was read: keys are in hex, all else that is bytes in base64."""
     return {name: _sent(name, one) for name, one in value.items()}
 

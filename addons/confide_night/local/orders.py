@@ -75,14 +75,14 @@ def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
 
 
 def ordered(
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     *,
     identity: Identity,
     space: bytes,
     project: str,
     operation: str = "",
     said: str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The arguments of `task_add` with the signed order in the place of all others but the description.
 
     Args:
@@ -149,20 +149,20 @@ def task_of(operation: str) -> str:
     return hashlib.blake2b(operation.encode(), digest_size=orders.ID_CHARS // 2).hexdigest()
 
 
-def queued_order(_arguments: Mapping[str, Any], operation: str) -> tuple[dict[str, Any], str]:
+def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict[str, Any], str]:
     """The answer to a call of `task_add` that waits for the daemon: its fields, and its sentence."""
     identity = task_of(operation)
     told = {"id": identity, "scheduledFor": None, "schedule": None, "state": "queued"}
     return told, f"Task {identity} is queued."
 
 
-def queued_end(arguments: Mapping[str, Any], _operation: str) -> tuple[dict[str, Any], str]:
+def queued_end(arguments: Mapping[str, object], _operation: str) -> tuple[dict[str, object], str]:
     """The same for `task_cancel`."""
     identity = arguments["id"]
     return {"id": identity, "cancelled": False, "killed": 0}, f"The end of task {identity} is queued."
 
 
-def _named(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _named(arguments: Mapping[str, object]) -> dict[str, Any]:
     """The arguments under their names on the wire. Raises ToolError: one is unknown, or of another kind."""
     spelled = {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name): name for name in TAKEN}
     found: dict[str, Any] = {}

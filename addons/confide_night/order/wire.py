@@ -4,7 +4,7 @@ Money is whole millionths of a dollar, and the name of a slot is its task and th
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, NotRequired, TypedDict
+from typing import Annotated, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
@@ -87,7 +87,7 @@ _MAX_MOMENT: Final = 2**40
 _MAX_NOTE_CHARS: Final = 512
 
 
-def task_id(body: Mapping[str, Any], name: str) -> str:
+def task_id(body: Mapping[str, object], name: str) -> str:
     """A task's id."""
     value = text(body, name)
     if not is_task_id(value):
@@ -95,7 +95,7 @@ def task_id(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def recipe(body: Mapping[str, Any], name: str) -> str:
+def recipe(body: Mapping[str, object], name: str) -> str:
     """A recipe's name."""
     value = text(body, name)
     if not is_recipe(value):
@@ -103,7 +103,7 @@ def recipe(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _log_part(body: Mapping[str, Any], name: str) -> bytes:
+def _log_part(body: Mapping[str, object], name: str) -> bytes:
     found: bytes = data(MAX_LOG_RECORD)(body, name)
     if not is_log(found):
         raise RequestError("invalid", "a part of a log is no sealed record of one")
@@ -118,7 +118,7 @@ def is_log(record: bytes) -> bool:
         return False
 
 
-def _name(body: Mapping[str, Any], name: str) -> str:
+def _name(body: Mapping[str, object], name: str) -> str:
     # As a person types it: the whole id, or how it begins. Who answers says what is wrong with it.
     found: str = bounded(2 * ID_CHARS)(body, name)
     return found
@@ -226,7 +226,7 @@ MOVED: Final[Mapping[str, Kind]] = {
     "unreadable": optional(UNREADABLE),
 }
 """Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
-NOTHING_MOVED: Final[dict[str, Any]] = {name: [] for name in MOVED if name != "unreadable"}
+NOTHING_MOVED: Final[dict[str, object]] = {name: [] for name in MOVED if name != "unreadable"}
 
 _REQUESTS: Final[Mapping[str, Fields]] = {
     # A space that moves to another daemon.

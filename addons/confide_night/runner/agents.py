@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_night.runner.sandbox.bubblewrap import HOME, PORT
 from confide_night.runner.settings.recipes import Recipe
@@ -166,7 +166,7 @@ class Output:
                 if isinstance(event, dict):
                     self._take(event)
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _take(self, event: dict[str, object]) -> None:
         kind = event.get("type")
         if self._speaks == "claude" and kind == "result":
             self.is_done = True

@@ -398,7 +398,7 @@ class Run:
                 task.cancel()
             await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
 
-    def _terms(self) -> dict[str, Any]:
+    def _terms(self) -> dict[str, object]:
         """What the run's gateway speaks for (`confide_night.runner.budget.app.Terms`)."""
         hosts: dict[str, dict[str, str]] = {host: {} for host in self._recipe.hosts}
         hidden = []

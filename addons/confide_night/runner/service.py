@@ -219,7 +219,7 @@ class Service:
         await self._sealing.look_again(self._link)
         self._news.set()
 
-    async def _on_request(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
         if op == NEWS.name:
             news = NEWS.read(body)
             self.supervisor.cancelled(news["cancelled"])
@@ -251,7 +251,7 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def _refuse_stream(_op: str, _params: dict[str, Any], _body: Any) -> dict[str, Any]:
+async def _refuse_stream(_op: str, _params: dict[str, object], _body: Any) -> dict[str, object]:
     raise RequestError("invalid", "a runner does not do that")
 
 

@@ -432,12 +432,12 @@ class Supervisor:
     # Words to the daemon
 
     async def _say(
-        self, op: str, begun: Begun, more: Mapping[str, Any], *, deadline_s: float = DEADLINE_S
+        self, op: str, begun: Begun, more: Mapping[str, object], *, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
         return await ask(self._link, op, {**begun.wire, **more}, timeout_s=max(0.1, deadline_s))
 
     async def _insist(
-        self, op: str, begun: Begun, more: Mapping[str, Any], lease: _Lease, *, for_s: float = 0.0
+        self, op: str, begun: Begun, more: Mapping[str, object], lease: _Lease, *, for_s: float = 0.0
     ) -> dict[str, Any]:
         """Say something until it is taken, for as long as the lease lasts, and at least `for_s`. Raises LostSlotError: it is not."""
         until = time.monotonic() + for_s

@@ -173,7 +173,7 @@ async def _settled(here: Here, project: Path) -> list[str]:
         return [f"the new daemon was not used yet: {error}"]
 
 
-def _plan(holdings: Holdings) -> dict[str, Any]:
+def _plan(holdings: Holdings) -> dict[str, object]:
     living = [path for _, path in holdings.living if not path.startswith("sessions/")]
     return {
         "files": len(living),
@@ -211,7 +211,7 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     plan = _plan(moved.holdings) | {"tasks": moved.tasks}
     kept = str(here.paths.daemon_data) if source.joined is None else source.name
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "moved": True,
         "dryRun": False,
         "from": source.name,

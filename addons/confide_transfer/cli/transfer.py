@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -331,7 +331,7 @@ def _places(outcome: Outcome, this: Project) -> str:
     return ", ".join([f"{own:,} into memory/notes"] * bool(own) + others)
 
 
-async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> tuple[dict[str, Any], int]:
+async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> tuple[dict[str, object], int]:
     """Delete the notes of a plan that was surveyed, those that are there: each is known by where it came from, whoever imported it, and
     however it was edited since. What `--json` shows of that, and the exit code."""
     deleted: list[str] = []

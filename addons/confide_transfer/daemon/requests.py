@@ -236,7 +236,7 @@ def _relations(_name: str, value: Any) -> tuple[Relation, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _metadata(_name: str, value: Any) -> Mapping[str, Any]:
+def _metadata(_name: str, value: Any) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -284,7 +284,7 @@ def _size(found: Mapping[str, object]) -> int:
     return len(json.dumps(found, ensure_ascii=False).encode())
 
 
-def fields(found: note.Note) -> dict[str, Any]:
+def fields(found: note.Note) -> dict[str, object]:
     """A note as a record of JSON: what its document says, and nothing that only this space knows."""
     said: dict[str, Any] = {
         "id": found.id,

@@ -47,7 +47,7 @@ Ids = Mapping[tuple[str, str], str]
 """The ids of the notes that the records of (system, origin) become."""
 
 
-def record_of(system: str, origin: str, content: str, fields: Mapping[str, Any], **usual: Any) -> Record:
+def record_of(system: str, origin: str, content: str, fields: Mapping[str, object], **usual: Any) -> Record:
     """The record of this text with these fields; `usual` is what holds where they say nothing."""
     known: Fields = {}
     metadata: Fields = {}

@@ -21,7 +21,7 @@ from confide_transfer.local.files import SHOWN_FOLDERS
 from confide_transfer.local.plan import Plan, Survey, stores_at
 from confide_transfer.local.readers import readers
 
-TOOL: Final[dict[str, Any]] = {
+TOOL: Final[dict[str, object]] = {
     "name": "memory_import",
     "inputSchema": {
         "type": "object",
@@ -72,7 +72,7 @@ async def answer(
 
 async def brought(
     file: Path, project: Project, config: ProxyConfig, link: Asks, sealing: Sealing, *, is_dry: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What became of the memories in a file, or would. Raises UnreadableError: it holds none; TimeoutError: it did not end in time."""
     try:
         plan = await asyncio.to_thread(_surveyed, [file], project, config)

@@ -1,6 +1,6 @@
 """The requests by which a machine brings memories of other systems, and a space is written out and filled again (PROTOCOL.md 9.6)."""
 
-from typing import Annotated, Any, Final, NotRequired, TypedDict
+from typing import Annotated, Final, NotRequired, TypedDict
 
 from confide_memory.forms import (
     MAX_IMPORTED,
@@ -25,7 +25,7 @@ class ImportRequest(OfProject):
 
     dryRun: NotRequired[bool]
     again: NotRequired[bool]
-    records: Annotated[list[dict[str, Any]], items(MAX_IMPORTED)]
+    records: Annotated[list[dict[str, object]], items(MAX_IMPORTED)]
 
 
 class Became(TypedDict):

@@ -290,7 +290,7 @@ class Engine:
         connection.until = until
         return connection
 
-    def run(self, statement: str, values: dict[str, Any] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
+    def run(self, statement: str, values: dict[str, object] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
         """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
 
         A connection that was idle may have been closed meanwhile; the statement is not sent a second time, since nobody knows whether the

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
@@ -86,7 +86,7 @@ class Outbox:
         self._on_stale = on_stale
         self.lease = standing.lease
         self.tail = tail
-        self.custody: dict[str, Any] | None = None
+        self.custody: dict[str, object] | None = None
         self._is_doubtful = False
         self._is_stale = False
         self._snapshots = threading.Lock()
@@ -210,7 +210,7 @@ class Outbox:
                 self._be_stale()  # nobody knows which of the two keys the log is under
                 raise
 
-    def _bring(self, copy: Path, key: bytes, *, custody: dict[str, Any] | None) -> None:
+    def _bring(self, copy: Path, key: bytes, *, custody: dict[str, object] | None) -> None:
         # The one that it has been brought under: who has taken another lease since has removed parts that were no snapshot yet, also where
         # this node has the space again by now.
         lease, size = self.lease, self.tail.size_bytes

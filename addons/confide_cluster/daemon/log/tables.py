@@ -60,7 +60,7 @@ class Standing:
     tag: bytes | None
     snapshot: int | None
     schema: int
-    custody: dict[str, Any] | None
+    custody: dict[str, object] | None
 
 
 class Entry(NamedTuple):
@@ -136,7 +136,7 @@ class Log:
         """The same, waited for; see `Appending.is_stored`."""
         return self.send(number, lease, schema, body).is_stored()
 
-    def keep_custody(self, lease: int, custody: dict[str, Any]) -> None:
+    def keep_custody(self, lease: int, custody: dict[str, object]) -> None:
         """Note who keeps the key of the database. Raises FencedError."""
         statement = "UPDATE log SET custody = %(custody)s::jsonb WHERE id = %(id)s AND lease = %(lease)s"
         count, _ = self.engine.run(statement, {"id": self.id, "lease": lease, "custody": json.dumps(custody)})
@@ -186,7 +186,7 @@ class Log:
             connection.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (self.id, snapshot, part, body))
 
     def settle(
-        self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, Any] | None
+        self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, object] | None
     ) -> None:
         """Make a snapshot whose parts are all there the log's, in one transaction; entries that are in it, and other parts, go.
 

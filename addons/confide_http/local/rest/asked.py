@@ -47,8 +47,8 @@ async def object_of(request: Request) -> dict[str, Any]:
 
 
 def query_of(
-    request: Request, properties: Mapping[str, Mapping[str, Any]], *, but: Collection[str] = ()
-) -> dict[str, Any]:
+    request: Request, properties: Mapping[str, Mapping[str, object]], *, but: Collection[str] = ()
+) -> dict[str, object]:
     """The query as arguments: what stands there more than once is a list, what is blank is not given. Strings stay so: the tool's check
     reads them by its schema.
 

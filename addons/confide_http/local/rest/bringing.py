@@ -84,7 +84,7 @@ async def bring(gateway: Gateway, request: Request) -> Response:
     return answer(found)
 
 
-async def _brought(gateway: Gateway, request: Request, brought: list[dict[str, Any]]) -> Response:
+async def _brought(gateway: Gateway, request: Request, brought: list[dict[str, object]]) -> Response:
     if len(brought) > MOST_BROUGHT:
         raise RefusalError(413, "too_large", f"a list has {MOST_BROUGHT:,} memories at most")
     # Whoever is trusted to speak for an agent is not so for what it carries over.

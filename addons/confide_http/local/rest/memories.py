@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -69,7 +69,7 @@ async def delete(gateway: Gateway, request: Request) -> Response:
 
 
 async def _texts_of(
-    gateway: Gateway, request: Request, places: Sequence[Mapping[str, Any]]
+    gateway: Gateway, request: Request, places: Sequence[Mapping[str, object]]
 ) -> Mapping[tuple[str, str], Text]:
     try:
         return await texts_of(gateway.calls, identity_of(request), places)

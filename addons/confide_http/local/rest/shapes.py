@@ -17,7 +17,7 @@ MAX_QUERY: Final = 4000
 MAX_RESULTS: Final = 50
 
 
-def store_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+def store_arguments(body: Mapping[str, object]) -> dict[str, object]:
     """The arguments of `memory_store`: a note, unless a file is named."""
     given = {name: value for name, value in body.items() if name == "content" or not is_blank(value)}
     given.pop("local_id", None)
@@ -33,7 +33,7 @@ def store_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def search_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
     """The arguments of `memory_search`."""
     given = {name: value for name, value in body.items() if not is_blank(value)}
     context, words = given.pop("context", None), given.pop("expanded_query", None)
@@ -49,7 +49,7 @@ def search_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def stored(found: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, Any]:
     """What a store answers."""
     importance = importance_of(asked.get("importance"))
     return {

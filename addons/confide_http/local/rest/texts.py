@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_http.local.calls import Calls
@@ -26,7 +26,7 @@ class Text(NamedTuple):
 
 
 async def texts_of(
-    calls: Calls, identity: Identity, places: Iterable[Mapping[str, Any]]
+    calls: Calls, identity: Identity, places: Iterable[Mapping[str, object]]
 ) -> dict[tuple[str, str], Text]:
     """The notes among these `{"project", "path"}`, by both, of the projects that this gateway has attached.
 

@@ -222,7 +222,7 @@ class Client:
             return OF_MACHINES
         return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
 
-    def _origin(self, _meta: Mapping[str, Any] | None) -> Origin:
+    def _origin(self, _meta: Mapping[str, object] | None) -> Origin:
         # Nothing that it says of a call is believed: neither whose word it is, nor that it was made before.
         return Origin(class_=AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
 

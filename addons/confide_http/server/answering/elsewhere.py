@@ -134,7 +134,7 @@ class _Answering:
         self.is_asked = True
         yield body
 
-    async def take(self, said: dict[str, Any], body: Body) -> None:
+    async def take(self, said: dict[str, object], body: Body) -> None:
         status, headers = status_of(said), headers_of(said)
         self.has_begun = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -214,7 +214,7 @@ class _Channel:
             except ConfideError as error:
                 log.info("gateway: the channel to node %d ended: %s", self._far.node, type(error).__name__)
 
-    async def _answered(self, op: str, said: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def _answered(self, op: str, said: dict[str, object], body: Body) -> dict[str, Any]:
         answering = self._answers.get(number_of(said)) if op == ANSWER else None
         if answering is None or answering.has_begun:
             raise RequestError("cancelled", "nobody waits for this")
@@ -232,7 +232,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _refuse(_op: str, _body: dict[str, Any]) -> dict[str, Any]:
+async def _refuse(_op: str, _body: dict[str, object]) -> dict[str, object]:
     raise RequestError("invalid", "nothing is asked of whoever passes requests on")
 
 

@@ -65,7 +65,7 @@ class FromNode:
             exchange.left.set()
         return {}
 
-    async def _answer(self, op: str, said: dict[str, Any], body: Body) -> dict[str, Any]:
+    async def _answer(self, op: str, said: dict[str, object], body: Body) -> dict[str, object]:
         number = number_of(said)
         if op != REQUEST or number in self._exchanges:
             raise RequestError("invalid", "no such request is passed on")
@@ -91,7 +91,7 @@ class _Exchange:
         self._number = number
         self._body: bytes | None = body
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
-        self._sending: asyncio.Task[dict[str, Any]] | None = None
+        self._sending: asyncio.Task[dict[str, object]] | None = None
 
     async def run(self, endpoint: Endpoint, key: bytes, scope: Scope) -> None:
         """Have it answered. Raises RequestError, ConnectionLost: the answer did not come whole to the node."""

@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _tell(said: dict[str, Any]) -> None:
+def _tell(said: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 

@@ -157,7 +157,7 @@ class Api(NamedTuple):
         passed = {name: found for name, taken in HEADERS.items() if (found := taken(given.get(name, "")))}
         return {**passed, "content-type": "application/json", self.key_header: self.key_form.format(key)}
 
-    def checked(self, body: Any) -> tuple[dict[str, Any], Weight]:
+    def checked(self, body: Any) -> tuple[dict[str, object], Weight]:
         """A request as it goes out. Raises UnfitError: it is none, or has in it what is not named in the list."""
         if not isinstance(body, dict) or not isinstance(body.get("model"), str):
             raise UnfitError("this is no request of the API: an object with a model")
@@ -198,7 +198,7 @@ APIS: Final = {
 }
 
 
-def thinking_fits(body: Mapping[str, Any], most_output: int) -> bool:
+def thinking_fits(body: Mapping[str, object], most_output: int) -> bool:
     """Whether what a request wants to think fits into what it may write; Anthropic's API refuses one in which it does not."""
     thinking = body.get("thinking")
     wanted = thinking.get("budget_tokens") if isinstance(thinking, dict) else None

@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import httpx2
@@ -66,7 +66,7 @@ class Terms:
 class Gateway:
     """Answers one run's requests. `tell` is told of what was spent, and of what was refused and why."""
 
-    def __init__(self, terms: Terms, meter: Meter, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, terms: Terms, meter: Meter, tell: Callable[[dict[str, object]], None]) -> None:
         self._terms = terms
         self._api = APIS[terms.api]
         self._meter = meter

@@ -37,11 +37,11 @@ class GatewayProcess:
         self.is_over = False
         self.turned_away = 0
         self.is_listening = asyncio.Event()
-        self._answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._following = asyncio.create_task(self._follow())
 
     @classmethod
-    async def start(cls, terms: Mapping[str, Any], *, listener_from: int | None) -> Self:
+    async def start(cls, terms: Mapping[str, object], *, listener_from: int | None) -> Self:
         """Start it. `listener_from`: our end of the socket over which the sandbox hands out its listener. Raises RunnerError."""
         environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.lower() in _PROXIES}
         try:

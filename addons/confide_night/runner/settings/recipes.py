@@ -284,7 +284,7 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def settings(self, table: dict[str, Any]) -> Settings:
+    def settings(self, table: dict[str, object]) -> Settings:
         own = {each.name for each in fields(Settings)} - {"path"}
         for key in table:
             if key not in own:

@@ -298,13 +298,13 @@ class _Text:
         self._text, self.position = self._text[self.position :] + added, 0
 
 
-def table(item: Mapping[str, Any], name: str) -> Fields:
+def table(item: Mapping[str, object], name: str) -> Fields:
     """The object of this name; an empty one if there is none."""
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def rows(item: Mapping[str, Any], name: str) -> list[Fields]:
+def rows(item: Mapping[str, object], name: str) -> list[Fields]:
     """The objects in the list of this name; none if there is no list."""
     value = item.get(name)
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from confide_proxy.errors import UnreadableError
@@ -105,7 +104,7 @@ def has_tables(path: Path, tables: Tables) -> bool:
     return all(table in found and found[table] >= columns for table, columns in tables.items())
 
 
-def telling(row: Mapping[str, Any], usual: Mapping[str, Any], but: Collection[str] = ()) -> Fields:
+def telling(row: Mapping[str, object], usual: Mapping[str, object], but: Collection[str] = ()) -> Fields:
     """The columns that say something, `but` these: what is empty, binary or, by its name, `usual` says nothing."""
     return {
         name: value

@@ -126,7 +126,7 @@ def _records(point: Point, losses: Losses) -> Iterator[Record]:
 
 def _relations(related: Any, kinds: Any) -> tuple[tuple[tuple[str, str], ...], Fields]:
     """The relations, and what of them has no kind of its own here, as it was stated."""
-    stated: Mapping[str, Any] = kinds if isinstance(kinds, dict) else {}
+    stated: Mapping[str, object] = kinds if isinstance(kinds, dict) else {}
     if not isinstance(related, list):
         return (), {name: value for name, value in (("related_to", related), ("relation_types", kinds)) if value}
     found: list[tuple[str, str]] = []

@@ -33,7 +33,7 @@ _TAKEN = frozenset({"id", "content", "metadata", "superseded_by", "embedding", "
 _USUAL = {"usefulness": 0.0, "access_count": 0, "pinned": 0, "archived": 0}
 """What a column holds that says nothing."""
 
-_Rows = Callable[[], Iterator[Mapping[str, Any]]]
+_Rows = Callable[[], Iterator[Mapping[str, object]]]
 _EXTRA = "lancedb"
 MAX_PARTS = 500_000
 """Files in one table. Each write leaves three, until somebody compacts the table."""
@@ -85,7 +85,7 @@ def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
             yield _record(row, origin, content, older[:MAX_RELATIONS], is_known=row["superseded_by"] in alive)
 
 
-def _record(row: Mapping[str, Any], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
+def _record(row: Mapping[str, object], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
     fields: Fields = {}
     for name in _TIMES:
         if (time := row.get(name)) is not None:

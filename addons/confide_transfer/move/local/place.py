@@ -115,7 +115,7 @@ async def connected(
         await end(connection, serving)
 
 
-async def _told(op: str, _body: dict[str, Any]) -> dict[str, Any]:
+async def _told(op: str, _body: dict[str, object]) -> dict[str, object]:
     if op != "roster":
         raise RequestError("unavailable", "this connection carries a memory to another daemon")
     return {}
