@@ -59,9 +59,7 @@ class Night(Addon):
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
         """Return the queue of a space, and what looks after its memory at night."""
-        monthly = microusd(config.tasks.monthly_usd) or UNLIMITED
-        tasks = Tasks(space.threads, space.notes, roster=space.roster, monthly=monthly, clock=space.clock)
-        return tasks, Nightly(space)
+        return Tasks(space, monthly=microusd(config.tasks.monthly_usd) or UNLIMITED), Nightly(space)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return the requests about tasks."""

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -19,10 +18,10 @@ from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.documents.writer import Operation
 from confide_daemon.errors import StorageError
 from confide_daemon.notes.edit import Draft
-from confide_daemon.notes.service import Notes, Stored
+from confide_daemon.notes.service import Stored
 from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.store import Store
-from confide_daemon.store.threads import StoreThreads
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import text_hash
 from confide_memory.errors import NotFoundError
@@ -50,29 +49,14 @@ TIDIED_AT: Final = "tasks_tidied_at"
 class Tasks(SpacePart):
     """Of one space. `start` begins to look at the time, `close` ends that."""
 
-    def __init__(
-        self,
-        threads: StoreThreads,
-        notes: Notes,
-        *,
-        roster: Callable[[], Roster | None],
-        monthly: int,
-        clock: Callable[[], float] = time.time,
-        draw: random.Random | None = None,
-    ) -> None:
-        """What it needs of its space.
-
-        Args:
-            roster: the space's list of devices now; it may take a while.
-            monthly: what all runners together may spend in a month, in millionths of a dollar.
-            draw: how late what failed is tried again.
-        """
-        self._threads = threads
-        self._notes = notes
-        self._roster = roster
+    def __init__(self, space: Space, *, monthly: int) -> None:
+        """`monthly`: what all runners together may spend in a month, in millionths of a dollar."""
+        self._threads = space.threads
+        self._notes = space.notes
+        self._roster = space.roster  # it may take a while
+        self._clock = space.clock
         self._monthly = monthly
-        self._clock = clock
-        self._draw = draw or random.SystemRandom()
+        self._draw = random.SystemRandom()  # how late what failed is tried again
         self._followers: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
