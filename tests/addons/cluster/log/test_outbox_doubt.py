@@ -155,7 +155,7 @@ async def test_what_cannot_be_derived_once_it_is_sent_is_made_once(
         made = await until_made(node, "second\n", OPERATION)
         assert made.repeated
         assert await node.texts() == {"memory/log.md": "first\n\nsecond\n"}
-        found = await (await node.space()).searcher.search(SearchQuery("second"))
+        found = await (await node.space()).index.searcher.search(SearchQuery("second"))
         assert "second" in str(found)
     snapshot.remove(node.path)
     async with store.node() as other:
@@ -172,7 +172,7 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             with pytest.raises(EngineError) as caught:
                 await append(node, "unheard\n", OPERATION)
             assert caught.value.code == "unavailable"
-            found = await (await node.space()).searcher.search(SearchQuery("parrot"))
+            found = await (await node.space()).index.searcher.search(SearchQuery("parrot"))
             assert "grey parrot" in str(found)
             await until("its health to say so", lambda: "storage" in node.spaces.ailments())
             # The space may be unwell before the heartbeat has noticed.
@@ -214,7 +214,7 @@ async def test_an_engine_that_goes_silent_is_waited_for_no_longer_than_the_deadl
             async with asyncio.timeout(DEADLINE_S):
                 with pytest.raises(EngineError, match="in time"):
                     await append(node, "heard\n", OPERATION)
-            found = await (await node.space()).searcher.search(SearchQuery("parrot"))
+            found = await (await node.space()).index.searcher.search(SearchQuery("parrot"))
             assert "grey parrot" in str(found)
             cable.mend()
             node.leases._engine.deadline_s = 5.0
