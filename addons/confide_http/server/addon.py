@@ -27,7 +27,7 @@ class Http(Addon):
         """Return what listens, where `[gateway]` says so."""
         if not daemon.config.gateway.listen or daemon.is_on_demand:
             return None
-        # A web server, for 0.6 s and 5 MB, which a daemon without a gateway never loads.
+        # A web server and the SDK, 31 MB, which a daemon without a gateway never loads.
         from confide_http.server.serving import Gateway
 
         return Gateway(daemon.config.gateway, daemon)
