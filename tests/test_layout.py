@@ -248,3 +248,17 @@ def test_the_name_of_a_test_says_what_it_tests() -> None:
             if not (runs & known or OF_PROGRAMS & {*path.parts}):
                 lost.append(path.relative_to(ROOT).as_posix())
     assert sorted(lost) == sorted(NAMED_OTHERWISE)
+
+
+def test_the_page_of_what_tests_share_names_all_of_it() -> None:
+    """Whoever writes a test finds what is there: each module of tests/support is on its page, and nothing else is."""
+    folder = ROOT / "tests" / "support"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    there = {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py") if path.stem != "__init__"}
+    named = set(re.findall(r"`([\w/]+)`", page))
+    assert sorted(str(path) for path in there if not named & {str(path), path.name}) == []
+    assert [
+        name
+        for name in named
+        if "/" in name and not name.endswith("/") and not (ROOT / name).exists() and Path(name) not in there
+    ] == []
