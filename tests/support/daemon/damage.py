@@ -26,10 +26,10 @@ def text_of(number: int) -> str:
     return f"# Note {number}\n\n" + "\n\n".join(parts) + "\n"
 
 
-async def open_space(path: Path, *, model: str = "words", **options: Any) -> Space:
+async def open_space(path: Path, *, model: str = "words", is_known: bool = False, **options: Any) -> Space:
     """The space, with a model that needs no files; `options`: of `Shared`."""
     handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, Shared(IndexSettings(), handle, **options), space_id="s")
+    return await Space.open(path, KEY, Shared(IndexSettings(), handle, **options), space_id="s", is_known=is_known)
 
 
 async def make(path: Path) -> None:
