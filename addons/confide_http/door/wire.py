@@ -36,8 +36,7 @@ class Approved(TypedDict):
     days: NotRequired[Annotated[int | None, optional(count(MAX_DAYS))]]
 
 
-class EndRequest(TypedDict):
-    name: str
+EndRequest = TypedDict("EndRequest", {"name": str})
 
 
 SIGN_IN: Final = Operation("sign-in", SignInRequest, SignIn)

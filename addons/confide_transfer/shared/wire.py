@@ -35,8 +35,7 @@ class Became(TypedDict):
     project: NotRequired[Told]
 
 
-class Imported(TypedDict):
-    results: Annotated[list[Became], MAX_IMPORTED]
+Imported = TypedDict("Imported", {"results": Annotated[list[Became], MAX_IMPORTED]})
 
 
 class ExportRequest(OfProject):
@@ -50,9 +49,7 @@ class Exported(TypedDict):
     note: NotRequired[Annotated[object, raw]]
 
 
-class ExportPage(TypedDict):
-    documents: Annotated[list[Exported], MAX_EXPORTED]
-    complete: bool
+ExportPage = TypedDict("ExportPage", {"documents": Annotated[list[Exported], MAX_EXPORTED], "complete": bool})
 
 
 class RefillRequest(OfProject):
@@ -60,13 +57,8 @@ class RefillRequest(OfProject):
     documents: Annotated[list[dict[str, str]], items(MAX_REFILLED)]
 
 
-class Refilled(TypedDict):
-    state: Annotated[str, choice(REFILLED)]
-    why: NotRequired[Told]
-
-
-class RefillAnswer(TypedDict):
-    results: Annotated[list[Refilled], MAX_REFILLED]
+Refilled = TypedDict("Refilled", {"state": Annotated[str, choice(REFILLED)], "why": NotRequired[Told]})
+RefillAnswer = TypedDict("RefillAnswer", {"results": Annotated[list[Refilled], MAX_REFILLED]})
 
 
 IMPORT: Final = Operation("import", ImportRequest, Imported)

@@ -121,8 +121,7 @@ class DigestRequest(OfProject):
     digests: Annotated[list[str], _digests]
 
 
-class Differing(TypedDict):
-    differ: Annotated[frozenset[int], buckets]
+Differing = TypedDict("Differing", {"differ": Annotated[frozenset[int], buckets]})
 
 
 class CompareRequest(OfProject):
@@ -175,12 +174,7 @@ class PullRequest(OfDocument):
     hash: NotRequired[ContentHash | None]
 
 
-class Pulled(TypedDict):
-    revision: Revision
-    text: str
-    hash: Annotated[str, _hash_of_text]
-
-
+Pulled = TypedDict("Pulled", {"revision": Revision, "text": str, "hash": Annotated[str, _hash_of_text]})
 _Begins = TypedDict("_Begins", {"from": NotRequired[Annotated[int, UNREAD]]})
 
 
@@ -239,10 +233,7 @@ class Backlog(TypedDict):
     troubles: NotRequired[Annotated[Sequence[str], optional(listed(MAX_TROUBLES, _trouble), ())]]
 
 
-class Repository(TypedDict):
-    repository: Beginning
-    branch: Beginning
-    remote: Beginning
+Repository = TypedDict("Repository", {"repository": Beginning, "branch": Beginning, "remote": Beginning})
 
 
 class Workplace(TypedDict):
@@ -253,13 +244,8 @@ class Workplace(TypedDict):
     git: NotRequired[Repository | None]
 
 
-class ScanRequest(TypedDict):
-    force: NotRequired[bool]
-
-
-class Skipped(TypedDict):
-    path: Beginning
-    reason: Beginning
+ScanRequest = TypedDict("ScanRequest", {"force": NotRequired[bool]})
+Skipped = TypedDict("Skipped", {"path": Beginning, "reason": Beginning})
 
 
 class Scanned(TypedDict):

@@ -57,24 +57,15 @@ Classed = TypedDict("Classed", {"class": Annotated[str, _class]})
 """What has a class: whose word it is."""
 
 
-class ProjectRow(TypedDict):
-    name: Project
-    files: Size
-    updated: Moment
-    linked: bool
-
-
-class Projects(TypedDict):
-    projects: Annotated[list[ProjectRow], MAX_LISTED]
-    complete: bool
+ProjectRow = TypedDict("ProjectRow", {"name": Project, "files": Size, "updated": Moment, "linked": bool})
+Projects = TypedDict("Projects", {"projects": Annotated[list[ProjectRow], MAX_LISTED], "complete": bool})
 
 
 class LinkRequest(OfProject):
     other: Project
 
 
-class Linked(TypedDict):
-    linked: Annotated[list[Shown], MAX_LISTED]
+Linked = TypedDict("Linked", {"linked": Annotated[list[Shown], MAX_LISTED]})
 
 
 class HistoryRequest(OfDocument):
@@ -90,8 +81,7 @@ class RevisionRow(Classed):
     clash: bool
 
 
-class History(TypedDict):
-    revisions: Annotated[list[RevisionRow], MAX_REVISIONS]
+History = TypedDict("History", {"revisions": Annotated[list[RevisionRow], MAX_REVISIONS]})
 
 
 class DocumentsRequest(OfProject):
@@ -111,9 +101,7 @@ class DocumentRow(Classed):
     clash: bool
 
 
-class Documents(TypedDict):
-    documents: Annotated[list[DocumentRow], MAX_LISTED]
-    total: Size
+Documents = TypedDict("Documents", {"documents": Annotated[list[DocumentRow], MAX_LISTED], "total": Size})
 
 
 class ChangesRequest(OfProject):
@@ -136,8 +124,7 @@ class ChangeRow(TypedDict):
     id: Shown | None
 
 
-class Changes(TypedDict):
-    changes: Annotated[list[ChangeRow], MAX_LISTED]
+Changes = TypedDict("Changes", {"changes": Annotated[list[ChangeRow], MAX_LISTED]})
 
 
 class DeletedRow(TypedDict):
@@ -149,8 +136,7 @@ class DeletedRow(TypedDict):
     restorableUntil: Moment
 
 
-class Deleted(TypedDict):
-    documents: Annotated[list[DeletedRow], MAX_LISTED]
+Deleted = TypedDict("Deleted", {"documents": Annotated[list[DeletedRow], MAX_LISTED]})
 
 
 class RestoreRequest(OfDocument):
@@ -182,16 +168,8 @@ class DaysRequest(TypedDict):
     zone: NotRequired[Annotated[int, optional(count(840, least=-840), 0)]]
 
 
-class DayRow(TypedDict):
-    day: Shown
-    project: Shown
-    kind: Shown
-    count: Size
-
-
-class AgeRow(TypedDict):
-    days: Size | None
-    recalls: Size
+DayRow = TypedDict("DayRow", {"day": Shown, "project": Shown, "kind": Shown, "count": Size})
+AgeRow = TypedDict("AgeRow", {"days": Size | None, "recalls": Size})
 
 
 class Days(TypedDict):
@@ -212,8 +190,7 @@ class RelationRow(TypedDict):
     otherProject: Shown
 
 
-class Relations(TypedDict):
-    relations: Annotated[list[RelationRow], MAX_LISTED]
+Relations = TypedDict("Relations", {"relations": Annotated[list[RelationRow], MAX_LISTED]})
 
 
 class Piece(Classed):
@@ -236,10 +213,7 @@ class TrustRequest(OfDocument):
     hash: NotRequired[ContentHash | None]
 
 
-class Doubt(TypedDict):
-    first: Size
-    last: Size
-    why: Shown
+Doubt = TypedDict("Doubt", {"first": Size, "last": Size, "why": Shown})
 
 
 class Trust(Classed):

@@ -138,24 +138,11 @@ class GatewayClient(TypedDict):
     by: Key | None
 
 
-class GatewayClients(TypedDict):
-    clients: Annotated[list[GatewayClient], MAX_LISTED]
-
-
-class MoveRosterRequest(TypedDict):
-    entries: Annotated[list[Entry], MAX_ENTRIES]
-
-
-class MovedRoster(TypedDict):
-    number: Number
-
-
-class ExtendRequest(TypedDict):
-    entry: Entry
-
-
-class Extended(TypedDict):
-    number: NotRequired[Annotated[int, UNREAD]]
+GatewayClients = TypedDict("GatewayClients", {"clients": Annotated[list[GatewayClient], MAX_LISTED]})
+MoveRosterRequest = TypedDict("MoveRosterRequest", {"entries": Annotated[list[Entry], MAX_ENTRIES]})
+MovedRoster = TypedDict("MovedRoster", {"number": Number})
+ExtendRequest = TypedDict("ExtendRequest", {"entry": Entry})
+Extended = TypedDict("Extended", {"number": NotRequired[Annotated[int, UNREAD]]})
 
 
 class PairingRequest(TypedDict):
@@ -165,13 +152,8 @@ class PairingRequest(TypedDict):
     card: NotRequired[Card | None]
 
 
-class Paired(TypedDict):
-    answer: PairAnswer | None
-
-
-class PairAnswerRequest(TypedDict):
-    key: Key
-    answer: PairAnswer
+Paired = TypedDict("Paired", {"answer": PairAnswer | None})
+PairAnswerRequest = TypedDict("PairAnswerRequest", {"key": Key, "answer": PairAnswer})
 
 
 class InviteRequest(TypedDict):
@@ -182,16 +164,9 @@ class InviteRequest(TypedDict):
     scope: Scope
 
 
-class Invited(TypedDict):
-    expiresAt: Moment
-
-
-class UnlockRequest(TypedDict):
-    keys: _Keys
-
-
-class Unlocked(TypedDict):
-    isLocked: Annotated[bool, flag(default=True)]
+Invited = TypedDict("Invited", {"expiresAt": Moment})
+UnlockRequest = TypedDict("UnlockRequest", {"keys": _Keys})
+Unlocked = TypedDict("Unlocked", {"isLocked": Annotated[bool, flag(default=True)]})
 
 
 ROSTER: Final = Operation("roster", RosterRequest, Roster)
@@ -211,16 +186,9 @@ class RecordsRequest(TypedDict):
     records: Annotated[list[str], raw]
 
 
-class Stored(TypedDict):
-    stored: NotRequired[Annotated[int, UNREAD]]
-
-
-class RecordRequest(TypedDict):
-    id: SecretId
-
-
-class RecordAnswer(TypedDict):
-    record: Annotated[bytes, data(MAX_RECORD)]
+Stored = TypedDict("Stored", {"stored": NotRequired[Annotated[int, UNREAD]]})
+RecordRequest = TypedDict("RecordRequest", {"id": SecretId})
+RecordAnswer = TypedDict("RecordAnswer", {"record": Annotated[bytes, data(MAX_RECORD)]})
 
 
 class RecordListRequest(TypedDict):
@@ -249,12 +217,8 @@ class SensitiveRequest(TypedDict):
     id: NotRequired[Annotated[str, UNREAD]]
 
 
-class Sensitive(TypedDict):
-    sensitive: Annotated[bool, flag(default=True)]
-
-
-class StoredTextsRequest(TypedDict):
-    after: NotRequired[Annotated[int, place]]
+Sensitive = TypedDict("Sensitive", {"sensitive": Annotated[bool, flag(default=True)]})
+StoredTextsRequest = TypedDict("StoredTextsRequest", {"after": NotRequired[Annotated[int, place]]})
 
 
 class StoredTextRow(TypedDict):
@@ -274,33 +238,17 @@ class StoredTexts(TypedDict):
     isClean: bool
 
 
-class RewrittenText(TypedDict):
-    id: int
-    hash: str
-    packed: str
-
-
-class RewriteRequest(TypedDict):
-    changes: Annotated[list[RewrittenText], _changes]
+RewrittenText = TypedDict("RewrittenText", {"id": int, "hash": str, "packed": str})
+RewriteRequest = TypedDict("RewriteRequest", {"changes": Annotated[list[RewrittenText], _changes]})
 
 
 class Rewritten(TypedDict):
     results: Annotated[list[Annotated[str, choice(("rewritten", "same", "changed", "gone"))]], MAX_CHANGES]
 
 
-class Erased(TypedDict):
-    damagedCopies: Size
-    bytes: NotRequired[Annotated[int, UNREAD]]
-
-
-class UnsealedRequest(TypedDict):
-    findings: NotRequired[Annotated[int, place] | None]
-
-
-class Unsealed(TypedDict):
-    findings: Size | None
-    seenAt: Moment | None
-    isDue: bool
+Erased = TypedDict("Erased", {"damagedCopies": Size, "bytes": NotRequired[Annotated[int, UNREAD]]})
+UnsealedRequest = TypedDict("UnsealedRequest", {"findings": NotRequired[Annotated[int, place] | None]})
+Unsealed = TypedDict("Unsealed", {"findings": Size | None, "seenAt": Moment | None, "isDue": bool})
 
 
 RECORDS: Final = Operation("records", RecordsRequest, Stored)

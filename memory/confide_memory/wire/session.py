@@ -59,12 +59,8 @@ Object = Annotated[dict[str, Any], _object]
 """What belongs to a tool: its arguments, what it found."""
 
 
-class Receipt(TypedDict):
-    receipt: Mark
-
-
-class CatalogueRequest(TypedDict):
-    toolsets: NotRequired[Toolsets]
+Receipt = TypedDict("Receipt", {"receipt": Mark})
+CatalogueRequest = TypedDict("CatalogueRequest", {"toolsets": NotRequired[Toolsets]})
 
 
 class Catalogue(TypedDict):
@@ -100,8 +96,7 @@ class Devices(TypedDict):
     needs: Annotated[Sequence[int], optional(listed(_MAX_NEEDS, count(_MOST)), ())]
 
 
-class Limits(TypedDict):
-    documentBytes: int
+Limits = TypedDict("Limits", {"documentBytes": int})
 
 
 class Attached(TypedDict):
@@ -130,8 +125,7 @@ class CallRequest(_Waited):
     arguments: NotRequired[Annotated[object, UNREAD]]
 
 
-class Made(TypedDict):
-    result: NotRequired[Annotated[object, UNREAD]]
+Made = TypedDict("Made", {"result": NotRequired[Annotated[object, UNREAD]]})
 
 
 class LookupRequest(TypedDict):
@@ -141,8 +135,7 @@ class LookupRequest(TypedDict):
     meta: NotRequired[Annotated[dict[str, Any], optional(_object, {})]]
 
 
-class Found(TypedDict):
-    result: Object
+Found = TypedDict("Found", {"result": Object})
 
 
 PING: Final = Operation("ping", Nothing, Nothing)

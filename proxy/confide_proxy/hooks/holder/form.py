@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confide_memory.note_names import is_id
+from confide_memory.wire.history import Piece
 from confide_proxy.hooks import block
 
 HIT_CHARS: Final = 240
@@ -131,14 +132,14 @@ def newest_notes(result: Mapping[str, object], project: str, *, without: str) ->
     ]
 
 
-def head(pieces: Iterable[Mapping[str, object]], project: str) -> list[Quoted]:
+def head(pieces: Iterable[Piece], project: str) -> list[Quoted]:
     """How each `MEMORY.md` of a project begins, on a line of its own: as many whole lines of the file as there is room for."""
     own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
     found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
     return [each for each in found if each is not None]
 
 
-def _head(pieces: Sequence[Mapping[str, Any]]) -> Quoted | None:
+def _head(pieces: Sequence[Piece]) -> Quoted | None:
     kept: list[str] = []
     covers: list[str] = []
     for piece in pieces:
@@ -159,7 +160,7 @@ def _fits(lines: Sequence[str]) -> bool:
     return len(quoted) <= HEAD_CHARS and tokens(quoted) <= HEAD_CHARS / _CHARS_PER_TOKEN
 
 
-def entries(pieces: Iterable[Mapping[str, Any]], project: str) -> list[Quoted]:
+def entries(pieces: Iterable[Piece], project: str) -> list[Quoted]:
     """The entries of pieces that come from the ends of files, the last one of each piece first."""
     found: list[Quoted] = []
     for piece in pieces:
@@ -221,7 +222,7 @@ def _items(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _hit(found: dict[str, Any]) -> Quoted | None:
+def _hit(found: Mapping[str, object]) -> Quoted | None:
     snippet, heading, line = found.get("snippet"), found.get("heading"), found.get("startLine")
     if found.get("supersededBy") or not isinstance(snippet, str) or type(line) is not int:
         return None
@@ -229,7 +230,7 @@ def _hit(found: dict[str, Any]) -> Quoted | None:
     return _quoted(found, "updatedAt", f"{heading}: {snippet}" if is_headed else snippet, line=line)
 
 
-def _note(found: dict[str, Any]) -> Quoted | None:
+def _note(found: Mapping[str, object]) -> Quoted | None:
     title, snippet = found.get("title"), found.get("snippet")
     if not isinstance(title, str) or not isinstance(snippet, str):
         return None
@@ -239,7 +240,7 @@ def _note(found: dict[str, Any]) -> Quoted | None:
 
 
 def _quoted(
-    found: Mapping[str, Any], dated: str, text: str, *, line: int = 0, most: int = HIT_CHARS, prefix: str = ""
+    found: Mapping[str, object], dated: str, text: str, *, line: int = 0, most: int = HIT_CHARS, prefix: str = ""
 ) -> Quoted | None:
     path, project, author, day = found.get("path"), found.get("project"), found.get("author"), found.get(dated)
     if not (isinstance(path, str) and isinstance(project, str) and isinstance(author, str) and isinstance(day, str)):
