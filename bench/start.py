@@ -79,10 +79,12 @@ def main() -> None:
         for _ in range(ROUNDS):
             reference = [sys.executable, "-m", "bench.reference_server"]
             rows["reference"].append(measure(reference, dict(os.environ), Path.cwd(), settle_s=0.3))
-            rows["daemon up"].append(measure(mcp, base, project, settle_s=1.5))
+            rows["daemon up"].append(
+                measure(mcp, base, project, settle_s=3.0)
+            )  # until what the start needed is given back
             rows["daemon down"].append(measure(mcp, down, project, settle_s=1.0))  # at 0.1 s it is still loading
             cache.unlink(missing_ok=True)
-            rows["no cache"].append(measure(mcp, base, project, settle_s=1.0))
+            rows["no cache"].append(measure(mcp, base, project, settle_s=3.0))
         stop_daemon(root / "home")
     show(rows)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from confide_daemon.errors import EmbedderError
@@ -51,6 +52,13 @@ class Limits:
                 break
             count += 1
         return count
+
+
+class Purpose(StrEnum):
+    """What a text is; models that were trained for retrieval embed a question otherwise than a document."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
 
 
 class Embedder(Protocol):

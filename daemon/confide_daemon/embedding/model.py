@@ -17,16 +17,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
-from confide_daemon.embedding.embedder import unit
+from confide_daemon.embedding.embedder import Embedder, Vectors, unit
 from confide_daemon.embedding.memory.resting import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder, Vectors
 
 # One lost connection is no outage; three in a row, each after its retries, are.
 FAILURES = 3

@@ -11,13 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from confide_daemon.datadir.credentials import SecretKey
-from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.embedder import Limits, Purpose, Vectors, unit
 from confide_daemon.embedding.http import Endpoint, UnusableAnswerError
 from confide_daemon.embedding.settings import RemoteSettings
 from confide_daemon.embedding.tokens import first_tokens
@@ -42,13 +41,6 @@ QUERY_CONNECTIONS = 4
 # A text that is refused is tried again with half of it, so often.
 HALVINGS = 3
 REFUSALS_KEPT = 4096
-
-
-class Purpose(StrEnum):
-    """What a text is; models that were trained for retrieval embed a question otherwise than a document."""
-
-    QUERY = "query"
-    DOCUMENT = "document"
 
 
 # The body of a request for these texts.

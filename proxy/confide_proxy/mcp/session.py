@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
 _CATALOGUE_DEADLINE_S = 10.0
+SETTLED_S = 0.25
+"""After the first link, until what is loaded beside it is there."""
 
 
 class Session:
@@ -80,6 +83,7 @@ class Session:
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
         self._has_beside = False
+        self._is_settled = False
 
     async def run(self) -> None:
         try:
@@ -125,9 +129,18 @@ class Session:
         self._tunnel.on_up()
         self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
         self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
+        if not self._is_settled:
+            self._is_settled = True
+            self._spawn(self._settle())
         if self._config.learn.is_on and not self._has_beside:
             self._has_beside = True  # from the first link on: no start waits for what it loads
             self._attempt("beginning what add-ons do", self._begin_beside)
+
+    async def _settle(self) -> None:
+        """Give back what loading and the first link needed; one of these waits beside every agent, all day."""
+        await asyncio.sleep(SETTLED_S)
+        await asyncio.to_thread(heaps.give_back)
+        await asyncio.to_thread(heaps.give_back_files)
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()

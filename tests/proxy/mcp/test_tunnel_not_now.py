@@ -31,7 +31,7 @@ WRITES: dict[str, dict[str, Any]] = {
 
 def as_answered(error: Any) -> Message:
     """The result that a daemon gives for an error."""
-    return dict(refused(error).model_dump(by_alias=True, exclude_none=True, mode="json"))
+    return refused(error)
 
 
 async def answer(daemon: Slow, identifier: Any, error: Any) -> None:

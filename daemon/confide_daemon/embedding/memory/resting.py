@@ -9,14 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from confide_crypto import heaps
-from confide_daemon.embedding.memory import pages
+from confide_daemon.embedding.embedder import Embedder, Vectors
 from confide_daemon.errors import EmbedderError
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder, Vectors
 
 T = TypeVar("T")
 
@@ -102,7 +99,7 @@ class WhileUsed(Generic[T]):
             self._end(held)
         del held
         heaps.give_back()
-        pages.give_back()
+        heaps.give_back_files()
 
 
 class RestingEmbedder:

@@ -16,11 +16,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder
-    from confide_daemon.embedding.settings import EmbeddingSettings
+from confide_daemon.embedding.embedder import Embedder
+from confide_daemon.embedding.settings import EmbeddingSettings
 
 # No provider at all: searches go by keywords.
 NONE = "none"

@@ -6,14 +6,10 @@ Such models are told a question from a document by a prefix, where they were tra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from confide_daemon.embedding.embedder import Embedder, Limits, Purpose
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
 from confide_daemon.errors import QuotaError
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder
-    from confide_daemon.embedding.remote import Purpose
 
 # Text Embeddings Inference takes no more in a request where it is not told otherwise (--max-client-batch-size).
 TEXTS = 32
@@ -41,8 +37,7 @@ class Settings(RemoteSettings):
 
 def create(config: EmbeddingSettings) -> Embedder:
     """The configured model. Asks the server for its dimensions, where they are not set. Raises EmbedderError."""
-    from confide_daemon.embedding.embedder import Limits
-    from confide_daemon.embedding.remote import Purpose, connect
+    from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("compatible")
     if not settings.base_url or not settings.model:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confide_daemon.embedding import libraries
+from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
+from confide_daemon.embedding.local.weights import file_digest
+from confide_daemon.embedding.settings import EmbeddingSettings
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder, Vectors
-    from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,6 @@ class FastEmbedder:
     id = "fastembed"
 
     def __init__(self, library: Any, model: str, folder: Path, *, threads: int) -> None:
-        from confide_daemon.embedding.embedder import Limits
-        from confide_daemon.embedding.local.weights import file_digest
 
         self.limits = Limits()
         try:
@@ -83,8 +80,6 @@ class FastEmbedder:
 
     def _unit(self, rows: Iterable[Any], count: int) -> Vectors:
         import numpy as np
-
-        from confide_daemon.embedding.embedder import unit
 
         if not count:
             return np.empty((0, self.dimensions), dtype=np.float32)

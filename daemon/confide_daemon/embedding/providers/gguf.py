@@ -7,15 +7,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confide_daemon.embedding.settings import AUTO, Prefixes, for_model, named
+from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
+from confide_daemon.embedding.local.weights import file_digest
+from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes, for_model, named
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder, Vectors
-    from confide_daemon.embedding.settings import EmbeddingSettings
 
 # No piece is longer, and what llama.cpp sets aside grows with the square of it: bge-m3 would take gigabytes for the 8,192 it could read.
 TOKENS = 2048
@@ -77,8 +75,6 @@ class GgufEmbedder:
     id = "gguf"
 
     def __init__(self, library: Any, path: Path, prefixes: Prefixes, *, threads: int) -> None:
-        from confide_daemon.embedding.embedder import Limits
-        from confide_daemon.embedding.local.weights import file_digest
 
         # Nothing is gained by many in a call.
         self.limits = Limits(texts=4)
@@ -118,8 +114,6 @@ class GgufEmbedder:
 
     def _embed(self, texts: list[str]) -> Vectors:
         import numpy as np
-
-        from confide_daemon.embedding.embedder import unit
 
         if not texts:
             return np.empty((0, self.dimensions), dtype=np.float32)

@@ -8,13 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from confide_daemon.embedding.embedder import Limits
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder, Vectors
-    from confide_daemon.embedding.settings import EmbeddingSettings
+from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
+from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 def create(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no options

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder
-    from confide_daemon.embedding.settings import EmbeddingSettings
+from confide_daemon.embedding.embedder import Embedder
+from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 def create(config: EmbeddingSettings) -> Embedder:

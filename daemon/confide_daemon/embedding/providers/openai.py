@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from confide_daemon.embedding.embedder import Embedder, Purpose
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder
-    from confide_daemon.embedding.remote import Purpose
 
 # What a model gives where nothing else is asked of it; models that are not here are asked.
 OWN_DIMENSIONS: Mapping[str, int] = {
@@ -54,7 +51,7 @@ class Settings(RemoteSettings):
 
 def create(config: EmbeddingSettings) -> Embedder:
     """The configured model; nothing is asked of OpenAI yet, unless the model is one that is not known here. Raises EmbedderError."""
-    from confide_daemon.embedding.remote import connect
+    from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("openai")
     own = OWN_DIMENSIONS.get(settings.model)

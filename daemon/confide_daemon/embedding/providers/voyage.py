@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from confide_daemon.embedding.embedder import Embedder, Purpose
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.embedder import Embedder
-    from confide_daemon.embedding.remote import Purpose
 
 # Dimensions to choose from; the first is the default. Models that are not here are asked.
 CHOICES: Mapping[str, tuple[int, ...]] = {
@@ -73,7 +70,7 @@ class Settings(RemoteSettings):
 
 def create(config: EmbeddingSettings) -> Embedder:
     """The configured model; nothing is asked of Voyage yet. Raises EmbedderError."""
-    from confide_daemon.embedding.remote import connect
+    from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("voyage")
     choices = CHOICES.get(settings.model, (0,))
