@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon.operator import BackupDesk
+from confide_backup.daemon.service import Backups, target_of
+from confide_backup.daemon.snapshot import take
+from confide_backup.daemon.target import History
 from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
 from confide_daemon.access.registry import open_state
@@ -21,18 +26,11 @@ class Backup(Addon):
 
     def service(self, daemon: DaemonHost) -> Service:
         """Return what takes snapshots at their hour, and when a command asks."""
-        from confide_backup.daemon.operator import BackupDesk
-        from confide_backup.daemon.service import Backups
-
         backups = Backups(daemon.state, daemon.spaces, daemon.config.backup, daemon.config_file)
         return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
         """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
-        from confide_backup.daemon.closed import ClosedSpaces
-        from confide_backup.daemon.service import target_of
-        from confide_backup.daemon.snapshot import take
-
         target = target_of(config.backup, "")
         with closing(open_state(folder, as_it_is=True)) as state:
             made, _ = asyncio.run(take(state, ClosedSpaces(state), config_file, target))
@@ -46,8 +44,6 @@ class Backup(Addon):
 
 def _backups(found: Paths) -> Iterator[Check]:
     """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
-    from confide_backup.daemon.service import target_of
-    from confide_backup.daemon.target import History
 
     settings = configuration.load(found.config).backup
     if not settings.to:

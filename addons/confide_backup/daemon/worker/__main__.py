@@ -22,8 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_backup.daemon.manifest import LOG, Database, said
-from confide_backup.daemon.worker import copying
+from confide_backup.daemon.worker import canaries, copying
+from confide_backup.daemon.worker.held_view import held_view
 from confide_crypto.errors import ConfideError
+from confide_daemon.store.database import close, connect, storage_errors
+from confide_daemon.store.migrations import migrations
+from confide_daemon.store.store import Store
+from confide_daemon.store.upkeep.integrity import PAGES
 
 NICE: Final = 10
 REST: Final = 2.0
@@ -113,7 +118,6 @@ def _copy_database(
     if key is None:
         with copying.unopened(Path(source)) as (file, log):
             return {"files": copied(file, log, None)}
-    from confide_backup.daemon.worker.held_view import held_view
 
     with held_view(Path(source), bytes.fromhex(key)) as held:
         files = copied(held.file, held.log, held.log_bytes)
@@ -123,12 +127,10 @@ def _copy_database(
         return {"files": files, "held": said(_held(held.store, kind, bytes.fromhex(key), at, follow))}
 
 
-def _held(store: Any, kind: str, key: bytes, at: int, follow: _Progress) -> Database:
+def _held(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> Database:
     """What a database holds, in the view of the caller."""
     if kind == "registry":
         return Database(schema=int(store.one("PRAGMA user_version")))
-    from confide_backup.daemon.worker import canaries
-    from confide_daemon.store.migrations import migrations
 
     schema = store.schema_version()
     change = int(store.one("SELECT max(change) FROM revision") or 0)
@@ -145,11 +147,6 @@ def _hash_file(follow: _Progress, *, source: str, target: str | None) -> _Told:
 
 def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _Told:
     """Opens a copy that nobody else uses, reads all of it and asks what was asked then: what it holds, and what is wrong with it."""
-    from confide_daemon.store.database import close, connect, storage_errors
-    from confide_daemon.store.migrations import migrations
-    from confide_daemon.store.store import Store
-    from confide_daemon.store.upkeep.integrity import PAGES
-
     path, secret = Path(source), bytes.fromhex(key)
     if kind == "registry":
         connection = connect(path, secret, writer=False)

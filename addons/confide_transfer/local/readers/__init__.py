@@ -10,10 +10,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from confide_transfer.local.reader import Reader
+from confide_transfer.local.reader import Reader
 
 
 @cache
