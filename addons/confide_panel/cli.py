@@ -58,7 +58,7 @@ async def open_page(
     here: Here,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[PATH|ID]", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+        typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.", autocompletion=memory_paths),
     ] = None,
     is_global: Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")] = False,
     is_printed: IsPrinted = False,

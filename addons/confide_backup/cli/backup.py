@@ -117,7 +117,7 @@ def list_(here: Here, to: To = None) -> Output:
 def verify_(
     here: Here,
     name: Annotated[
-        str, typer.Argument(metavar="[ID]", help="The snapshot, as ls shows it.", show_default="the newest")
+        str, typer.Argument(metavar="ID", help="The snapshot, as ls shows it.", show_default="the newest")
     ] = "",
     to: To = None,
 ) -> Output:

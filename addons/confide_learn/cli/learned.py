@@ -39,9 +39,7 @@ from confide_proxy.errors import EditorError, LearningError
 from confide_proxy.hooks import pointers
 
 learned_app = typer.Typer()
-Ids = Annotated[
-    list[str], typer.Argument(metavar="ID...", help="As `confide learned` shows it; its beginning will do.")
-]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="As `confide learned` shows it; its beginning will do.")]
 _SHOWN_LINES: Final = 8
 
 

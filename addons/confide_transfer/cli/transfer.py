@@ -162,7 +162,7 @@ def import_memories(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Files, folders or stores; what is found, if left out.", show_default=False
+            metavar="PATH", help="Files, folders or stores; what is found, if left out.", show_default=False
         ),
     ] = None,
     system: Annotated[

@@ -120,7 +120,7 @@ Name = Annotated[str, typer.Argument(metavar="SPACE", help="The space, as confid
 def custody(
     here: Here,
     space: Name,
-    keeper: Annotated[str | None, typer.Argument(metavar="[caller|server]", help="Who is to keep it.")] = None,
+    keeper: Annotated[str | None, typer.Argument(metavar="caller|server", help="Who is to keep it.")] = None,
 ) -> Output:
     """Show or change who keeps the key of a space's database: its machines (caller) or this server, while it is in use."""
     if keeper is not None:

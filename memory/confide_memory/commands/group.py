@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import typer
 import typer.main
@@ -22,6 +22,9 @@ from confide_memory.commands.values import plain
 
 More = Callable[[], tuple[Iterable[entries.Command], OtherWords]]
 """Commands that are not the program's own, and what people type for them."""
+
+_COMPLETION: Final = ("--install-completion", "--show-completion")
+_SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
 class _Ours:
@@ -92,6 +95,56 @@ class UnknownCommandError(typer.TyperException):
         self.hint = f"did you mean {near}? {everything}" if near else everything
 
 
+class Program(Group):
+    """The commands of a program, each loaded when it is asked for; `app` makes one."""
+
+    package: str
+    own: Groups
+    more: More
+    _all: Groups | None = None
+
+    @property
+    def groups(self) -> Groups:
+        """Those of add-ons with the others, as the help shows them."""
+        if self._all is None:
+            commands, words = self.more()
+            self._all = entries.placed(self.own, commands)
+            self.other_words = {**self.other_words, **words}
+        return self._all
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if len(args) == 2 and args[0] in _COMPLETION and args[1] in _SHELLS:
+            # typer asks which shell it runs in; one that is named its callbacks take as well, and end the command.
+            option = next(each for each in self.get_params(ctx) if args[0] in each.opts)
+            option.callback(ctx, option, args[1])
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return [entry.name for each in self.groups.values() for entry in each]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in self.commands:
+            below, entry = f"{self.package}.", _named(self.own, cmd_name)
+            if entry is None:
+                below = ""  # of an add-on the whole name is given
+                entry = _named(self.groups, cmd_name)
+            if entry is not None:
+                self.commands[cmd_name] = _made(entry, below)
+        return self.commands.get(cmd_name)
+
+    def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        for heading, each in self.groups.items():
+            yield heading, [(entry.name, entry.line) for entry in each if not entry.is_hidden]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        formatter.write_paragraph()
+        formatter.write_text(self.epilog or "")
+
+
+def _named(groups: Groups, name: str) -> Entry | None:
+    return next((entry for each in groups.values() for entry in each if entry.name == name), None)
+
+
 def app(
     name: str, package: str, groups: Groups, words: tuple[Words, Words], more: More, *, help: str, epilog: str
 ) -> typer.Typer:
@@ -103,49 +156,12 @@ def app(
         more: gives the commands of add-ons, and what people type for them; called once, and only where one of them may be meant.
     """
     other_words, option_words = map(read_words, words)
-
-    class Program(Group):
-        def __init__(self, **attributes: Any) -> None:
-            super().__init__(**attributes)
-            self.other_words, self.option_words = other_words, option_words
-            self._own = {entry.name: entry for each in groups.values() for entry in each}
-            self._all: Groups | None = None
-
-        @property
-        def groups(self) -> Groups:
-            """Those of add-ons with the others, as the help shows them."""
-            if self._all is None:
-                commands, words = more()
-                self._all = entries.placed(groups, commands)
-                self.other_words = {**self.other_words, **words}
-            return self._all
-
-        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-            return [entry.name for each in self.groups.values() for entry in each]
-
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-            if cmd_name not in self.commands:
-                below, entry = f"{package}.", self._own.get(cmd_name)
-                if entry is None:
-                    below = ""  # of an add-on the whole name is given
-                    others = (one for each in self.groups.values() for one in each)
-                    entry = next((one for one in others if one.name == cmd_name), None)
-                if entry is not None:
-                    self.commands[cmd_name] = _made(entry, below)
-            return self.commands.get(cmd_name)
-
-        def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
-            for heading, each in self.groups.items():
-                yield heading, [(entry.name, entry.line) for entry in each if not entry.is_hidden]
-
-        def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-            formatter.write_paragraph()
-            formatter.write_text(epilog)
-
+    own = {"package": package, "own": groups, "more": staticmethod(more)}
+    cls = type("Program", (Program,), {**own, "other_words": other_words, "option_words": option_words})
     settings = {"help_option_names": ["--help", "-h"]}
     return typer.Typer(
         name=name,
-        cls=Program,
+        cls=cls,
         context_settings=settings,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -166,7 +182,7 @@ def _made(entry: Entry, below: str) -> Any:
         parent.add_typer(found, name=entry.name, cls=cls, help=entry.line, epilog=entry.examples)
     else:
         more = inspect.getdoc(found) or ""
-        text = more if more.startswith(entry.line) else f"{entry.line}\n\n{more}"
+        text = more if more.startswith(entry.line.rstrip(".")) else f"{entry.line}\n\n{more}"
         of = getattr(found, "command_class", Command)
         parent.command(entry.name, cls=of, help=text, epilog=entry.examples, hidden=entry.is_hidden)(found)
     return typer.main.get_group(parent).commands[entry.name]

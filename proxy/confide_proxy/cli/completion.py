@@ -44,12 +44,12 @@ _SHOWN: Final = "As confide ls or a search shows it."
 PathOf = Annotated[str, typer.Argument(metavar="PATH|ID", help=_SHOWN, autocompletion=memory_paths)]
 PathsOf = Annotated[
     list[str],
-    typer.Argument(metavar="PATH|ID...", help="Files or notes, as confide ls shows them.", autocompletion=memory_paths),
+    typer.Argument(metavar="PATH|ID", help="Files or notes, as confide ls shows them.", autocompletion=memory_paths),
 ]
 Meant = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PATH|ID]...",
+        metavar="PATH|ID",
         help="Files, folders or globs, as confide ls shows them.",
         autocompletion=memory_paths,
         show_default=False,

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import re
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 
@@ -38,7 +40,7 @@ from confide_memory.commands.console import (
     wanted,
 )
 from confide_memory.commands.group import Command
-from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DeclinedError, FolderError, InputError
 from confide_proxy.link import founding
@@ -159,6 +161,14 @@ async def identified(here: Here, folder: Path, *, is_written: bool = False) -> P
     if found.is_new and (found.project.claim or claim.basis is Basis.FILE):
         note(found.notice)
     return found.project
+
+
+@asynccontextmanager
+async def asking(here: Here, folder: Path, *, is_global: bool = False) -> AsyncIterator[tuple[Client, str]]:
+    """A connection for somebody who only asks about a folder's project, or the global one, and the name of that."""
+    project = await identified(here, folder)
+    async with here.client(project, patience_s=QUESTION_S) as client:
+        yield client, GLOBAL_PROJECT if is_global else project.name
 
 
 async def _is_the_same(here: Here, project: Project) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 import typer
 
@@ -153,13 +153,22 @@ def _brief(device: Device) -> dict[str, object]:
     return {"name": printable(device.name), "words": fingerprint_words(device.key), "isPaper": device.is_paper}
 
 
-async def sealed_secrets(link: Asks, below: int | None) -> dict[str, dict[str, object]] | None:
+class Exposed(TypedDict):
+    """A secret that a device could open, as --json shows it; `documents`: where it stands, as far as that was found."""
+
+    id: str
+    kind: str
+    at: str
+    documents: list[str]
+
+
+async def sealed_secrets(link: Asks, below: int | None) -> dict[str, Exposed] | None:
     """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
     this machine may not see them all."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Exposed] = {}
     try:
         async for page in roster_client.records(link, below=below):
-            found |= {one["id"]: {name: one[name] for name in ("id", "kind", "at")} | {"documents": []} for one in page}
+            found |= {one["id"]: Exposed(id=one["id"], kind=one["kind"], at=one["at"], documents=[]) for one in page}
             if len(found) >= _MOST_LISTED:
                 break
     except RequestError as error:
@@ -179,7 +188,7 @@ async def _reseal(space: SpaceConnection) -> int:
     return 0
 
 
-async def _find_documents(here: Here, exposed: dict[str, dict[str, object]]) -> None:
+async def _find_documents(here: Here, exposed: dict[str, Exposed]) -> None:
     """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
     with suppress(ConfideError, TimeoutError):
         async with here.client(await identified(here, Path.cwd())) as client:

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, local_time
@@ -70,7 +71,7 @@ async def rm(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Delete files or notes of memory, here and on every machine; confide restore brings them back for a while."""
+    """Delete a file or a note on every machine, or several; confide restore brings them back for a while."""
     if not sys.stdin.isatty():
         await agreed("", is_sure=yes)  # said before anything is looked for
     this = await identified(here, project)
@@ -100,8 +101,8 @@ async def rm(
             again = (
                 f"confide restore {shlex.quote(each['path'])}{' --global' if each['project'] == GLOBAL_PROJECT else ''}"
             )
-            if each["deleted"]:
-                row(f"deleted {each['path']}; until {local_time(each['restorableUntil'])} it comes back with: {again}")
+            if until := each["restorableUntil"]:
+                row(f"deleted {each['path']}; until {local_time(until)} it comes back with: {again}")
             elif each["queued"]:
                 row(f"the deletion of {each['path']} waits for the daemon: confide queue")
             else:
@@ -117,7 +118,7 @@ def edit(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Open a file or a note of memory in your editor ($VISUAL or $EDITOR), and send what was changed."""
+    """The editor is $VISUAL or $EDITOR. What was changed is sent, and what became of it is said."""
     editor = _editor()
     this = asyncio.run(identified(here, project))
     opened = asyncio.run(_open(here, this, name, is_global=is_global))
@@ -296,7 +297,19 @@ def _question(targets: list[Target]) -> str:
     return f"delete {counted(len(targets), 'file')}: {named}{more}?"
 
 
-async def _deleted(client: Client, target: Target) -> dict[str, Any]:
+class Outcome(TypedDict):
+    """What became of a document that was to be deleted."""
+
+    path: str
+    project: str
+    id: str | None
+    deleted: bool
+    queued: bool
+    warnings: list[str]
+    restorableUntil: str | None
+
+
+async def _deleted(client: Client, target: Target) -> Outcome:
     if not is_in_memory(target.path):
         return await _removed(client, target)
     said = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -304,7 +317,7 @@ async def _deleted(client: Client, target: Target) -> dict[str, Any]:
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
 
 
-async def _removed(client: Client, target: Target) -> dict[str, object]:
+async def _removed(client: Client, target: Target) -> Outcome:
     """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
     project, path = target.project, target.path
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
@@ -312,20 +325,20 @@ async def _removed(client: Client, target: Target) -> dict[str, object]:
     await REMOVE.ask(client.connection, {"project": project, "path": path, "base": newest}, timeout_s=DEADLINE_S)
     found = await DELETED.ask(client.connection, {"project": project}, timeout_s=DEADLINE_S)
     gone = next((each for each in found["documents"] if each["path"] == target.path), None)
-    told = {"deleted": gone is not None, "queued": False, "warnings": []}
-    return {
-        "path": target.path,
-        "project": target.project,
-        "id": None,
-        **told,
-        "restorableUntil": gone and gone["restorableUntil"],
-    }
+    until = gone and gone["restorableUntil"]
+    return _outcome(target, {"deleted": gone is not None, "queued": False, "warnings": [], "restorableUntil": until})
 
 
-def _outcome(target: Target, answer: dict[str, Any]) -> dict[str, Any]:
-    told = {name: answer[name] for name in ("deleted", "queued", "warnings")}
-    until = answer["restorableUntil"] if answer["deleted"] else None
-    return {"path": target.path, "project": target.project, "id": target.note or None, **told, "restorableUntil": until}
+def _outcome(target: Target, answer: Mapping[str, Any]) -> Outcome:
+    return Outcome(
+        path=target.path,
+        project=target.project,
+        id=target.note or None,
+        deleted=answer["deleted"],
+        queued=answer["queued"],
+        warnings=answer["warnings"],
+        restorableUntil=answer["restorableUntil"] if answer["deleted"] else None,
+    )
 
 
 def _arguments(target: Target) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -20,12 +20,20 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.forms import MAX_REVISIONS
 from confide_memory.wire.files import PULL, TRANSCRIPT, PullRequest, TranscriptRequest
-from confide_memory.wire.history import HISTORY, HistoryRequest
-from confide_memory.wire.operation import ask
+from confide_memory.wire.history import (
+    DELETED,
+    HISTORY,
+    LINK,
+    LINKS,
+    PROJECTS,
+    UNLINK,
+    HistoryRequest,
+    Linked,
+    LinkRequest,
+)
 from confide_proxy.cli.completion import PathOf, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    QUESTION_S,
     Here,
     IsGlobal,
     Output,
@@ -33,6 +41,7 @@ from confide_proxy.cli.console import (
     TakesRevision,
     Yes,
     agreed,
+    asking,
     command,
     counted,
     identified,
@@ -49,6 +58,7 @@ from confide_proxy.sync.transcripts.source import Source
 from confide_proxy.sync.transcripts.streamer import sources
 
 transcript_app = typer.Typer()
+_OTHER = typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
 
 _DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -67,20 +77,18 @@ async def history(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List the revisions of a memory file, newest first; with --diff, show what one of them changed."""
+    """The newest comes first; with --diff, what one of them changed is shown line by line."""
     if revision is not None and not diff:
         raise typer.BadParameter(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
         )
     if diff:
         return await _difference(here, project, path, revision, is_global=is_global)
-    this = await identified(here, project)
-    async with here.client(this, patience_s=QUESTION_S) as client:
-        name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
+    async with asking(here, project, is_global=is_global) as (client, name):
+        name, path = await document_of(client, path, name)
         body: HistoryRequest = {"project": name, "path": path, "limit": limit}
         answer = await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S)
     revisions = answer["revisions"]
-
     width = max((len(entry["author"]) for entry in revisions), default=0)
     lines = []
     for entry in revisions:
@@ -140,7 +148,8 @@ _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 @command
 async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
     """List the files that were deleted and can be restored."""
-    answer, name = await _ask(here, project, "deleted", {}, is_global=is_global)
+    async with asking(here, project, is_global=is_global) as (client, name):
+        answer = await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
     lines = (
         f"{entry['path']}  deleted {local_time(entry['time'])} by {entry['author']}, "
         f"restorable until {local_time(entry['restorableUntil'])}"
@@ -152,8 +161,9 @@ async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir =
 
 @command
 async def projects(here: Here, project: ProjectDir = Path()) -> Output:
-    """List the projects of the space, the last changed first, and which one this folder's is."""
-    answer, name = await _ask(here, project, "projects", {})
+    """List the projects of the memory, the last changed first, and which one this folder's is."""
+    async with asking(here, project) as (client, name):
+        answer = await PROJECTS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
     found = answer["projects"]
 
     def tell() -> None:
@@ -169,44 +179,25 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
 
 
 @command
-async def link(
-    here: Here,
-    other: Annotated[
-        str | None, typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
-    ] = None,
-    project: ProjectDir = Path(),
-) -> Output:
+async def link(here: Here, other: Annotated[str | None, _OTHER] = None, project: ProjectDir = Path()) -> Output:
     """Let searches in this folder's project look in another one too, and the other way round; without a name, list the links."""
-    return _links(*await _ask(here, project, "link" if other else "links", {"other": other} if other else {}))
+    async with asking(here, project) as (client, name):
+        if other is None:
+            return _links(name, await LINKS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))
+        return _links(name, await LINK.ask(client.connection, {"project": name, "other": other}, timeout_s=DEADLINE_S))
 
 
 @command
-async def unlink(
-    here: Here,
-    other: Annotated[
-        str, typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
-    ],
-    project: ProjectDir = Path(),
-) -> Output:
-    """End a link."""
-    return _links(*await _ask(here, project, "unlink", {"other": other}))
+async def unlink(here: Here, other: Annotated[str, _OTHER], project: ProjectDir = Path()) -> Output:
+    """Search another project with this one no more."""
+    async with asking(here, project) as (client, name):
+        body: LinkRequest = {"project": name, "other": other}
+        return _links(name, await UNLINK.ask(client.connection, body, timeout_s=DEADLINE_S))
 
 
-def _links(answer: dict[str, Any], name: str) -> Output:
-    linked = answer["linked"]
-    return Output(
-        {"project": name, "linked": linked}, f"{name} is linked with {', '.join(linked) or 'no other project'}"
-    )
-
-
-async def _ask(
-    here: Here, folder: Path, op: str, body: dict[str, Any], *, is_global: bool = False
-) -> tuple[dict[str, Any], str]:
-    """The daemon's answer about this folder's project or the global one, and the name of that."""
-    project = await identified(here, folder)
-    name = GLOBAL_PROJECT if is_global else project.name
-    async with here.client(project, patience_s=QUESTION_S) as client:
-        return await ask(client.connection, op, {"project": name, **body}, timeout_s=DEADLINE_S), name
+def _links(name: str, answer: Linked) -> Output:
+    told = f"{name} is linked with {', '.join(answer['linked']) or 'no other project'}"
+    return Output({"project": name, "linked": answer["linked"]}, told)
 
 
 @transcript_app.command("list")
@@ -215,7 +206,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
     """The sessions on this machine's disk that are sent, the last first, and how far each one is."""
     read: list[Source] = []
     if here.config.transcripts:
-        async with here.client(await identified(here, project), patience_s=QUESTION_S) as client:
+        async with asking(here, project) as (client, _):
             space = client.space
         read = await asyncio.to_thread(sources, here.paths, here.config, space)
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -17,7 +17,7 @@ from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso, l
 from confide_memory.front_matter import split
 from confide_memory.markdown import lines_of
 from confide_memory.note_names import title_of
-from confide_memory.wire.history import CHANGES, DOCUMENTS, PROJECTS, ChangesRequest, DocumentsRequest
+from confide_memory.wire.history import CHANGES, DOCUMENTS, PROJECTS, ChangeRow, ChangesRequest, DocumentsRequest
 from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
 
 Found = TypeVar("Found")
+
+
+class Changed(ChangeRow):
+    """What changed, and in which project."""
+
+    project: str
+
+
 _MOST: Final = 500
 _MOST_NOTES: Final = 100
 """Of one answer of `memory_list`."""
@@ -49,7 +57,7 @@ _TITLE: Final = 72
 Below = Annotated[
     str,
     typer.Argument(
-        metavar="[PATH]",
+        metavar="PATH",
         help="This file, or the files of this folder.",
         show_default=False,
         autocompletion=memory_paths,
@@ -75,7 +83,7 @@ async def ls(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many.")] = 30,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List the files and notes of memory, the last changed first."""
+    """List the files and notes, last changed first."""
     this = await identified(here, project)
     below = _below(path)
     one = GLOBAL_PROJECT if is_global else only
@@ -120,34 +128,32 @@ async def log(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List what changed lately in all of a project's memory, newest first."""
+    """Show what changed lately, and on which machine: in all of a project's memory, newest first."""
     moment = None if since is None else moment_of(since)
     this = await identified(here, project)
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
 
-    async def asked(client: Client) -> list[dict[str, Any]]:
-        found = []
+    async def asked(client: Client) -> list[Changed]:
+        found: list[Changed] = []
         for name in names:
             body: ChangesRequest = {"project": name, "path": _below(path), "since": moment, "limit": limit}
             answer = await CHANGES.ask(client.connection, body, timeout_s=DEADLINE_S)
-            found += [{"project": name, **entry} for entry in answer["changes"]]
+            found += [Changed(project=name, **entry) for entry in answer["changes"]]
         return found
 
     found = await _asked(here, this, asked, may_do_without=False) or []
     found = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)[:limit]
 
-    def tell() -> None:
-        width = max((len(entry["author"]) for entry in found), default=0)
-        for entry in found:
-            what = "deleted" if entry["deleted"] else entry["words"][:_TITLE]
-            clash = "  two versions of some lines" if entry["clash"] else ""
-            place = f"{entry['path']}{_of(entry, this)}  revision {entry['revision']}"
-            row(f"{local_time(entry['time'])}  {entry['author']:<{width}}  {place}  {what}{clash}".rstrip())
-        if not found:
-            remark("nothing has changed" + (f" since {since}" if since else " yet"))
-
-    return Output({"project": this.name, "changes": found}, tell)
+    width = max((len(entry["author"]) for entry in found), default=0)
+    lines = []
+    for entry in found:
+        what = "deleted" if entry["deleted"] else entry["words"][:_TITLE]
+        clash = "  two versions of some lines" if entry["clash"] else ""
+        place = f"{entry['path']}{_of(entry, this)}  revision {entry['revision']}"
+        lines.append(f"{local_time(entry['time'])}  {entry['author']:<{width}}  {place}  {what}{clash}".rstrip())
+    empty = "nothing has changed" + (f" since {since}" if since else " yet")
+    return Output({"project": this.name, "changes": found}, lines, empty=empty)
 
 
 async def _asked(
@@ -230,7 +236,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
     return Output({"project": this.name, "documents": shown, "total": total, "offline": is_local}, tell)
 
 
-def _of(entry: dict[str, Any], this: Project) -> str:
+def _of(entry: Mapping[str, object], this: Project) -> str:
     return "" if entry["project"] == this.name else f" [{entry['project']}]"
 
 

@@ -17,7 +17,7 @@ from confide_proxy.sync.project_names import ProjectNames, State
 project_app = typer.Typer()
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="[DIR]", help="The project's folder; this one if left out.", show_default=False)
+    Path, typer.Argument(metavar="DIR", help="The project's folder; this one if left out.", show_default=False)
 ]
 
 _SAID: Final = {

@@ -61,9 +61,7 @@ def queue(
 @command
 def retry(
     here: Here,
-    identity: Annotated[
-        str, typer.Argument(metavar="[ID]", help="One that was refused; all of them if left out.")
-    ] = "",
+    identity: Annotated[str, typer.Argument(metavar="ID", help="One that was refused; all of them if left out.")] = "",
 ) -> Output:
     """Let what the daemon refused wait again, to be sent once more."""
     journal = Journal(here.paths.journal)

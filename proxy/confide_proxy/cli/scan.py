@@ -79,9 +79,7 @@ def scan(
     here: Here,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[PATH]...", help="Files or folders; what would be sent, if left out.", show_default=False
-        ),
+        typer.Argument(metavar="PATH", help="Files or folders; what would be sent, if left out.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also what is let through: less sure, or allowed.")] = False,
     allow: Annotated[

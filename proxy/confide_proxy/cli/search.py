@@ -176,7 +176,7 @@ async def read(
     revision: Annotated[int | None, typer.Option("--revision", "-r", min=1, help="An older one.")] = None,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Print a memory file."""
+    """Print a file of the memory."""
     arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
     result = await call(here, await identified(here, project), "memory_read", arguments)
 

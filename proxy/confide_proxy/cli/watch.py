@@ -52,7 +52,7 @@ _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 def watch(
     context: typer.Context,
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Project folders; this one if none is named.")
+        list[Path] | None, typer.Argument(metavar="DIR", help="Project folders; this one if none is named.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what is done as JSON lines on stdout.")] = False,
 ) -> None:

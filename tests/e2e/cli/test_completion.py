@@ -47,3 +47,9 @@ def test_a_tab_says_nothing_of_a_broken_file(machine: Machine) -> None:
     """A file of names that others could have written offers none; the command says what is wrong with it."""
     (machine.home / "proxy" / "projects.jsonl").chmod(0o666)
     assert offered(machine, "confide link ") == []
+
+
+def test_a_shell_may_be_named(machine: Machine) -> None:
+    """As a package does that brings the file along: nobody types there, and no shell runs it."""
+    done = run([CONFIDE, "--show-completion", "fish"], cwd=machine.project, env=machine.env, timeout=COMMAND_DEADLINE_S)
+    assert "complete --command confide" in done.stdout
