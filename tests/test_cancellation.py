@@ -66,11 +66,11 @@ def found(tree: ast.Module, file: str) -> Iterator[str]:
 
 def _of_asyncio(node: ast.AST) -> Iterator[str]:
     match node:
-        case ast.Attribute() if ast.unparse(node) in ("asyncio.TaskGroup", "asyncio.wait_for"):
+        case ast.Attribute(ast.Name("asyncio"), "TaskGroup" | "wait_for"):
             yield f"{ast.unparse(node)} loses a cancellation in old versions: TaskGroup, asyncio.timeout"
         case ast.TryStar():
             yield "except* goes on behind a cancellation: the errors of a TaskGroup come one by one"
-        case ast.Call(func, args) if ast.unparse(func).endswith("suppress"):
+        case ast.Call(ast.Name(called) | ast.Attribute(_, called), args) if called.endswith("suppress"):
             if "CancelledError" in {ast.unparse(each).rpartition(".")[2] for each in args}:
                 yield "a cancellation that is suppressed may be one's own: asyncio.wait, or gather"
 
