@@ -34,7 +34,7 @@ from bench.texts import documentation, questions
 from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.service import Asked, Backups
 from confide_backup.daemon.target import Target, signers_of
-from confide_daemon.config import BackupConfig
+from confide_backup.settings import BackupConfig
 from confide_daemon.store.store import Store
 
 PIECES = 10_000

@@ -32,11 +32,12 @@ from tests.support.daemon.postgres import server as postgres_server
 from tests.support.programs import forked
 from tests.support.programs.processes import Daemon
 
+from confide_cluster.daemon.store import Postgres
+from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open import connect
 from confide_daemon.access.callers import Grants, Scope, insert_caller
 from confide_daemon.access.registry import open_state
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 
 ROUNDS = 7
@@ -111,7 +112,7 @@ class Server:
 
     def __init__(self, root: Path, form: Form, url: str = "") -> None:
         """`url`: of the database of its store; "" for none."""
-        self.store = StoreConfig(url=url)
+        self.store = Postgres(StoreConfig(url=url)) if url else None
         (root / "server-home").mkdir()
         said = CONFIG.format(most_open=form.most_open) + (f'[store]\nurl = "{url}"\n' if url else "")
         (root / "server-home" / "daemon.toml").write_text(said)
@@ -240,7 +241,8 @@ def measure(form: Form) -> bool:
             servers.append(Server(Path(folder) / name, its, postgres.database() if postgres is not None else ""))
             stack.callback(servers[-1].daemon.stop)
         found = asyncio.run(carry(*servers, form))
-        held = None if postgres is None else postgres.sql(HELD, url=servers[0].store.url)[0][0]
+        logs = servers[0].store
+        held = None if postgres is None or logs is None else postgres.sql(HELD, url=logs.settings.url)[0][0]
     where = ", their logs in PostgreSQL" if form.has_store else ""
     print(f"{form.registered:,} spaces registered{where}, {form.used:,} used in turn, at most {form.most_open} open")
     ratio = found.among_p95_ms / found.alone_p95_ms

@@ -29,9 +29,10 @@ from bench.texts import documentation, pieces
 from confide_cluster.daemon.log import snapshot
 from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
-from confide_daemon.config import StoreConfig
 from confide_daemon.retrieval.search.query import SearchQuery
 
 PIECES = 10_000
@@ -202,7 +203,7 @@ async def revoked(nodes: Nodes, name: str) -> float:
     identity = holder.enroll(name)
     async with await holder.connect(identity) as machine:
         await machine.attach("proj")
-        with closing(open_state(door.folder, store=StoreConfig(url=nodes.url))) as state:
+        with closing(open_state(door.folder, store=Logs(StoreConfig(url=nodes.url)))) as state:
             await asyncio.to_thread(state.registry.revoke, name)
         started = time.perf_counter()
         await machine.ended_within(60)

@@ -30,7 +30,7 @@ from bench.scale.simulation import BEAT, BEHIND_CHECKPOINT, EVERYDAY, LARGE_SNAP
 from confide_cluster.daemon.log.engine import DEADLINE_S
 from confide_cluster.daemon.nodes import FOLLOW_S
 from confide_cluster.daemon.spaces.leases import BEATS
-from confide_daemon.config import StoreConfig
+from confide_cluster.settings import StoreConfig
 
 SETTINGS = {  # PostgreSQL's defaults, and nobody tunes them here; only the tests' server has others
     "max_connections": "200",

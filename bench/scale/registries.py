@@ -13,9 +13,10 @@ from pathlib import Path
 from bench.scale.nodes import KEY
 from bench.scale.plan import Plan
 from bench.scale.weighing import Cost
+from confide_cluster.daemon.store import Postgres
+from confide_cluster.settings import StoreConfig
 from confide_daemon.access.callers import Grants, insert_caller
 from confide_daemon.access.registry import Registry
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError
 from confide_daemon.store.database import connect
@@ -43,7 +44,7 @@ async def registries(
         found = []
         for folder in folders:
             folder.root.mkdir(mode=0o700)
-            config = StoreConfig(url=url)
+            config = Postgres(StoreConfig(url=url))
             registry = stack.enter_context(contextlib.closing(Registry.open(folder.registry, KEY, store=config)))
             registry.join_store()
             found.append(registry)

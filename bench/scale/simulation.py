@@ -27,7 +27,7 @@ from confide_cluster.daemon.log.entry import Sealing
 from confide_cluster.daemon.log.shared import REGISTRY
 from confide_cluster.daemon.nodes import FOLLOW_S
 from confide_cluster.daemon.spaces.leases import Leases
-from confide_daemon.config import StoreConfig
+from confide_cluster.settings import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (docs/numbers.md)

@@ -1,7 +1,7 @@
 """The seam: what an add-on is to the daemon, what the daemon asks of it, and what it promises (docs/addons.md).
 
 An add-on is a capability in a folder of its own, which the core never names. The daemon finds it by the entry points of the group
-`confide.addons.daemon`, each a subclass of `Addon`.
+`confide.addons.daemon`, each a subclass of `Addon`. What it reads of daemon.toml stands in `TABLES` of its package's `settings.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.limits import Timers
@@ -26,7 +26,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.paths import DataFolder, Paths
 from confide_daemon.documents.changes import Change
-from confide_daemon.entries import loaded
+from confide_daemon.entries import ADDONS, loaded
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
@@ -34,8 +34,6 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import Prompt, Tool
 from confide_memory.forms import Carried
 from confide_memory.wire.operation import Answerer, Operation
-
-GROUP: Final = "confide.addons.daemon"
 
 
 class SessionHost(Protocol):
@@ -378,6 +376,21 @@ class Addon:
         """Return how many files its service may hold at once: who comes there must not keep a space from being opened."""
         return 0
 
+    def files_of_session(self, config: DaemonConfig) -> int:
+        """Return how many files more than its connection each session may hold."""
+        return 0
+
+    def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
+        """Return folders beside the data folder in which keys that end are noted, by the options that name them.
+
+        One whose option ends with `to` may be taken away for a while.
+        """
+        return {}
+
+    def snapshots_to(self, config: DaemonConfig) -> str:
+        """Return where `snapshot` would copy the data folder; "": nowhere."""
+        return ""
+
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str | None:
         """Copy the data folder as it is, before it is upgraded; return the copy's name, None: it copies nothing.
 
@@ -389,10 +402,15 @@ class Addon:
         return ()
 
 
+def beside_the_data(config: DaemonConfig) -> dict[str, str]:
+    """Return the folders in which keys that end are noted, by the options that name them."""
+    return {option: place for addon in installed() for option, place in addon.beside_the_data(config).items()}
+
+
 @cache
 def installed() -> tuple[Addon, ...]:
     """Return the add-ons that are installed, in the order of their names.
 
     Raises AddonError: one cannot be loaded. The daemon does not go on without it: a space that has moved away, say, would be used again.
     """
-    return tuple(addon() for addon in loaded(GROUP))
+    return tuple(addon() for addon in loaded(ADDONS))

@@ -11,9 +11,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, get_type_hints
-from urllib.parse import urlsplit
+from typing import Any, Final, Protocol, TypeVar, get_type_hints
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.strict_modes import check_strict_modes
@@ -21,6 +23,7 @@ from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
 from confide_daemon.datadir.key_state import KEEPERS, Keeper
 from confide_daemon.embedding import providers
 from confide_daemon.embedding.settings import AUTO, KEY_LIKE, EmbeddingSettings, url_problem
+from confide_daemon.entries import ADDONS, entries
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
@@ -47,21 +50,9 @@ _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
 # As `openssl rand -hex 32` makes one.
 _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
-_CLIENT_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]+")
-_PUBLIC_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?/?")
-_WELL_KNOWN: Final = {"https": "443", "http": "80"}
-_MAX_PORT: Final = 65_535
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:\d{1,5})?")
-
-_AGE: Final = re.compile(r"([1-9]\d{0,3})([hd])")
-_CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
-
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
 TOKEN_HINT = (
     "write the token into a file of mode 0600 and name that file as token_file; if others have seen it, revoke it"  # noqa: S105 - no secret
-)
-PASSWORD_HINT = (
-    "write the password into a file of mode 0600 and name that file as password_file; if others have seen it, change it"  # noqa: S105 - none
 )
 
 
@@ -174,55 +165,11 @@ class SpacesConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupConfig:
-    """Snapshots of the data folder, and what is kept beside it for the day when it is put back from an older copy."""
-
-    to: str = ""  # the folder that snapshots go to; `confided backup init` has prepared it
-    at: str = ""  # when one is taken each day, by this machine's clock, as 02:30; "": when somebody says so
-    # the newest of so many days, weeks and months are kept, as restic counts them
-    keep_daily: int = 7
-    keep_weekly: int = 5
-    keep_monthly: int = 12
-    max_age: str = "3d"  # a space without a proven snapshot that is younger is told of by /health
-    # run behind each snapshot, and to bring one back for `verify`: a program and its arguments, with {snapshot}, {name} and {folder}
-    after: tuple[str, ...] = ()
-    fetch: tuple[str, ...] = ()
-    hook_timeout_s: int = 3600  # for one run of them; then it is ended with all that it has started
-    revoked: str = ""  # another folder for the keys of machines that were revoked, beside that of the snapshots
-
-    @property
-    def max_age_s(self) -> float:
-        """Raises ValueError where it is no time."""
-        match = _AGE.fullmatch(self.max_age)
-        if match is None:
-            raise ValueError("it is a number of hours or days, as in 36h or 3d")
-        return int(match[1]) * (3600.0 if match[2] == "h" else 86_400.0)
-
-    @property
-    def minute(self) -> int | None:
-        """The minute of the day that `at` names, None where none. Raises ValueError where it is no time."""
-        if not self.at:
-            return None
-        match = _CLOCK.fullmatch(self.at)
-        if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-            raise ValueError("it is a time of the day, as in 02:30")
-        return int(match[1]) * 60 + int(match[2])
-
-
-@dataclass(frozen=True, slots=True)
 class NotesConfig:
     """What is told of a note that is stored."""
 
     # what it has in common with another one, at least, to be told of as its duplicate: a cosine, or the share of equal words
     duplicate_similarity: float = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class TasksConfig:
-    """What tasks may do that runners do for a space."""
-
-    # what all runners of a space together may spend in a month, in dollars; 0: as much as each may by its own configuration
-    monthly_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,57 +237,6 @@ def _vault_url_problem(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreConfig:
-    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies (docs/cluster.md)."""
-
-    url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
-    # of mode 0600, with the password alone; where it is "", `store-password` in `$CREDENTIALS_DIRECTORY`
-    password_file: str = ""
-    connections: int = 6  # for all spaces together
-    lease_s: int = 6  # a node that has not been heard of for so long is taken for dead
-
-    def problem(self) -> tuple[str, str] | None:
-        """As `VaultConfig.problem`."""
-        if self.url:
-            if not self.url.startswith(("postgresql://", "postgres://")) or not self.url.isascii():
-                return "url", "it is an address such as postgresql://confide@db.example.org/confide?sslmode=verify-full"
-            parts = urlsplit(self.url)
-            asked = {name.partition("=")[0] for name in parts.query.split("&")}
-            if ":" in parts.netloc.rpartition("@")[0] or asked & {"password", "passfile"}:
-                return "url", PASSWORD_HINT
-        elif self != StoreConfig():
-            return "url", "the other options of [store] need it"
-        if not 2 <= self.connections <= 1000:
-            return "connections", "it is at least 2 and at most 1,000"
-        if not 3 <= self.lease_s <= 600:
-            return "lease_s", "it is at least 3 and at most 600"
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
-    """What makes this daemon one of several that serve together over one store (docs/cluster.md)."""
-
-    listen: str = ""  # host and port of a socket for other nodes alone; "" is none
-    address: str = ""  # host and port by which other nodes reach it
-
-    def problem(self, *, has_store: bool) -> tuple[str, str] | None:
-        """As `VaultConfig.problem`."""
-        if not self.listen and not self.address:
-            return None
-        if not has_store:
-            return "listen", "nodes have their spaces in a store: it needs url of [store]"
-        for option in ("listen", "address"):
-            text = getattr(self, option)
-            try:
-                if not text or not parse_listen(text)[1] or text.count(":") == 0:
-                    raise ValueError("it takes a host and a port of its own, as in 10.0.0.5:7734")
-            except ValueError as error:
-                return option, str(error)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
 
@@ -362,106 +258,36 @@ class MetricsConfig:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayConfig:
-    """MCP over HTTP, for clients that speak nothing else (docs/gateway.md)."""
+class Table(Protocol):
+    """What an add-on's table says: a frozen dataclass, whose defaults stand for a file without it."""
 
-    listen: str = ""  # host and port of a socket of its own; "" is none
-    # PEM files: the certificate with what it is signed by, and its private key, of mode 0600; "" where TLS ends in front of it
-    cert: str = ""
-    key: str = ""
-    public_url: str = ""  # what clients are told, such as `https://memory.example.org`; "" is where it listens
-    hosts: tuple[str, ...] = ()  # further names that it is called by, as they stand in `Host`
-    # hosts from which programs may be described that ask to be let in, and the space that they may ask for
-    client_hosts: tuple[str, ...] = ()
-    client_space: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "public_url", as_clients_write_it(self.public_url))
-
-    def problem(self) -> tuple[str, str] | None:
-        """As `VaultConfig.problem`."""
-        if bool(self.cert) != bool(self.key):
-            return ("key" if self.cert else "cert"), "a certificate and its private key go together: cert and key"
-        if "PRIVATE KEY" in self.key or "BEGIN" in self.cert:
-            return ("key" if "PRIVATE KEY" in self.key else "cert"), "it is the path of a PEM file, not what is in it"
-        if self.public_url and _PUBLIC_URL.fullmatch(self.public_url) is None:
-            return "public_url", "it is an address without a path, such as https://memory.example.org"
-        if (said := re.search(r":(\d*)$", self.public_url)) and not 1 <= int(said[1] or 0) <= _MAX_PORT:
-            return "public_url", f"'{said[1]}' is not a port number"
-        for host in self.hosts:
-            if not _HOST.fullmatch(host):
-                return "hosts", 'it takes a list of names as they stand in Host, such as ["memory.example.org"]'
-        for host in self.client_hosts:
-            if not _CLIENT_HOST.fullmatch(host):
-                return "client_hosts", 'it takes a list of names of hosts, such as ["claude.ai"]'
-        if bool(self.client_hosts) != bool(self.client_space):
-            missing = "client_space" if self.client_hosts else "client_hosts"
-            return missing, "hosts of programs and the space that these may ask for go together"
-        if not self.listen:
-            if self != GatewayConfig():
-                return "listen", "the other options of [gateway] need it, as in 127.0.0.1:7735"
-            return None
-        try:
-            host, port = parse_listen(self.listen)
-            if self.listen.count(":") == 0:
-                raise ValueError("it takes a port of its own, as in 127.0.0.1:7735")
-        except ValueError as error:
-            return "listen", str(error)
-        if port == DEFAULT_PORT:
-            return "listen", f"{port} is the port of the channel; take another, as in {host}:7735"
-        if not self.cert and not self.public_url.startswith("https://") and not _is_loopback(host):
-            hint = "others reach it there, so it needs TLS: by cert and key, or in front of it, and then public_url begins with https://"
-            return "listen", hint
-        if self.public_url.startswith("http://") and not _is_loopback(urlsplit(self.public_url).hostname or ""):
-            return "public_url", "it begins with https://; http:// is for this machine alone"
-        return None
+    def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
+        """As `VaultConfig.problem`; `config`: all that the file says."""
 
 
-def as_clients_write_it(url: str) -> str:
-    """An address in small letters, without the port that goes without saying, and without a slash at its end (WHATWG's URL, "serializing").
-
-    Programs compare it with what they make of what a person has typed, to the letter. What is no such address stays as it is.
-    """
-    if _PUBLIC_URL.fullmatch(url.lower()) is None:
-        return url
-    scheme, _, host = url.lower().rstrip("/").partition("://")
-    if (port := re.search(r":0*(\d*)$", host)) is not None:
-        host = host[: port.start()]
-        host += "" if port[1] == _WELL_KNOWN[scheme] else f":{port[1]}"
-    if (address := re.match(r"\[(.+)\]", host)) is not None:
-        try:
-            host = f"[{ipaddress.IPv6Address(address[1]).compressed}]{host[address.end() :]}"
-        except ValueError:
-            return url
-    return f"{scheme}://{host}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+_Table = TypeVar("_Table", bound=Table)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
+    """All of it. `tables` has what add-ons bring, by the names of their tables, as far as the file has them."""
+
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     notes: NotesConfig = field(default_factory=NotesConfig)
-    tasks: TasksConfig = field(default_factory=TasksConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     quota: QuotaConfig = field(default_factory=QuotaConfig)
     spaces: SpacesConfig = field(default_factory=SpacesConfig)
-    backup: BackupConfig = field(default_factory=BackupConfig)
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
-    store: StoreConfig = field(default_factory=StoreConfig)
-    node: NodeConfig = field(default_factory=NodeConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
-    gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+
+    def table(self, kind: type[_Table]) -> _Table:
+        """What the table of an add-on says; its defaults where the file has none."""
+        return next((one for one in self.tables.values() if isinstance(one, kind)), None) or kind()
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
@@ -514,7 +340,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
     """A copy of the dataclass `default` with the values of `table`, sections included."""
     sections = dict(getattr(default, "sections", {}))
-    names = [item.name for item in fields(default) if item.name != "sections"]
+    names = [item.name for item in fields(default) if item.name not in ("sections", "tables")]
     hints = get_type_hints(type(default))
     changes: dict[str, Any] = {}
     for key, value in table.items():
@@ -523,13 +349,19 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
                 path, sections[key], value, f"{prefix}{key}"
             )
             continue
+        if not prefix and key not in names and key in addon_tables():
+            changes.setdefault("tables", {})[key] = _section(path, addon_tables()[key](), value, key)
+            continue
         if key not in names:
-            kind, hint = _secret_in(prefix, key)
+            kind, hint = _secret_in(default, prefix, key)
             if kind:
                 problem = f"holds a {kind} under '{prefix}{key}', where anybody who sees it could use it"
                 raise ConfigError(path, problem, hint=hint)
-            near = difflib.get_close_matches(key, names, n=1)
-            hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(names)}"
+            known = names if prefix else [*names, *addon_tables()]
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean '{prefix}{near[0]}'?" if near else f"the options here are {', '.join(known)}"
+            if isinstance(value, dict) and not prefix:
+                hint = f"no add-on that is installed reads such a table; {hint}"
             raise ConfigError(path, f"has an unknown option '{prefix}{key}'", hint=hint)
         current = getattr(default, key)
         if is_dataclass(current):
@@ -539,12 +371,24 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
     return replace(default, **changes)
 
 
-def _secret_in(prefix: str, key: str) -> tuple[str, str]:
+@cache
+def addon_tables() -> Mapping[str, type[Table]]:
+    """The tables of the add-ons that are installed, by their names in the file: `TABLES` of the `settings.py` in each one's package."""
+    found: dict[str, type[Table]] = {}
+    for entry in entries(ADDONS):
+        settings = f"{entry.module.partition('.')[0]}.settings"
+        if find_spec(settings) is not None:
+            found |= import_module(settings).TABLES
+    return found
+
+
+def _secret_in(default: Any, prefix: str, key: str) -> tuple[str, str]:
     """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
-    if prefix == "store." and "password" in key:
-        return "password", PASSWORD_HINT
+    for word, hint in getattr(default, "SECRETS", {}).items():
+        if word in key:
+            return word, hint
     if prefix in ("vault.", "metrics.") and (
         any(word in key for word in ("token", "secret", "password")) or key == "jwt"
     ):
@@ -597,22 +441,14 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     if config.at_rest.custody not in (AUTO, *KEEPERS):
         hint = f"it is one of {', '.join((AUTO, *KEEPERS))}"
         raise _wrong(path, "at_rest.custody", hint)
-    for option in ("minute", "max_age_s"):
-        try:
-            getattr(config.backup, option)
-        except ValueError as error:
-            raise _wrong(path, f"backup.{'at' if option == 'minute' else 'max_age'}", str(error)) from None
     _check_embedding(path, embedding)
     if (problem := config.vault.problem()) is not None:
         raise _wrong(path, f"vault.{problem[0]}", problem[1])
-    if (problem := config.store.problem()) is not None:
-        raise _wrong(path, f"store.{problem[0]}", problem[1])
-    if (problem := config.node.problem(has_store=bool(config.store.url))) is not None:
-        raise _wrong(path, f"node.{problem[0]}", problem[1])
     if (problem := config.metrics.problem()) is not None:
         raise _wrong(path, f"metrics.{problem[0]}", problem[1])
-    if (problem := config.gateway.problem()) is not None:
-        raise _wrong(path, f"gateway.{problem[0]}", problem[1])
+    for name, table in config.tables.items():
+        if (problem := table.problem(config)) is not None:
+            raise _wrong(path, f"{name}.{problem[0]}", problem[1])
     bounds = {
         "server.idle_exit_s": (server.idle_exit_s, 1, 10**9),
         "server.max_sessions": (server.max_sessions, 1, 100_000),
@@ -631,14 +467,8 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
         "embedding.threads": (embedding.threads, 1, 256),
         "embedding.unload_after_s": (embedding.unload_after_s, 0, 10**9),
         "notes.duplicate_similarity": (config.notes.duplicate_similarity, 0.5, 1),
-        "tasks.monthly_usd": (config.tasks.monthly_usd, 0, 1_000_000),
         "at_rest.lock_after_s": (config.at_rest.lock_after_s, 1, 10**9),
         "history.deleted_days": (config.history.deleted_days, 1, 36_500),
-        **{
-            f"backup.keep_{span}": (getattr(config.backup, f"keep_{span}"), 0, 10_000)
-            for span in ("daily", "weekly", "monthly")
-        },
-        "backup.hook_timeout_s": (config.backup.hook_timeout_s, 1, 7 * 86_400),
         "quota.space_mib": (config.quota.space_mib, 0, 10**9),
         "quota.documents": (config.quota.documents, 0, 10**9),
         "spaces.close_after_s": (config.spaces.close_after_s, 1, 10**9),
@@ -647,7 +477,12 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     }
     for key, (value, least, most) in bounds.items():
         if not least <= value <= most:
-            raise _wrong(path, key, f"it is at least {least} and at most {most:,}")
+            raise _wrong(path, key, within(least, most))
+
+
+def within(least: float, most: float) -> str:
+    """How the bounds of a number are told."""
+    return f"it is at least {least} and at most {most:,}"
 
 
 def _check_embedding(path: Path, embedding: EmbeddingConfig) -> None:

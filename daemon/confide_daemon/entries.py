@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 from confide_memory.errors import AddonError
+
+ADDONS: Final = "confide.addons.daemon"
+"""The group of add-ons, each a class."""
 
 
 def entries(group: str) -> list[EntryPoint]:

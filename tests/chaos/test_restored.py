@@ -32,10 +32,11 @@ from tests.support.daemon.loopback import Serving, serving
 from confide_backup.daemon import restore, target
 from confide_backup.daemon.manifest import Manifest
 from confide_backup.daemon.restore import ByCode
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.config import BackupConfig, DaemonConfig
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.server import replicas
@@ -70,7 +71,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._data = DataFolder(folder / "data")
-        self._config = DaemonConfig(backup=BackupConfig(to=str(folder / "target")))
+        self._config = DaemonConfig(tables={"backup": BackupConfig(to=str(folder / "target"))})
         self._stack = AsyncExitStack()
         self.daemon: Serving
 

@@ -21,6 +21,7 @@ from confide_daemon import addons
 from confide_daemon.cli import app as commands
 from confide_daemon.config import DaemonConfig
 from confide_daemon.documents.changes import Change
+from confide_daemon.entries import ADDONS
 from confide_daemon.server.mcp import prompts, tool_calls
 from confide_daemon.server.server import REGISTRY_POLL_S
 from confide_daemon.spaces.part import SpacePart
@@ -43,7 +44,7 @@ def test_all_that_are_here_are_found() -> None:
 
 
 @pytest.mark.addons
-@pytest.mark.parametrize("group", [addons.GROUP, commands.GROUP, logs.GROUP])
+@pytest.mark.parametrize("group", [ADDONS, commands.GROUP, logs.GROUP])
 def test_what_an_entry_point_names_is_there(group: str) -> None:
     found = entry_points(group=group)
     assert len(found) > 0
@@ -81,13 +82,20 @@ def test_its_catalogue_has_the_tools_of_the_core(tmp_path: Path) -> None:
     assert run(script, tmp_path).split() == ["core", "notes", "entities"]
 
 
-def test_a_store_without_what_keeps_logs_is_refused_with_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["store", "gateway", "backup", "node", "tasks"])
+def test_a_table_of_an_add_on_that_is_gone_is_refused_with_a_reason(tmp_path: Path, table: str) -> None:
+    """Taken in silence, nothing would come of what its operator relies on."""
+    (tmp_path / "daemon.toml").write_text(f"[{table}]\n")
+    (tmp_path / "daemon.toml").chmod(0o600)
     script = WITHOUT + (
+        "from pathlib import Path\n"
         "from confide_crypto.errors import ConfideError\n"
-        "from confide_daemon.store.logs import log_store\n"
-        "try:\n    log_store()\nexcept ConfideError as error:\n    print(error)"
+        "from confide_daemon.config import load\n"
+        "try:\n    load(Path('daemon.toml'))\nexcept ConfideError as error:\n    print(error, error.hint)"
     )
-    assert "what keeps logs is not installed" in run(script, tmp_path)
+    said = run(script, tmp_path)
+    assert f"unknown option '{table}'" in said
+    assert "no add-on that is installed reads such a table" in said
 
 
 @pytest.mark.addons
@@ -104,7 +112,7 @@ def test_one_that_cannot_be_loaded_keeps_the_daemon_from_starting(tmp_path: Path
     told = folder / "toy-1.0.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(f"[{addons.GROUP}]\ntoy = toy:Toy\n")
+    (told / "entry_points.txt").write_text(f"[{ADDONS}]\ntoy = toy:Toy\n")
     (folder / "toy.py").write_text("raise ValueError('out of order')")
     daemon = Daemon(tmp_path)
     daemon.env["PYTHONPATH"] = str(folder)

@@ -37,14 +37,17 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.addons
 def test_the_example_shows_every_option_at_its_default(tmp_path: Path) -> None:
-    defaults = dataclasses.asdict(config.DaemonConfig())
+    of_addons = {name: table() for name, table in config.addon_tables().items()}
+    defaults = dataclasses.asdict(config.DaemonConfig(tables=of_addons))
+    defaults |= defaults.pop("tables")
     # A provider's options are a section beside those of [embedding] itself.
     defaults["embedding"] |= defaults["embedding"].pop("sections")
     shown = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
     assert shown == json.loads(json.dumps(defaults))
     # A copy, since a clone may be in anybody's folder.
-    assert config.load(Path(shutil.copy(EXAMPLE, tmp_path))) == config.DaemonConfig()
+    assert config.load(Path(shutil.copy(EXAMPLE, tmp_path))) == config.DaemonConfig(tables=of_addons)
 
 
 def test_the_defaults_are_those_of_the_index() -> None:
@@ -128,33 +131,7 @@ def test_a_value_replaces_its_default_and_no_other(tmp_path: Path) -> None:
         ("[vault]\nauth = 'ldap'", "'vault.auth'", "token, kubernetes"),
         ("[vault]\nurl = 'http://127.0.0.1:8200'\nauth = 'kubernetes'", "'vault.role'", "needs the name"),
         ("[vault]\ntimeout_s = 0", "'vault.timeout_s'", "at least 0.5"),
-        ("[gateway]\nlisten = '127.0.0.1'", "'gateway.listen'", "a port of its own"),
-        ("[gateway]\nlisten = '127.0.0.1:7733'", "'gateway.listen'", "the port of the channel"),
-        ("[gateway]\nlisten = '127.0.0.1:http'", "'gateway.listen'", "not a port number"),
-        ("[gateway]\nlisten = '0.0.0.0:7735'", "'gateway.listen'", "it needs TLS"),
-        ("[gateway]\nlisten = ':7735'", "'gateway.listen'", "the host is missing"),
-        ("[gateway]\nhosts = ['memory.example.org']", "'gateway.listen'", "need it"),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\ncert = 'c.pem'", "'gateway.key'", "go together"),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\nkey = 'k.pem'", "'gateway.cert'", "go together"),
-        (
-            "[gateway]\nlisten = '127.0.0.1:7735'\npublic_url = 'http://memory.example.org'",
-            "'gateway.public_url'",
-            "begins with https://",
-        ),
-        (
-            "[gateway]\nlisten = '127.0.0.1:7735'\npublic_url = 'https://memory.example.org/mcp'",
-            "'gateway.public_url'",
-            "without a path",
-        ),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\nhosts = ['https://x.org']", "'gateway.hosts'", "as they stand in Host"),
-        (
-            "[gateway]\nlisten = '127.0.0.1:7735'\nclient_hosts = ['*.x.org']\nclient_space = 'a'",
-            "'gateway.client_hosts'",
-            "hosts",
-        ),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\nclient_hosts = ['x.org']", "'gateway.client_space'", "go together"),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\nhosts = ['*']", "'gateway.hosts'", "as they stand in Host"),
-        ("[gateway]\nlisten = '127.0.0.1:7735'\nhost = ['x.org']", "unknown option 'gateway.host'", "'gateway.hosts'"),
+        ("[nowhere]\nlisten = 'x'", "unknown option 'nowhere'", "no add-on that is installed reads such a table"),
     ],
 )
 def test_a_mistake_names_the_option_and_the_way_out(tmp_path: Path, text: str, problem: str, hint: str) -> None:

@@ -13,13 +13,13 @@ from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.closed import ClosedSpaces
 from confide_backup.daemon.service import Asked, Backups, target_of
 from confide_backup.daemon.target import History, signers_of
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
 from confide_daemon.cli.console import AsJson, Config, Data, Here, Output, command, remark, say
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.control import ask
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
-from confide_daemon.store.logs import log_store
 from confide_memory.commands.progress import Progress
 
 POLL_S: Final = 0.1
@@ -60,7 +60,7 @@ def init(
     ] = False,
 ) -> Output:
     """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
-    settings = here.config().backup
+    settings = here.config().table(BackupConfig)
     with here.opened(as_it_is=True) as state:
         target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
         is_new = new_code or not state.folder.backup_key.exists()
@@ -87,7 +87,7 @@ def init(
 def list_(here: Here, to: To = None) -> Output:
     """List the snapshots, the oldest first."""
     with here.opened() as state:
-        history = History.read(target_of(here.config().backup, to or ""), state)
+        history = History.read(target_of(here.config().table(BackupConfig), to or ""), state)
     rows: list[dict[str, Any]] = [
         {
             "snapshot": one.id,
@@ -181,11 +181,13 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
 def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, object]:
     async def done() -> dict[str, Any]:
         store = here.store()
-        leases = None if store is None else log_store().leases(store, here.paths.data)
+        leases = None if store is None else store.leases(here.paths.data)
         try:
             chunks = ChunkSettings.named(here.config().index.chunks)
             spaces = ClosedSpaces(state, leases=leases, chunks=chunks)
-            return await Backups(state, spaces, here.config().backup, here.paths.config).do(asked, bar.step)
+            return await Backups(state, spaces, here.config().table(BackupConfig), here.paths.config).do(
+                asked, bar.step
+            )
         finally:
             if leases is not None:
                 await leases.close()

@@ -11,6 +11,7 @@ import typer
 from confide_backup.daemon.restore import ByCode, ByFiles, Keys, Outlook, Restored, require_there
 from confide_backup.daemon.restore import restore as make
 from confide_backup.daemon.target import is_id
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.addons import Check
@@ -38,7 +39,7 @@ def restore(
     ] = None,
 ) -> Output:
     """Make the data folder out of a snapshot; it may hold nothing yet, and no daemon serves it."""
-    folder = _folder(snapshot, here.config().backup.to)
+    folder = _folder(snapshot, here.config().table(BackupConfig).to)
     if code and keys is not None:
         raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
     require_there(folder)

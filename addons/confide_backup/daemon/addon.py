@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from confide_backup.daemon.operator import BackupDesk
 from confide_backup.daemon.service import Backups, target_of
 from confide_backup.daemon.snapshot import take
 from confide_backup.daemon.target import History
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
 from confide_daemon.access.registry import open_state
@@ -26,12 +27,21 @@ class Backup(Addon):
 
     def service(self, daemon: DaemonHost) -> Service:
         """Return what takes snapshots at their hour, and when a command asks."""
-        backups = Backups(daemon.state, daemon.spaces, daemon.config.backup, daemon.config_file)
+        backups = Backups(daemon.state, daemon.spaces, daemon.config.table(BackupConfig), daemon.config_file)
         return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
+
+    def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
+        """Return the folder of the snapshots, and the other one for keys that have ended."""
+        settings = config.table(BackupConfig)
+        return {"[backup] revoked": settings.revoked, "[backup] to": settings.to}
+
+    def snapshots_to(self, config: DaemonConfig) -> str:
+        """Return the folder that is configured."""
+        return config.table(BackupConfig).to
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
         """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
-        target = target_of(config.backup, "")
+        target = target_of(config.table(BackupConfig), "")
         with closing(open_state(folder, as_it_is=True)) as state:
             made, _ = asyncio.run(take(state, ClosedSpaces(state), config_file, target))
             return made.id
@@ -45,7 +55,7 @@ class Backup(Addon):
 def _backups(found: Paths) -> Iterator[Check]:
     """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
 
-    settings = configuration.load(found.config).backup
+    settings = configuration.load(found.config).table(BackupConfig)
     if not settings.to:
         hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
         yield Check("backups", detail=f"no folder for them is configured ({hint})")

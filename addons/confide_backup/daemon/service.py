@@ -16,9 +16,9 @@ from confide_backup.daemon import nightly, snapshot, verify
 from confide_backup.daemon.closed import Follow, Spaces
 from confide_backup.daemon.manifest import MANIFEST, Manifest, Proof
 from confide_backup.daemon.target import History, Target, id_of, is_id
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import State
-from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import KeyName
 from confide_daemon.errors import BadNameError, SnapshotError
 

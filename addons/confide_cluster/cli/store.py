@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from confide_cluster.settings import StoreConfig
 from confide_daemon.cli.console import Here, Output, command, remark, say
 
 store_app = typer.Typer()
@@ -18,7 +19,7 @@ def store_status(here: Here) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
-    config = here.config().store
+    config = here.config().table(StoreConfig)
     _require(config.url)
     with here.opened() as state, closing(open_engine(config)) as engine:
         from confide_cluster.daemon.log.snapshot import PUT_BACK  # needs the driver, which is there by now
@@ -84,13 +85,14 @@ def store_move(
 
     from confide_cluster.daemon.log.configured import open_engine
     from confide_cluster.daemon.spaces import joining
+    from confide_cluster.daemon.store import Postgres
     from confide_daemon.access.registry import open_master
     from confide_daemon.datadir.instance import DaemonLock
     from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
 
     if (to is None) is not to_files:
         raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
-    config = here.config().store
+    config = here.config().table(StoreConfig)
     if to is not None:
         config = replace(config, url=to)
         if (problem := config.problem()) is not None:
@@ -107,10 +109,10 @@ def store_move(
 
         work = relocation.to_files if to_files else relocation.to_store
         if to_files and folder.node.exists():
-            joining.join(folder, config)  # all spaces, also those that came on another node
+            joining.join(folder, Postgres(config))  # all spaces, also those that came on another node
         with here.opened() as state, here.progress() as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.step(name, 0, 0))
-        (joining.leave if to_files else joining.join)(folder, config)
+        (joining.leave if to_files else joining.join)(folder, Postgres(config))
     finally:
         lock.release()
     where = "files" if to_files else "store"
@@ -129,7 +131,7 @@ def store_accept(here: Here) -> Output:
     """Go on from a store that was put back to an earlier state: it opens spaces again, and new machines may come in. On each node."""
     from confide_cluster.daemon.log import snapshot
 
-    _require(here.config().store.url)
+    _require(here.config().table(StoreConfig).url)
     with here.opened() as state:
         assert state.registry.shared is not None
         registry = state.registry.shared.accept()
@@ -152,7 +154,7 @@ def store_release(
     from confide_cluster.daemon.log.configured import open_engine
     from confide_daemon.errors import BadNameError
 
-    config = here.config().store
+    config = here.config().table(StoreConfig)
     _require(config.url)
     with here.opened() as state:
         known = state.registry.spaces()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
+from confide_cluster.settings import NodeConfig, StoreConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
 from confide_daemon.addons import Addon, Check, Peers, PeersHost
@@ -39,9 +40,13 @@ class Cluster(Addon):
         assert isinstance(daemon.spaces.leases, Leases)
         return Nodes(daemon, daemon.spaces.leases)
 
+    def files_of_session(self, config: DaemonConfig) -> int:
+        """Return one more where sessions of other nodes are passed on: the channel to the node that holds their space."""
+        return 1 if config.table(NodeConfig).listen else 0
+
     def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look whether the store answers, how safe its commits are, and what it has lost."""
-        if not configuration.load(paths.config).store.url:
+        if not configuration.load(paths.config).table(StoreConfig).url:
             return ()
         follow("trying the store")
         return _store(paths)
@@ -52,7 +57,7 @@ def _store(found: Paths) -> Iterator[Check]:
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     try:
-        with closing(open_engine(configuration.load(found.config).store)) as engine:
+        with closing(open_engine(configuration.load(found.config).table(StoreConfig))) as engine:
             engine.ready()
             standing = standing_of(engine)
             standby, is_forced, version, is_copy, commit, connected = standing["settings"]

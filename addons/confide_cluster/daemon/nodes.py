@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from confide_cluster.daemon.spaces import joining
 from confide_cluster.daemon.spaces.leases import Leases
+from confide_cluster.settings import NodeConfig, StoreConfig
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words
@@ -204,7 +205,7 @@ class Nodes(Peers):
         self._ending: asyncio.Task[None] | None = None
         if daemon.registry.shared is not None:
             self._following = Following(daemon.state, on_overtaken=self._be_overtaken, revocations=daemon.revocations)
-        if daemon.config.node.listen:
+        if daemon.config.table(NodeConfig).listen:
             self._begin_to_pass_on()
 
     def _begin_to_pass_on(self) -> None:
@@ -215,7 +216,7 @@ class Nodes(Peers):
         self.ways = holders = Holders(leases, daemon)
         self._relays = Relays(holders)
         if self._following is not None:
-            self._contact = Contact(leases, self._following, lease_s=daemon.config.store.lease_s)
+            self._contact = Contact(leases, self._following, lease_s=daemon.config.table(StoreConfig).lease_s)
         self._door = Door(daemon)
         self._listening = daemon.listener(self._door, self._let_in)
 
@@ -233,7 +234,7 @@ class Nodes(Peers):
         if self._following is not None:
             self._following.start()
         if self._listening is not None:
-            await self._listening.open(*parse_listen(self._daemon.config.node.listen))
+            await self._listening.open(*parse_listen(self._daemon.config.table(NodeConfig).listen))
 
     async def leave(self) -> None:
         """End what is passed on, each as soon as nothing of it is under way."""
@@ -291,7 +292,7 @@ class Nodes(Peers):
     async def _stop_for_successor(self) -> None:
         """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._daemon.config.store.lease_s):
+            async with asyncio.timeout(self._daemon.config.table(StoreConfig).lease_s):
                 while not await self._is_succeeded():  # noqa: ASYNC110 - some times, once in a run
                     await asyncio.sleep(FOLLOW_S)
         self._daemon.stop()

@@ -11,7 +11,9 @@ import apsw
 
 from confide_cluster.daemon.log.configured import open_engine
 from confide_cluster.daemon.spaces import joining
-from confide_daemon.config import StoreConfig
+from confide_cluster.settings import NodeConfig, StoreConfig
+from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store import logs
 
@@ -22,13 +24,23 @@ if TYPE_CHECKING:
 class Postgres:
     """The PostgreSQL that `[store]` names."""
 
-    join = staticmethod(joining.join)
-    rotate = staticmethod(joining.rotate)
-    retire = staticmethod(joining.retire)
+    def __init__(self, settings: StoreConfig, *, address: str = "") -> None:
+        """`address`: by which other nodes reach this one."""
+        self.settings = settings
+        self._address = address
+
+    @classmethod
+    def configured(cls, config: DaemonConfig) -> Postgres | None:
+        """Return what `[store]` names; None: it names nothing."""
+        settings = config.table(StoreConfig)
+        return cls(settings, address=config.table(NodeConfig).address) if settings.url else None
+
+    def join(self, folder: DataFolder) -> None:
+        """As `joining.join`."""
+        joining.join(folder, self)
 
     def registry(
         self,
-        config: StoreConfig,
         path: Path,
         key: bytes,
         *,
@@ -38,23 +50,31 @@ class Postgres:
         carry_over: Callable[[apsw.Connection, apsw.Connection], None],
     ) -> logs.RegistryLog:
         """Return the log of the registry. Raises StorageError: the driver is not installed."""
-        engine = open_engine(config, most=2)
+        engine = open_engine(self.settings, most=2)
         from confide_cluster.daemon.log.shared import SharedLog  # needs the driver, which is there by now
 
         return SharedLog(engine, path, key, schema=schema, upgrade=upgrade, goes_on=goes_on, carry_over=carry_over)
 
-    def leases(self, config: StoreConfig, folder: DataFolder, *, address: str = "") -> Leases:
+    def leases(self, folder: DataFolder) -> Leases:
         """Return the leases of a daemon. Raises StorageError: the driver is not installed."""
-        engine = open_engine(config)
+        engine = open_engine(self.settings)
         from confide_cluster.daemon.spaces.leases import Leases  # needs the driver too
 
-        return Leases(config, folder, engine, address=address)
+        return Leases(self.settings, folder, engine, address=self._address)
+
+    def rotate(self, folder: DataFolder, *, keep_s: float) -> Keys:
+        """As `joining.rotate`."""
+        return joining.rotate(folder, self, keep_s=keep_s)
+
+    def retire(self, folder: DataFolder) -> str | None:
+        """As `joining.retire`."""
+        return joining.retire(folder, self)
 
     @contextmanager
-    def forgetting(self, config: StoreConfig) -> Iterator[Callable[[str], None]]:
+    def forgetting(self) -> Iterator[Callable[[str], None]]:
         """Give what removes the log of a space. Raises EngineError before anything is removed."""
-        engine = open_engine(config)
-        from confide_cluster.daemon import relocation
+        engine = open_engine(self.settings)
+        from confide_cluster.daemon import relocation  # needs the driver too
 
         engine.ready()
         try:

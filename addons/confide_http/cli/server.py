@@ -11,9 +11,11 @@ import typer
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.registry import State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import beside_the_data
 from confide_daemon.cli.console import Here, Output, clock, command, remark, say
 from confide_http.server.access import tokens
 from confide_http.server.access.applications import Application, Applications
+from confide_http.settings import GatewayConfig
 
 gateway_app = typer.Typer()
 client_app = typer.Typer(help="Say which programs may ask a person to let them in, by OAuth.")
@@ -40,7 +42,7 @@ def gateway_allow(
     ] = False,
 ) -> Output:
     """Let a program in by a token, which is printed this once."""
-    config = here.config().gateway
+    config = here.config().table(GatewayConfig)
     with here.opened() as state:
         text, caller = tokens.allow(
             state.registry,
@@ -214,7 +216,7 @@ class Facts(TypedDict):
 
 def _keep(here: Here, state: State) -> None:
     """Keep what was revoked beside the data folder too, where that is configured."""
-    revocations = Revocations.configured(here.config(), state)
+    revocations = Revocations.configured(beside_the_data(here.config()), state)
     if revocations is not None:
         revocations.keep(state.registry)
 

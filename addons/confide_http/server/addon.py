@@ -14,6 +14,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import Paths
 from confide_http.server.requests import SignInRequests
 from confide_http.server.room import MOST_FILES
+from confide_http.settings import GatewayConfig
 
 
 class Http(Addon):
@@ -25,16 +26,16 @@ class Http(Addon):
 
     def service(self, daemon: DaemonHost) -> Service | None:
         """Return what listens, where `[gateway]` says so."""
-        if not daemon.config.gateway.listen or daemon.is_on_demand:
+        if not daemon.config.table(GatewayConfig).listen or daemon.is_on_demand:
             return None
         # A web server and the SDK, 31 MB, which a daemon without a gateway never loads.
         from confide_http.server.serving import Gateway
 
-        return Gateway(daemon.config.gateway, daemon)
+        return Gateway(daemon.config.table(GatewayConfig), daemon)
 
     def files(self, config: DaemonConfig) -> int:
         """Return how many files whoever comes by HTTP may hold at once."""
-        return MOST_FILES if config.gateway.listen else 0
+        return MOST_FILES if config.table(GatewayConfig).listen else 0
 
     def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look at what `[gateway]` names."""
@@ -43,7 +44,7 @@ class Http(Addon):
 
 def _gateway(found: Paths) -> Iterator[Check]:
     """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
-    said = configuration.load(found.config).gateway
+    said = configuration.load(found.config).table(GatewayConfig)
     if said.cert:
         from confide_http.door.certificates import SOON_S, CertificateError, good_until
 

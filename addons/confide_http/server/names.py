@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from confide_daemon.config import GatewayConfig, as_clients_write_it, parse_listen
+from confide_daemon.config import parse_listen
 from confide_http.door.guard import LOOPBACK
+from confide_http.settings import GatewayConfig, as_clients_write_it
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - what is listened on, to be told by what can be reached
 _PORTS: Final = {"https": 443, "http": 80}

@@ -20,7 +20,7 @@ from confide_crypto.keys.files import read_private_file
 from confide_crypto.transport.open import Connection
 from confide_daemon import __version__
 from confide_daemon.addons import DaemonHost, Service
-from confide_daemon.config import GatewayConfig, parse_listen
+from confide_daemon.config import parse_listen
 from confide_daemon.documents.changes import Change
 from confide_daemon.errors import ListenError
 from confide_http.door.admission import PATH, Bearer, resource_of
@@ -39,6 +39,7 @@ from confide_http.server.names import hosts_of, origin_of
 from confide_http.server.oauth.documents import Documents
 from confide_http.server.oauth.routes import OPEN_TO_LINKS, SignInRoutes
 from confide_http.server.room import MOST_FILES
+from confide_http.settings import GatewayConfig
 
 log = logging.getLogger(__name__)
 

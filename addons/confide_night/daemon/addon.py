@@ -16,6 +16,7 @@ from confide_night.daemon.nightly import Nightly
 from confide_night.daemon.requests import TaskRequests
 from confide_night.daemon.service import Tasks
 from confide_night.order.order import microusd
+from confide_night.settings import TasksConfig
 
 _REPORT: Final = """\
 Tell the user what the tasks of the last day came to, in a few lines. Begin with what is paused, waits for approval, was lost or missed, and
@@ -59,7 +60,7 @@ class Night(Addon):
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
         """Return the queue of a space, and what looks after its memory at night."""
-        return Tasks(space, monthly=microusd(config.tasks.monthly_usd) or UNLIMITED), Nightly(space)
+        return Tasks(space, monthly=microusd(config.table(TasksConfig).monthly_usd) or UNLIMITED), Nightly(space)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
         """Return the requests about tasks."""

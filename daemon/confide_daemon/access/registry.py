@@ -47,14 +47,13 @@ from confide_daemon.access.callers import (
 )
 from confide_daemon.access.history import rollback, upgrades
 from confide_daemon.access.history.upgrades import Outlook
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.identity import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
-from confide_daemon.store.logs import RegistryLog, log_store
+from confide_daemon.store.logs import LogStore, RegistryLog
 
 _T = TypeVar("_T")
 
@@ -89,7 +88,7 @@ class Registry:
         may_upgrade: bool = True,
         snapshot: str | None = None,
         as_it_is: bool = False,
-        store: StoreConfig | None = None,
+        store: LogStore | None = None,
     ) -> Registry:
         """Open the file, making it and its tables where they are missing.
 
@@ -97,7 +96,7 @@ class Registry:
             may_upgrade: whether it may be changed where an older version has written it.
             snapshot: the one that was made before it is.
             as_it_is: it stays of the version that wrote it; then nothing but its spaces may be asked for.
-            store: where its log is; None, or one without an address: nowhere.
+            store: where its log is; None: nowhere.
 
         Raises:
             StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
@@ -111,7 +110,7 @@ class Registry:
                     if found is not None and not may_upgrade:
                         raise UpgradeNeededError(path.parent, found.program, __version__)
                     upgrades.take(writer, now=clock(), snapshot=snapshot)
-            shared = _shared(store, path, key, clock) if store is not None and store.url else None
+            shared = _shared(store, path, key, clock) if store is not None else None
             return cls(writer, connect(path, key, writer=False), clock, shared)
         except BaseException:
             writer.close()
@@ -525,9 +524,8 @@ class Registry:
             return rows[0] if rows else None
 
 
-def _shared(store: StoreConfig, path: Path, key: bytes, clock: Callable[[], float]) -> RegistryLog:
-    return log_store().registry(
-        store,
+def _shared(store: LogStore, path: Path, key: bytes, clock: Callable[[], float]) -> RegistryLog:
+    return store.registry(
         path,
         key,
         schema=upgrades.newest(),
@@ -590,7 +588,7 @@ def open_state(
     may_upgrade: bool = False,
     snapshot: str | None = None,
     as_it_is: bool = False,
-    store: StoreConfig | None = None,
+    store: LogStore | None = None,
 ) -> State:
     """Open a folder that `create` has made.
 

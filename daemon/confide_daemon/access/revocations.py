@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ from typing import Final
 from confide_crypto.keys.identity import KEY_LENGTH, Identity, fingerprint_words, verify
 from confide_daemon.access.callers import Ended
 from confide_daemon.access.registry import Registry, State
-from confide_daemon.config import DaemonConfig
 from confide_daemon.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -47,20 +46,23 @@ class Revocations:
         self._files = tuple(files)
 
     @classmethod
-    def configured(cls, config: DaemonConfig, state: State) -> Revocations | None:
-        """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder."""
+    def configured(cls, places: Mapping[str, str], state: State) -> Revocations | None:
+        """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder.
+
+        `places`: folders, by the options that name them (`Addon.beside_the_data`).
+        """
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         identities = (state.identity, *previous)
         found: dict[Path, _File] = {}
-        for option, name in (("revoked", config.backup.revoked), ("to", config.backup.to)):
+        for option, name in places.items():
             if not name:
                 continue
             folder = Path(name).expanduser().absolute()
             if state.folder.root.resolve() in (folder.resolve(), *folder.resolve().parents):
-                hint = f"[backup] {option} is to name a folder that does not go back with the data folder"
+                hint = f"{option} is to name a folder that does not go back with the data folder"
                 raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
             # The disk of backups may be taken away; the daemon serves without it, and notes them when it is there again.
-            found.setdefault(folder, _File(folder, identities, may_be_away=option == "to"))
+            found.setdefault(folder, _File(folder, identities, may_be_away=option.endswith(" to")))
         return cls(found.values()) if found else None
 
     @classmethod

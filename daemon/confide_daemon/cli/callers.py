@@ -15,6 +15,7 @@ from confide_daemon.access import enrollment
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry, State
 from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import beside_the_data
 from confide_daemon.cli.console import (
     AsJson,
     Config,
@@ -205,7 +206,7 @@ def revoke(
                 error.exit_code = EXIT_INPUT
                 raise error
         gone = enrollment.revoke(state.registry, name)
-        revocations = Revocations.configured(here.config(), state)
+        revocations = Revocations.configured(beside_the_data(here.config()), state)
         if revocations is not None:
             revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)

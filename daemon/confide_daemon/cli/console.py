@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confide_daemon import config
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir import paths
 from confide_memory.commands import console
 from confide_memory.commands.console import AsJson, Output, can_ask, clock, commands, remark, say
@@ -21,6 +20,7 @@ __all__ = ["AsJson", "Output", "can_ask", "clock", "remark", "say"]
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import Rights
     from confide_daemon.access.registry import State
+    from confide_daemon.store.logs import LogStore
     from confide_memory.commands.progress import Progress
 
 
@@ -72,9 +72,11 @@ class Here:
 
         return Progress(name="", is_quiet=self.is_quiet)
 
-    def store(self) -> StoreConfig | None:
+    def store(self) -> LogStore | None:
         """Where the log of the registry is, of a folder that has a copy of it. Raises ConfigError."""
-        return self.config().store if self.paths.data.node.exists() else None
+        from confide_daemon.store.logs import log_store
+
+        return log_store(self.config()) if self.paths.data.node.exists() else None
 
 
 def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> Here:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -17,7 +16,6 @@ from confide_daemon.datadir import identity, instance
 from confide_daemon.datadir import identity as rotation
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError
-from confide_daemon.store.logs import log_store
 
 UPTAKE_DEADLINE_S = 5.0
 
@@ -51,7 +49,7 @@ def key_rotate(
     folder = _folder(here)
     keep_s = parse_ttl(keep)
     store = here.store()
-    rotate = identity.rotate if store is None else partial(log_store().rotate, config=store)
+    rotate = identity.rotate if store is None else store.rotate
     keys = rotate(folder, keep_s=keep_s)
     assert keys.rotation is not None
     new, old = (format_daemon_key(one.static_key) for one in (keys.current, keys.rotation.old))
@@ -70,7 +68,7 @@ def key_rotate(
 def key_retire(here: Here) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
     folder, store = _folder(here), here.store()
-    old = identity.retire(folder) if store is None else log_store().retire(folder, store)
+    old = identity.retire(folder) if store is None else store.retire(folder)
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 

@@ -88,7 +88,7 @@ def serve(
     handler.setFormatter(_formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     settings = config.load(found.config, must_exist=config_file is not None)
-    lock = _take(found.data, on_demand=on_demand, has_store=bool(settings.store.url))
+    lock = _take(found.data, on_demand=on_demand, has_store=bool(settings.tables) and _has_store(settings))
     if lock is None:
         return
     log.info("configuration: %s", found.config if found.config.exists() else f"none at {found.config}; defaults hold")
@@ -122,6 +122,12 @@ def _formatter(wanted: LogFormat) -> logging.Formatter:
     from confide_daemon.cli.log_objects import LogObjects
 
     return LogObjects()
+
+
+def _has_store(settings: config.DaemonConfig) -> bool:
+    from confide_daemon.store.logs import log_store
+
+    return log_store(settings) is not None
 
 
 def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False) -> Any:

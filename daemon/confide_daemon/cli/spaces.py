@@ -54,9 +54,9 @@ def remove(
         error = ConfideError("nothing was removed", hint=f"with --yes nobody is asked: confided space rm {name} --yes")
         error.exit_code = EXIT_INPUT
         raise error
-    config = here.config().store
+    store = log_store(here.config())
     # Where the log cannot be asked, nothing is removed.
-    with log_store().forgetting(config) if config.url else nullcontext() as forget, here.opened() as state:
+    with store.forgetting() if store is not None else nullcontext() as forget, here.opened() as state:
         space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
         if forget is not None:

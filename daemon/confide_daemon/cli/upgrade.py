@@ -9,10 +9,12 @@ import typer
 
 from confide_daemon import __version__
 from confide_daemon.access.registry import look_at_upgrade, open_master
+from confide_daemon.addons import installed
 from confide_daemon.cli.console import Here, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError
 from confide_daemon.server.operator import upgrading
+from confide_daemon.store.logs import log_store
 from confide_memory.versions import WINDOW, is_behind
 
 
@@ -30,10 +32,10 @@ def upgrade(
 
 def _outlook(here: Here) -> Output:
     config = here.config()
-    target = config.backup.to
+    target = next((place for addon in installed() if (place := addon.snapshots_to(config))), "")
     found = look_at_upgrade(here.paths.data)
     pending = found.pending
-    ends_others = bool(config.store.url) and pending is not None and pending.registry > 0
+    ends_others = log_store(config) is not None and pending is not None and pending.registry > 0
     behind = {name: version for name, version in found.proxies.items() if is_behind(version, __version__)}
     told = {
         "version": __version__,

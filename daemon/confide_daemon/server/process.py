@@ -20,7 +20,7 @@ from confide_crypto import heaps
 from confide_daemon.access.jobs import Kind
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import installed
+from confide_daemon.addons import beside_the_data, installed
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
@@ -44,8 +44,6 @@ RESERVE: Final = 128
 """The registry, the model, the log, and what Python opens for a moment."""
 PER_SPACE: Final = 10
 """A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
-PER_PASSED_ON: Final = 2
-"""A session that is passed on to another node is a connection at both ends."""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
 COLLECTED_AFTER: Final = (10_000, 3, 2)
@@ -74,7 +72,7 @@ def run(
     """
     # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if not config.store.url and folder.node.exists():
+    if folder.node.exists() and log_store(config) is None:
         raise DataFolderError(
             folder.root,
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
@@ -97,8 +95,8 @@ def run(
 
 
 def _join(folder: DataFolder, config: DaemonConfig) -> None:
-    if config.store.url:
-        log_store().join(folder, config.store)
+    if (store := log_store(config)) is not None:
+        store.join(folder)
 
 
 async def _serve(
@@ -109,13 +107,13 @@ async def _serve(
     config_file: Path,
     on_demand: bool,
 ) -> None:
-    with closing(open_state(folder, store=config.store)) as state:
+    with closing(open_state(folder, store=log_store(config))) as state:
         exposition = Exposition.configured(config.metrics)
-        revocations = Revocations.configured(config, state)
+        revocations = Revocations.configured(beside_the_data(config), state)
         for name in revocations.apply(state.registry) if revocations else ():
             extra = {"event": "machine revoked again"}
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
-        per_session = PER_PASSED_ON if config.node.listen else 1
+        per_session = 1 + sum(addon.files_of_session(config) for addon in installed())
         sessions, open_spaces = make_room(
             config.server.max_sessions,
             config.spaces.max_open_spaces,
@@ -164,7 +162,7 @@ async def work(
     Raises ConfideError: a space cannot be opened or written.
     """
     done: dict[str, dict[str, object]] = {}
-    with closing(open_state(folder, store=config.store)) as state:
+    with closing(open_state(folder, store=log_store(config))) as state:
         spaces = _spaces(state, config, on_demand=False)
         try:
             for name, space_id in names.items():
@@ -198,9 +196,7 @@ def _spaces(state: State, config: DaemonConfig, *, on_demand: bool) -> Spaces:
         lock_after_s=config.at_rest.lock_after_s,
         close_after_s=config.spaces.close_after_s,
         most_open=config.spaces.max_open_spaces,
-        leases=log_store().leases(config.store, state.folder, address=config.node.address)
-        if config.store.url
-        else None,
+        leases=store.leases(state.folder) if (store := log_store(config)) is not None else None,
     )
 
 

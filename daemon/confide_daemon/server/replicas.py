@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.access.callers import Grants
@@ -24,6 +24,7 @@ from confide_daemon.spaces.space import Space
 from confide_daemon.tools.context import WrittenBack
 from confide_memory.classes import OWNER
 from confide_memory.documents import source_of
+from confide_memory.forms import Carried
 from confide_memory.wire.files import (
     APPLY,
     BACKLOG,
@@ -36,7 +37,7 @@ from confide_memory.wire.files import (
     Scanned,
     Workplace,
 )
-from confide_memory.wire.operation import Machine
+from confide_memory.wire.operation import Operation
 
 log = logging.getLogger(__name__)
 
@@ -85,27 +86,28 @@ class Untaken:
     due: float  # by the clock of the event loop
 
 
+class CopiesHost(Protocol):
+    """The connection, as the working copies of its machine see it."""
+
+    @property
+    def grants(self) -> Grants:
+        """What the caller may do now."""
+
+    async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
+        """What the machine answers, for `Operation.ask_machine`."""
+
+    def held(self) -> AbstractAsyncContextManager[Space]:
+        """Have the space open within this. Raises RequestError."""
+
+    def publish(self, change: Change) -> None:
+        """Tell the others of a revision."""
+
+
 class Copies:
     """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
 
-    def __init__(
-        self,
-        request: Machine,
-        space: Callable[[], AbstractAsyncContextManager[Space]],
-        grants: Callable[[], Grants],
-        publish: Callable[[Change], None],
-    ) -> None:
-        """What they need of the connection.
-
-        Args:
-            request: asks the machine, as far as `grants` reach then.
-            space: has it open within this; raises RequestError.
-            publish: tells the others of a revision made by merging here.
-        """
-        self._request = request
-        self._space = space
-        self._grants = grants
-        self._publish = publish
+    def __init__(self, session: CopiesHost) -> None:
+        self._session = session
         self._held: dict[Key, Held] = {}
         self._waiting: dict[Key, Change] = {}
         self._waiting_chars = 0
@@ -166,17 +168,17 @@ class Copies:
                 answer = await self._apply(change, change.before, WRITE_BACK_DEADLINE_S)
                 if answer is None:
                     return WrittenBack(True, gone)
-                grants = self._grants()
+                grants = self._session.grants
                 grants.require_write(change.project, change.path)
                 told = _told(answer, held)
-                async with self._space() as space:
+                async with self._session.held() as space:
                     kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
             why = "this machine has not confirmed that its file is gone; it goes with the next sync"
             return WrittenBack(False, gone, f"deleted, but {why}")
         except ConfideError as error:
             return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
-        self._publish(Change.of(change.project, change.path, kept, None))
+        self._session.publish(Change.of(change.project, change.path, kept, None))
         return WrittenBack(
             True, kept, "the file was just edited on this machine, so it stays: read it again, and delete it then"
         )
@@ -188,19 +190,19 @@ class Copies:
         """
         if project not in self.projects:
             return
-        asking = FLUSH.ask_machine(self._request, {"project": project, "path": path}, WRITE_BACK_DEADLINE_S)
+        asking = FLUSH.ask_machine(self._session.ask, {"project": project, "path": path}, WRITE_BACK_DEADLINE_S)
         await self._in_time(asking, "did not send its file before a store")
 
     async def backlog(self) -> Backlog | None:
         """What waits on the machine to be sent, as it counts it; None if it does not say."""
         if not self.projects:
             return None
-        asking = BACKLOG.ask_machine(self._request, {}, WRITE_BACK_DEADLINE_S)
+        asking = BACKLOG.ask_machine(self._session.ask, {}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not count its backlog")
 
     async def workplace(self, project: str) -> Workplace | None:
         """Where the agent works, as its machine says; None if it does not."""
-        asking = WORKPLACE.ask_machine(self._request, {"project": project}, WRITE_BACK_DEADLINE_S)
+        asking = WORKPLACE.ask_machine(self._session.ask, {"project": project}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not say where it works")
 
     async def _in_time(self, asking: Awaitable[_Answer], failing: str) -> _Answer | None:
@@ -218,11 +220,11 @@ class Copies:
         """
         if not self.projects:
             return None
-        return await SCAN.ask_machine(self._request, {"force": force}, timeout_s)
+        return await SCAN.ask_machine(self._session.ask, {"force": force}, timeout_s)
 
     def announce(self, change: Change) -> None:
         """Let the machine have a revision that another one made, soon."""
-        if change.project not in self.watched or not self._grants().reaches(change.project, change.path):
+        if change.project not in self.watched or not self._session.grants.reaches(change.project, change.path):
             return
         if source_of(change.path) == "sessions":
             return  # transcripts are in no working copy
@@ -267,7 +269,7 @@ class Copies:
         if self._is_behind:
             self._is_behind = False
             try:
-                await SCAN.ask_machine(self._request, {"force": False}, SCAN_DEADLINE_S)
+                await SCAN.ask_machine(self._session.ask, {"force": False}, SCAN_DEADLINE_S)
             except (TimeoutError, RequestError) as error:
                 log.info("a machine that was behind did not compare: %s", type(error).__name__)
 
@@ -328,13 +330,13 @@ class Copies:
             if answer is None:
                 return True
             told = _told(answer, held, taken)
-            grants = self._grants()
+            grants = self._session.grants
             grants.require_write(project, path)
-            async with self._space() as space:
+            async with self._session.held() as space:
                 merged = await space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
             taken.append(answer["hash"])
             if merged.revision != result.revision:
-                self._publish(Change.of(project, path, merged, result.hash))
+                self._session.publish(Change.of(project, path, merged, result.hash))
             newest.append(merged)
             # The file is now known to hold just what was merged, so that (and nothing else) may be overwritten.
             self._held[project, path] = Held(told["base"], answer["hash"])
@@ -342,7 +344,7 @@ class Copies:
 
     async def _apply(self, change: Change, before: str | None, timeout_s: float) -> Applied | None:
         """Ask the machine to take a revision: None if it has, else what its file holds instead."""
-        self._grants().require_read(change.project, change.path)  # which may have changed while this waited
+        self._session.grants.require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
         held = self._held.get(key)
         if held is not None and held.revision >= change.revision:
@@ -355,13 +357,15 @@ class Copies:
             "baseHash": held.hash if held is not None and held.hash is not None else before,
             "text": change.text,
         }
-        answer = _answered(await APPLY.ask_machine(self._request, body, timeout_s))
+        answer = _answered(await APPLY.ask_machine(self._session.ask, body, timeout_s))
         if answer is not None and await self._has_confirmed(change, answer):
             base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
                 self._held[key] = Held(base, answer["hash"])
                 return None
-            answer = _answered(await APPLY.ask_machine(self._request, {**body, "baseHash": answer["hash"]}, timeout_s))
+            answer = _answered(
+                await APPLY.ask_machine(self._session.ask, {**body, "baseHash": answer["hash"]}, timeout_s)
+            )
         if answer is not None:
             return answer
         if change.text is None:
@@ -374,7 +378,7 @@ class Copies:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
-        async with self._space() as space:
+        async with self._session.held() as space:
             found = await space.documents.hash_at(change.project, change.path, answer["base"] or 0)
         return found is not None and found == answer["hash"]
 

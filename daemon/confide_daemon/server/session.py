@@ -34,6 +34,7 @@ from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.server.mcp import protocol
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import (
+    Origin,
     call_again,
     catalogue,
     catalogue_digest,
@@ -165,25 +166,19 @@ class Session:
         self.ended = asyncio.Event()
         self.ended_by: str | None = None
         # By these a machine comes to its keys, so they are answered while the space is locked.
-        self._rosters = RosterRequests(daemon.desk, daemon.spaces, self.caller_now, self.ask)
+        self._rosters = RosterRequests(self, daemon.spaces)
         self._parts = [part for addon in daemon.addons for part in addon.session(self)]
         self._early = {op: answer for part in self._parts for op, answer in part.early.items()}
         self._changing = CHANGING.union(*(part.changing for part in self._parts))
-        self._copies = Copies(self.ask, self._held, lambda: self.grants, self._publish)
+        self._copies = Copies(self)
         self._requests: dict[str, Answerer] = {}
         if space is not None:
             self._use(space)
-        self._agent = AgentServer(
-            self._held,
-            self._refusal,
-            self._tracked,
-            lambda report: self._surroundings(self._attached.project, report),
-            lambda: self._attached.toolsets,
-        )
+        self._agent = AgentServer(self)
         self._conversation = self._agent.conversation(self._send)
 
     @contextlib.asynccontextmanager
-    async def _held(self) -> AsyncIterator[Space]:
+    async def held(self) -> AsyncIterator[Space]:
         """The space, open within this; it may have been closed since the last call. Raises RequestError: it is locked, or does not open."""
         self._require_unlocked()
         async with contextlib.AsyncExitStack() as holding:
@@ -198,12 +193,11 @@ class Session:
     def _use(self, space: Space) -> None:
         """Answer from it what is asked from now on."""
         self._space = space
-        self._sync = SyncRequests(space, self._copies, lambda: self.grants, self._publish)
-        projects = ProjectRequests(space, lambda: self.grants, self.publish_here_too)
-        overview = OverviewRequests(space, lambda: self.grants)
+        self._sync = SyncRequests(space, self._copies, self)
+        projects = ProjectRequests(space, self)
+        overview = OverviewRequests(space, self)
         sealed = SealedRequests(space, self)
-        session_id = self.connection.session_id
-        classes = ClassRequests(space, self.caller_now, self.desk, self.registry, session_id)
+        classes = ClassRequests(space, self)
         core: dict[str, Answerer] = {}
         for family in (self._sync, projects, overview, sealed, classes):
             core |= family.operations
@@ -344,10 +338,10 @@ class Session:
         if op == "rotate":
             return await ROTATE.answered(body, self._rotate)
         if op in _CHANGING_DEVICES and self._space is not None:
-            async with self._held():
+            async with self.held():
                 self._require_settled()
         if op in self._rosters.operations:
-            answered = await self._tracked(_answer(self._rosters.operations, op, body))
+            answered = await self.tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # Whoever reads the answer may go on at once.
                 async with self._spaces.held(self.caller.space_id) as space:
@@ -355,8 +349,8 @@ class Session:
                         self._use(space)
             return answered
         if op in self._early:
-            return await self._tracked(_answer(self._early, op, body))
-        async with self._held():
+            return await self.tracked(_answer(self._early, op, body))
+        async with self.held():
             return await self._on_request_of_space(op, body)
 
     async def _on_request_of_space(self, op: str, body: Carried) -> dict[str, object]:
@@ -368,13 +362,13 @@ class Session:
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
-                return await self._tracked(call_again(body, self._surroundings, project))
+                return await self.tracked(call_again(body, self._surroundings, project))
             if op == "lookup":
-                return await self._tracked(look_up(self._surroundings, LOOKUP.read(body)))
+                return await self.tracked(look_up(self._surroundings, LOOKUP.read(body)))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)
-        return await self._tracked(self._finished(answer) if op in self._changing else answer)
+        return await self.tracked(self._finished(answer) if op in self._changing else answer)
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -398,7 +392,7 @@ class Session:
             raise RequestError("busy", "another machine of this space is still busy", "try again") from None
 
     async def _on_stream(self, op: str, params: Carried, body: Body) -> dict[str, object]:
-        async with self._held():
+        async with self.held():
             self._require_settled(op)
         if op == "transcript":
             self._sync.check_transcript(params)
@@ -481,7 +475,25 @@ class Session:
 
     # MCP
 
-    def _refusal(self) -> RequestError | None:
+    @property
+    def toolsets(self) -> tuple[str, ...]:
+        """The groups of tools that the agent is shown."""
+        return self._attached.toolsets
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """A machine's agent has all of them."""
+        return ()
+
+    def origin(self, meta: Mapping[str, object] | None) -> Origin:
+        """What the machine says of a call. Raises RequestError."""
+        return Origin.of_meta(meta)
+
+    def surroundings(self, report: Callable[..., Any]) -> ToolContext:
+        """Those of a call in the project that the machine named first. Raises LockedError."""
+        return self._surroundings(self._attached.project, report)
+
+    def refusal(self) -> RequestError | None:
         """Why no call of the agent's is taken now; None: it is."""
         if self._is_closing and not self._goes_elsewhere:
             return RequestError("unavailable", "the daemon is stopping; this call was not run", "try again in a moment")
@@ -499,7 +511,7 @@ class Session:
             raise LockedError
         return ToolContext(
             space=self._space,
-            machine=ConnectedMachine(self._copies, self._publish, report, self.connection.session_id),
+            machine=ConnectedMachine(self._copies, self.publish, report, self.connection.session_id),
             rights=lambda: self.grants,
             project=project,
             attached=frozenset(self._copies.projects | ({project} if project else set())),
@@ -518,7 +530,7 @@ class Session:
             key=self.caller.public_key,
         )
 
-    async def _tracked(self, work: Awaitable[_Result]) -> _Result:
+    async def tracked(self, work: Awaitable[_Result]) -> _Result:
         """Run something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
@@ -552,7 +564,7 @@ class Session:
     async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run something with the space open until its end, also when whoever asked for it is gone."""
         try:
-            async with self._held():
+            async with self.held():
                 return await work
         finally:
             work.close()
@@ -571,7 +583,8 @@ class Session:
             for task in self._under.finishing:
                 task.cancel()
 
-    def _publish(self, change: Change) -> None:
+    def publish(self, change: Change) -> None:
+        """Tell all others of the space, and all services, of a revision."""
         self._agent.changed(change)
         for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
@@ -580,7 +593,7 @@ class Session:
 
     def publish_here_too(self, change: Change) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""
-        self._publish(change)
+        self.publish(change)
         self._copies.announce(change)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import apsw
 
-from confide_daemon.config import StoreConfig
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.identity import Keys
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
@@ -46,8 +45,8 @@ class Lease(Protocol):
     def follow(self, path: Path, key: bytes) -> Opened:
         """The same without the right to write; nothing is changed in the log."""
 
-    def join(self, store: Store, opened: Opened) -> None:
-        """Have what the store writes from now on go through the log. Raises StorageError."""
+    def join(self, store: Store, opened: Any) -> None:
+        """Have what the store writes from now on go through the log; `opened`: what `bring` gave. Raises StorageError."""
 
     def discard(self, path: Path) -> None:
         """Have a damaged copy fetched anew by whoever opens it next."""
@@ -142,12 +141,11 @@ class RegistryLog(Protocol):
 class LogStore(Protocol):
     """What keeps logs."""
 
-    def join(self, folder: DataFolder, config: StoreConfig) -> None:
+    def join(self, folder: DataFolder) -> None:
         """Have the folder's keys and registry be those of the log, before they are opened. Raises DataFolderError, StorageError."""
 
     def registry(
         self,
-        config: StoreConfig,
         path: Path,
         key: bytes,
         *,
@@ -158,23 +156,24 @@ class LogStore(Protocol):
     ) -> RegistryLog:
         """Return the log of the registry, of which the file at `path` (under `key`, 32 bytes) is a copy. Raises StorageError."""
 
-    def leases(self, config: StoreConfig, folder: DataFolder, *, address: str = "") -> Leases:
-        """Return the leases of a daemon. `address`: by which other nodes reach it. Raises StorageError."""
+    def leases(self, folder: DataFolder) -> Leases:
+        """Return the leases of a daemon. Raises StorageError."""
 
-    def rotate(self, folder: DataFolder, config: StoreConfig, *, keep_s: float) -> Keys:
+    def rotate(self, folder: DataFolder, *, keep_s: float) -> Keys:
         """Change the daemon's key on all nodes. Raises RotationError, KeyFileError, EngineError."""
 
-    def retire(self, folder: DataFolder, config: StoreConfig) -> str | None:
+    def retire(self, folder: DataFolder) -> str | None:
         """End its old key on all nodes. Raises RotationError, KeyFileError, EngineError."""
 
-    def forgetting(self, config: StoreConfig) -> AbstractContextManager[Callable[[str], None]]:
+    def forgetting(self) -> AbstractContextManager[Callable[[str], None]]:
         """Give what removes the log of a space that was removed. Raises EngineError: it cannot be asked, before anything is removed."""
 
 
-@cache
-def log_store() -> LogStore:
-    """Return what keeps logs. Raises StorageError: it is not installed."""
-    for made in loaded(GROUP):
-        found: LogStore = made()
+def log_store(config: DaemonConfig) -> LogStore | None:
+    """Return what keeps logs, as it is configured; None: the files are all there is. Raises AddonError."""
+    if not config.tables:
+        return None
+    for kept in loaded(GROUP):
+        found: LogStore | None = kept.configured(config)
         return found
-    raise StorageError("cannot use [store] of daemon.toml: what keeps logs is not installed")
+    return None

@@ -23,8 +23,9 @@ from confide_backup.daemon import operator as desk
 from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.target import Target, signers_of
 from confide_backup.daemon.worker import client
+from confide_backup.settings import BackupConfig
 from confide_daemon.access.registry import create, open_state
-from confide_daemon.config import BackupConfig, DaemonConfig
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import disk
 from confide_daemon.datadir.paths import DataFolder
 
@@ -70,7 +71,7 @@ async def test_a_night_that_was_missed_is_made_up_for_and_proven(
             await device.unlock(laptop)
             await laptop.attach("proj")
             await fill(laptop, 2)
-    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target"), at="00:00", after=hook))
+    config = DaemonConfig(tables={"backup": BackupConfig(to=str(tmp_path / "target"), at="00:00", after=hook)})
     async with serving(tmp_path / "data", config=config, keeper="caller") as daemon:
         backed = Backed(daemon, tmp_path / "target")
 
@@ -128,7 +129,7 @@ async def test_the_nightly_one_waits_while_there_is_little_room_and_is_taken_the
     free = [disk.LEAST_BYTES - 1]
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _path: usage(8 << 30, 0, free[0]))
     ready(tmp_path / "data", tmp_path / "target")
-    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target"), at="00:00"))
+    config = DaemonConfig(tables={"backup": BackupConfig(to=str(tmp_path / "target"), at="00:00")})
     async with serving(tmp_path / "data", config=config) as daemon:
         backed = Backed(daemon, tmp_path / "target")
         await until(lambda: daemon.daemon.spaces.disk.waiting == ["snapshots"])
@@ -146,7 +147,7 @@ async def test_without_its_disk_the_daemon_serves_and_says_so(tmp_path: Path, mo
     """Where the disk is mounted there is an empty folder now: nothing is written into that."""
     monkeypatch.setattr(desk, "TICK_S", 0.05)
     (tmp_path / "away").mkdir()
-    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "away"), at="00:00"))
+    config = DaemonConfig(tables={"backup": BackupConfig(to=str(tmp_path / "away"), at="00:00")})
     async with serving(tmp_path / "data", config=config) as daemon, machine(daemon) as laptop:
         await laptop.attach("proj")
         await fill(laptop, 1)
@@ -180,7 +181,7 @@ async def test_a_target_that_cannot_be_written_is_said_at_the_start(
     ready(tmp_path / "data", tmp_path / "target")
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "target" and access(path, mode))
-    config = DaemonConfig(backup=BackupConfig(to=str(tmp_path / "target")))
+    config = DaemonConfig(tables={"backup": BackupConfig(to=str(tmp_path / "target"))})
     async with serving(tmp_path / "data", config=config) as daemon:
         await until(lambda: health(daemon) == "backup")
     assert "target cannot be written: permission denied" in caplog.text

@@ -13,7 +13,7 @@ from confide_backup.daemon import sealed_keys
 from confide_backup.daemon.manifest import Manifest, database_of
 from confide_backup.daemon.service import Asked, Backups
 from confide_backup.daemon.target import Snapshot, Target, signers_of
-from confide_daemon.config import BackupConfig
+from confide_backup.settings import BackupConfig
 from confide_daemon.store.store import Store
 
 

@@ -13,9 +13,10 @@ from tests.support.daemon.postgres import Postgres
 
 from confide_cluster.daemon.log.truths import rows_of, truths
 from confide_cluster.daemon.spaces.leases import Leases
+from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.settings import StoreConfig
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import State, create, open_state
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
@@ -26,7 +27,6 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Shared, Space
 from confide_daemon.store.database import connect
-from confide_daemon.store.logs import log_store
 from confide_daemon.store.upkeep.integrity import CLOCK_CONFIRMED, CLOCK_SEEN
 from confide_night.daemon.service import TIDIED_AT
 
@@ -109,7 +109,7 @@ class Store:
         folder = self.folder(name)
         with closing(open_state(folder)) as state:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
-            leases = log_store().leases(config, folder) if config.url else None
+            leases = Logs(config).leases(folder) if config.url else None
             embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
             spaces = Spaces(
                 state, Shared(IndexSettings(), embedder, parts=parts()), keeper=keeper, leases=leases, **options

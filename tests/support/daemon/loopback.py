@@ -30,8 +30,8 @@ from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import State, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import installed
-from confide_daemon.config import DaemonConfig, StoreConfig
+from confide_daemon.addons import beside_the_data, installed
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
@@ -43,7 +43,7 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
 from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
 from confide_daemon.spaces.space import Shared
-from confide_daemon.store.logs import log_store
+from confide_daemon.store.logs import Leases
 
 
 def text_hash(text: str) -> str:
@@ -146,9 +146,9 @@ async def serving(
         lock_after_s=lock_after_s,
         close_after_s=close_after_s,
         most_open=most_open,
-        leases=log_store().leases(StoreConfig(url=url, lease_s=3), data) if (url := everywhere.url(data)) else None,
+        leases=_leases(data),
     )
-    revocations = Revocations.configured(config, state)
+    revocations = Revocations.configured(beside_the_data(config), state)
     if revocations is not None:
         revocations.apply(state.registry)
     daemon = Daemon(
@@ -172,6 +172,17 @@ async def serving(
         async with asyncio.timeout(DEADLINE_S):
             await run
         state.close()
+
+
+def _leases(data: DataFolder) -> Leases | None:
+    """Those of the store that all tests run over, where there is one."""
+    url = everywhere.url(data)
+    if not url:
+        return None
+    from confide_cluster.daemon.store import Postgres
+    from confide_cluster.settings import StoreConfig
+
+    return Postgres(StoreConfig(url=url, lease_s=3)).leases(data)
 
 
 class Machine:

@@ -30,10 +30,10 @@ from confide_backup.daemon.target import Target, signers_of
 from confide_backup.daemon.worker import __main__ as worker
 from confide_backup.daemon.worker import copying
 from confide_backup.daemon.worker.client import RefusedError
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
-from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import Model
 from confide_daemon.embedding.providers.hashed import HashedEmbedder

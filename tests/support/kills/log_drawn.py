@@ -30,11 +30,13 @@ from confide_cluster.daemon.log.engine import Engine, Far, Sent
 from confide_cluster.daemon.log.tables import Log
 from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_cluster.daemon.spaces.leases import Lease
+from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.invites import Invites, Joined
 from confide_daemon.access.registry import Registry
-from confide_daemon.config import ChunkSettings, StoreConfig
+from confide_daemon.config import ChunkSettings
 from confide_daemon.documents.writer import Operation, Writer
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
@@ -115,7 +117,7 @@ class Node:
     def register(self) -> Registry:
         """Its registry, followed. Raises ConfideError."""
         if self.registry is None:
-            registry = Registry.open(self.registry_path, KEY, store=StoreConfig(url=self._url))
+            registry = Registry.open(self.registry_path, KEY, store=Logs(StoreConfig(url=self._url)))
             try:
                 registry.join_store()
             except BaseException:

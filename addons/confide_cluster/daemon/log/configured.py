@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import EngineError, StorageError
 from confide_memory.errors import with_extra

@@ -21,11 +21,11 @@ import apsw
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
 from confide_daemon.access.registry import Registry, open_state
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir import identity
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, EngineError, RotationError, StorageError
+from confide_daemon.store.logs import LogStore
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _NOT_SET_UP: Final = "run: confided init; or is url of [store] the one of the daemon that this is to be a node of?"
 
 
-def join(folder: DataFolder, config: StoreConfig) -> None:
+def join(folder: DataFolder, store: LogStore) -> None:
     """Have the folder be a copy of what is in the store, before it is served: fetched, followed, or brought there where it is the first.
 
     Raises DataFolderError: it is not set up, and the store has nothing; StorageError, LogError: they cannot be one; EngineError: the store
@@ -47,7 +47,7 @@ def join(folder: DataFolder, config: StoreConfig) -> None:
         for place in (folder.root, folder.spaces, folder.authorized):
             make_private_dir(place)
     master = MasterKey.load(folder.master)
-    with closing(Registry.open(folder.registry, master.registry_key(), store=config)) as registry:
+    with closing(Registry.open(folder.registry, master.registry_key(), store=store)) as registry:
         assert registry.shared is not None
         if is_new and not registry.shared.exists():
             registry.close()
@@ -68,22 +68,22 @@ def join(folder: DataFolder, config: StoreConfig) -> None:
             log.info("the registry was %s", "brought to the store" if done == "brought" else "fetched from the store")
 
 
-def leave(folder: DataFolder, config: StoreConfig) -> None:
+def leave(folder: DataFolder, store: LogStore) -> None:
     """Have the folder's registry be all there is, and remove its log, while no node serves. Raises StorageError, EngineError."""
-    with closing(open_state(folder, store=config)) as state:
+    with closing(open_state(folder, store=store)) as state:
         state.registry.leave_store()
         with state.registry.transaction() as database:
             database.execute("DELETE FROM daemon_keys")
 
 
-def rotate(folder: DataFolder, config: StoreConfig, *, keep_s: float) -> identity.Keys:
+def rotate(folder: DataFolder, store: LogStore, *, keep_s: float) -> identity.Keys:
     """As `identity.rotate`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
-    return _changed(folder, config, lambda copy: identity.rotate(copy, keep_s=keep_s))
+    return _changed(folder, store, lambda copy: identity.rotate(copy, keep_s=keep_s))
 
 
-def retire(folder: DataFolder, config: StoreConfig) -> str | None:
+def retire(folder: DataFolder, store: LogStore) -> str | None:
     """As `identity.retire`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
-    return _changed(folder, config, identity.retire)
+    return _changed(folder, store, identity.retire)
 
 
 def follow_keys(registry: Registry, folder: DataFolder) -> bool:
@@ -106,8 +106,8 @@ def follow_keys(registry: Registry, folder: DataFolder) -> bool:
     return True
 
 
-def _changed(folder: DataFolder, config: StoreConfig, work: Callable[[DataFolder], T]) -> T:
-    with closing(open_state(folder, store=config)) as state:
+def _changed(folder: DataFolder, store: LogStore, work: Callable[[DataFolder], T]) -> T:
+    with closing(open_state(folder, store=store)) as state:
         registry = state.registry
         registry.follow()
         before = _rows(registry)

@@ -20,11 +20,11 @@ from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.daemon.log.opening import Opened
 from confide_cluster.daemon.log.outbox import Outbox
 from confide_cluster.daemon.log.tables import Log, Standing
+from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__, figures
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, StorageError

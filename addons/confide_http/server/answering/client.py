@@ -70,16 +70,7 @@ class Client:
         self._bucket = TokenBucket(REQUESTS_PER_S, BURST)
         self._running: set[asyncio.Task[Any]] = set()
         self._ready = asyncio.Event()
-        self._agent = AgentServer(
-            self._held,
-            self._refusal,
-            self._tracked,
-            self._surroundings,
-            lambda: TOOLSETS,
-            withheld=self._withheld,
-            origin=self._origin,
-            streams=MAX_STREAMS_EACH,
-        )
+        self._agent = AgentServer(self, streams=MAX_STREAMS_EACH)
         # What the SDK asks of its own, without the rest of it.
         served: Any = Served(catalogue(TOOLSETS), self._agent.handlers())
         self._manager = StreamableHTTPSessionManager(
@@ -203,7 +194,8 @@ class Client:
             raise _locked()
 
     @contextlib.asynccontextmanager
-    async def _held(self) -> AsyncIterator[Space]:
+    async def held(self) -> AsyncIterator[Space]:
+        """Have the space open within this. Raises RequestError."""
         async with contextlib.AsyncExitStack() as holding:
             try:
                 space = await holding.enter_async_context(self._daemon.spaces.held(self.caller.space_id))
@@ -212,21 +204,31 @@ class Client:
             self._space = space
             yield space
 
-    def _refusal(self) -> RequestError | None:
+    def refusal(self) -> RequestError | None:
+        """Why nothing more is taken now; None: it is."""
         if self.is_over.is_set():
             return RequestError("denied", "this client's access has ended")
         return self._space.refusal("") if self._space is not None else None
 
-    def _withheld(self) -> frozenset[str]:
+    @property
+    def toolsets(self) -> tuple[str, ...]:
+        """The groups of tools that it is shown."""
+        return TOOLSETS
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Tools about a machine, and of one that may only read those that write."""
         if self.grants.may_write:
             return OF_MACHINES
         return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
 
-    def _origin(self, _meta: Mapping[str, object] | None) -> Origin:
+    def origin(self, meta: Mapping[str, object] | None) -> Origin:  # noqa: ARG002
+        """Whose word a call is."""
         # Nothing that it says of a call is believed: neither whose word it is, nor that it was made before.
         return Origin(class_=AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
 
-    def _surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
+    def surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
+        """Those of a call that reports its progress so."""
         assert self._space is not None
         projects = self.grants.projects
         # A client of several projects, or of all, names the one that it means.
@@ -241,7 +243,7 @@ class Client:
             min_score=self._daemon.config.search.min_score,
             sealing=self._sealing,
             finished=self._finished,
-            tools=frozenset(one.name for one in definitions(TOOLSETS)) - self._withheld(),
+            tools=frozenset(one.name for one in definitions(TOOLSETS)) - self.withheld,
             has_machine=False,
         )
 
@@ -250,7 +252,8 @@ class Client:
         roster = await asyncio.to_thread(spaces.rosters.current, space_id)
         return SealingFacts.of(roster, spaces.custody(space_id), b"")
 
-    async def _tracked(self, work: Awaitable[T]) -> T:
+    async def tracked(self, work: Awaitable[T]) -> T:
+        """Run something; its requests are waited for as a whole."""
         return await work
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
@@ -263,7 +266,7 @@ class Client:
 
     async def _holding(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            async with self._held():
+            async with self.held():
                 return await work
         finally:
             work.close()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
@@ -36,6 +36,7 @@ from confide_memory.documents import is_note
 from confide_memory.tools.call import STRUCTURED
 
 log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 MAX_SUBSCRIBED = 256
 """Resources that a client of the older era is told of, and each stream of one of the newer."""
@@ -92,38 +93,39 @@ class _Stream:
                 await self._has_news.wait()
 
 
-class AgentServer:
-    def __init__(
-        self,
-        held: Callable[[], AbstractAsyncContextManager[Space]],
-        refusal: Callable[[], RequestError | None],
-        tracked: Callable[[Awaitable[Any]], Awaitable[Any]],
-        surroundings: Callable[[Callable[..., Any]], ToolContext],
-        toolsets: Callable[[], Sequence[str]],
-        *,
-        withheld: Callable[[], Collection[str]] = tuple,
-        origin: Callable[[Mapping[str, object] | None], Origin] = Origin.of_meta,
-        streams: int = MAX_STREAMS,
-    ) -> None:
-        """What it needs of its connection.
+class AgentHost(Protocol):
+    """The connection of an agent, as its MCP server sees it."""
 
-        Args:
-            held: has the space open within this; raises RequestError.
-            refusal: asked within that, why nothing more is taken now; None: it is.
-            tracked: runs something that a shutdown waits for.
-            surroundings: of a call that reports its progress so.
-            toolsets: what the agent is shown.
-            withheld: tools of these that there are none of for this agent.
-            origin: what is believed of the `_meta` of a call; raises RequestError.
-            streams: of news, at once.
-        """
-        self._held = held
-        self._refusal = refusal
-        self._tracked = tracked
-        self._surroundings = surroundings
-        self._toolsets = toolsets
-        self._withheld = withheld
-        self._origin = origin
+    @property
+    def toolsets(self) -> Sequence[str]:
+        """The groups of tools that the agent is shown."""
+
+    @property
+    def withheld(self) -> Collection[str]:
+        """Tools of these that there are none of for this agent."""
+
+    def held(self) -> AbstractAsyncContextManager[Space]:
+        """Have the space open within this. Raises RequestError."""
+
+    def refusal(self) -> RequestError | None:
+        """Why nothing more is taken now, asked within `held`; None: it is."""
+
+    def surroundings(self, report: Callable[..., Any]) -> ToolContext:
+        """Those of a call that reports its progress so."""
+
+    async def tracked(self, work: Awaitable[_Result]) -> _Result:
+        """Run something that a shutdown waits for."""
+
+    def origin(self, meta: Mapping[str, object] | None) -> Origin:
+        """What is believed of the `_meta` of a call. Raises RequestError."""
+
+
+class AgentServer:
+    """One for each agent."""
+
+    def __init__(self, host: AgentHost, *, streams: int = MAX_STREAMS) -> None:
+        """`streams`: of news, at once."""
+        self._host = host
         self._most_streams = streams
         self._streams: list[_Stream] = []
         self._spellings: dict[str, set[str]] = {}  # of what is subscribed to: our address, the client's
@@ -135,7 +137,7 @@ class AgentServer:
 
     def conversation(self, send: Send) -> Conversation:
         """With the one client of a channel, to whom `send` leads."""
-        return Conversation(catalogue(self._toolsets()), self.handlers(), send)
+        return Conversation(catalogue(self._host.toolsets), self.handlers(), send)
 
     async def run(self, conversation: Conversation) -> None:
         """Answer, and tell of news, until cancelled."""
@@ -168,7 +170,7 @@ class AgentServer:
         has_moved = change.before is None or change.text is None
         if not has_moved and not self._spellings:
             return  # an edit, and nobody listens to any resource
-        if not self._surroundings(nobody).grants.reaches(change.project, change.path):
+        if not self._host.surroundings(nobody).grants.reaches(change.project, change.path):
             return
         if self._spellings:
             uris = [resources.file_uri(change.project, change.path), resources.project_uri(change.project)]
@@ -226,37 +228,37 @@ class AgentServer:
 
     async def _list_tools(self, asked: Asked) -> Message:
         self._saw(asked)
-        withheld = self._withheld()
-        tools = [tool for tool in catalogue(self._toolsets())["tools"] if tool["name"] not in withheld]
+        withheld = self._host.withheld
+        tools = [tool for tool in catalogue(self._host.toolsets)["tools"] if tool["name"] not in withheld]
         return {"tools": tools}
 
     async def _call_tool(self, asked: Asked) -> Message:
         self._saw(asked)
         try:
-            async with self._held():
+            async with self._host.held():
                 return await self._called(asked)
         except RequestError as error:
             return tool_calls.refused(error)
 
     async def _called(self, asked: Asked) -> Message:
-        if (refusal := self._refusal()) is not None:
+        if (refusal := self._host.refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
             meta = asked.params.get("_meta")
-            origin = self._origin(meta)
+            origin = self._host.origin(meta)
         except RequestError as error:
             return tool_calls.refused(error)
-        surroundings = origin.within(self._surroundings(asked.report))
+        surroundings = origin.within(self._host.surroundings(asked.report))
         is_structured = meta is not None and meta.get(STRUCTURED) is True
         work = tool_calls.run(
             asked.params["name"],
             asked.params.get("arguments"),
             surroundings,
-            self._toolsets(),
+            self._host.toolsets,
             is_structured=is_structured,
-            withheld=self._withheld(),
+            withheld=self._host.withheld,
         )
-        result: Message = await self._tracked(work)
+        result: Message = await self._host.tracked(work)
         return result
 
     # resources
@@ -341,13 +343,13 @@ class AgentServer:
 
         async def timed() -> Any:
             async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
-                return await work(self._surroundings(nobody))
+                return await work(self._host.surroundings(nobody))
 
         try:
-            async with self._held():
-                refusal = self._refusal()
+            async with self._host.held():
+                refusal = self._host.refusal()
                 if refusal is None:
-                    return await self._tracked(timed())
+                    return await self._host.tracked(timed())
         except ConfideError as error:
             raise ProtocolError(tool_calls.protocol_code(error), error.in_one_line) from None
         except TimeoutError:

@@ -6,12 +6,9 @@ Both are for whoever may write the document; a person's trust besides for a devi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.callers import Caller
-from confide_daemon.access.registry import Registry
-from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.addons import SessionHost
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_stored_path, source_of
 from confide_memory.wire.history import LOWER, TRUST, Doubt, Lowered, LowerRequest, Trust, TrustRequest
@@ -20,14 +17,8 @@ from confide_memory.wire.history import LOWER, TRUST, Doubt, Lowered, LowerReque
 class ClassRequests:
     """One connection's."""
 
-    def __init__(
-        self, space: Space, caller: Callable[[], Caller], desk: RosterDesk, registry: Registry, session: str
-    ) -> None:
-        """`caller` is asked at each step; `session`: the id of this one, for the audit log."""
+    def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
-        self._caller = caller
-        self._desk = desk
-        self._registry = registry
         self._session = session
         self.operations = dict([TRUST.by(self._trust), LOWER.by(self._lower)])
 
@@ -39,8 +30,8 @@ class ClassRequests:
         if hash is None:
             lines: list[Doubt] = [{"first": first, "last": last, "why": why} for first, last, why in doubts.lines]
             return {"class": doubts.class_, "hash": doubts.hash, "doubted": lines, "trusted": False}
-        caller = self._caller()
-        roster = await asyncio.to_thread(self._desk.rosters.current, caller.space_id)
+        caller = self._session.caller_now()
+        roster = await asyncio.to_thread(self._session.desk.rosters.current, caller.space_id)
         if roster is not None and caller.public_key not in roster.devices:
             hint = "a device of the space approves this machine, or trusts the text itself"
             raise RequestError("denied", "this machine is not among the devices of its space", hint)
@@ -49,8 +40,10 @@ class ClassRequests:
             problem = "the text has changed since it was shown"
             raise RequestError("conflict", problem, "look at it again, and repeat the command")
         # Before it is done: what cannot be written down is not done.
-        await asyncio.to_thread(self._registry.note_trust, caller.public_key, hash, session=self._session)
-        class_ = await self._space.documents.trust(project, path, hash, author=self._caller().grants.alias)
+        await asyncio.to_thread(
+            self._session.registry.note_trust, caller.public_key, hash, session=self._session.connection.session_id
+        )
+        class_ = await self._space.documents.trust(project, path, hash, author=self._session.caller_now().grants.alias)
         return {"class": class_, "hash": hash, "doubted": [], "trusted": True}
 
     async def _lower(self, asked: LowerRequest) -> Lowered:
@@ -62,4 +55,4 @@ class ClassRequests:
     def _writable(self, project: str, path: str) -> None:
         if source_of(check_stored_path(path)) != "memory":
             raise RequestError("invalid", "a transcript stays untrusted", "store what is worth keeping of it")
-        self._caller().grants.require_write(project, path)
+        self._session.caller_now().grants.require_write(project, path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Callable
 from typing import Final
 
 from confide_crypto.errors import (
@@ -29,16 +28,17 @@ from confide_crypto.sealing.space_keys import check_wrap_key
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name
+from confide_daemon.addons import SessionHost
 from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
-from confide_daemon.sealing.rosters import RosterDesk, Waiting
+from confide_daemon.sealing.rosters import Waiting
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.context import SealingFacts
 from confide_memory.documents import iso
 from confide_memory.forms import Carried
 from confide_memory.wire import sealing as wire
 from confide_memory.wire.files import NEWS, DevicesNews
-from confide_memory.wire.operation import Machine, Nothing
+from confide_memory.wire.operation import Nothing
 from confide_memory.wire.session import Devices
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,10 @@ _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 class RosterRequests:
     """One connection's requests about the devices of its space, and the news of them that it is told."""
 
-    def __init__(self, desk: RosterDesk, spaces: Spaces, caller: Callable[[], Caller], ask: Machine) -> None:
-        """`caller` is asked at each step, and raises GrantError once its access has ended; `ask` makes a request of the machine."""
-        self._desk = desk
+    def __init__(self, session: SessionHost, spaces: Spaces) -> None:
+        self._session = session
+        self._desk = session.desk
         self._spaces = spaces
-        self._caller = caller
-        self._ask = ask
         self._changed = asyncio.Event()
         self.operations = dict(
             [
@@ -75,7 +73,7 @@ class RosterRequests:
 
     async def summary(self) -> Devices:
         """What the answer to `attach` says of it. Raises StorageError where the roster cannot be read."""
-        space_id = self._caller().space_id
+        space_id = self._session.caller_now().space_id
         roster = await self._current(space_id)
         return {
             "number": _number(roster),
@@ -87,28 +85,28 @@ class RosterRequests:
 
     async def facts(self) -> SealingFacts:
         """What `memory_status` says of it. Raises as `summary`."""
-        caller = self._caller()
+        caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
         """The newest epoch, if a device with this key is on the roster; None if not. Raises as `summary`."""
-        roster = await self._current(self._caller().space_id)
+        roster = await self._current(self._session.caller_now().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None
 
     async def run(self) -> None:
         """Tell the machine what others change, until cancelled: one request at a time, however much has changed meanwhile."""
-        space_id = self._caller().space_id
+        space_id = self._session.caller_now().space_id
         with self._desk.following(space_id, self._changed.set):
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 try:
-                    caller = self._caller()
+                    caller = self._session.caller_now()
                     roster = await self._current(space_id)
                     waiting = await self._waiting(caller, roster)
                     news: DevicesNews = {"number": _number(roster), "waiting": bool(waiting)}
-                    await NEWS.ask_machine(self._ask, news, NEWS_DEADLINE_S)
+                    await NEWS.ask_machine(self._session.ask, news, NEWS_DEADLINE_S)
                 except ConnectionLost:
                     return
                 except (TimeoutError, ConfideError) as error:
@@ -119,10 +117,10 @@ class RosterRequests:
     # Requests
 
     async def _roster(self, asked: wire.RosterRequest) -> wire.Roster:
-        caller = self._caller()
+        caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         waiting = await self._waiting(caller, roster)
-        self._caller()
+        self._session.caller_now()
         return {
             "space": caller.space_id,  # a machine that a lock kept from attaching has not heard it
             "entries": _page(roster, asked["from"]) if roster else [],
@@ -138,8 +136,8 @@ class RosterRequests:
 
     async def _gateway(self, _asked: Nothing) -> wire.GatewayClients:
         """Whom the operator lets in by HTTP. To which projects is not told: the caller may reach others."""
-        found = await asyncio.to_thread(self._desk.gateway_clients, self._caller().space_id)
-        self._caller()
+        found = await asyncio.to_thread(self._desk.gateway_clients, self._session.caller_now().space_id)
+        self._session.caller_now()
         return {
             "clients": [
                 {
@@ -159,7 +157,7 @@ class RosterRequests:
         try:
             parsed = Entry.parse(entry)
             await self._check_right(parsed)
-            caller = self._caller()
+            caller = self._session.caller_now()
             rosters = self._desk.rosters
             roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, entry, by=caller.alias)
         except RosterError as error:
@@ -176,7 +174,7 @@ class RosterRequests:
 
     async def _move(self, asked: wire.MoveRosterRequest) -> wire.MovedRoster:
         """Take the devices of a space that is moved here, all at once: its first one need not be the caller (PROTOCOL.md 9.8)."""
-        caller = self._caller()
+        caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all or not await asyncio.to_thread(self._desk.may_decide, caller):
             raise GrantError("a space is moved here by a machine that reaches all of it")
@@ -192,7 +190,7 @@ class RosterRequests:
             async with self._spaces.held(caller.space_id) as space:
                 if not await Lives(space.threads).is_empty():
                     raise RequestError("conflict", "there is memory in this space already", _INTO_NEW)
-        caller = self._caller()
+        caller = self._session.caller_now()
         taken = await asyncio.to_thread(rosters.adopt, caller.space_id, roster, by=caller.alias)
         self._desk.announce(caller.space_id, self._changed.set)
         return {"number": _number(taken)}
@@ -203,7 +201,7 @@ class RosterRequests:
         A machine that may only read adds and removes nobody. It still follows its own key to a new one (PROTOCOL.md 7.10), one at a time,
         or comes back by a recovery code.
         """
-        caller = self._caller()
+        caller = self._session.caller_now()
         if entry.change is Change.GENESIS:
             caller.grants.require_scope()
             if not await asyncio.to_thread(self._desk.may_decide, caller):
@@ -216,7 +214,7 @@ class RosterRequests:
             return  # a reader may bring again what a restored daemon has lost
         roster = await self._current(caller.space_id)
         if roster is None or not await asyncio.to_thread(self._follows_its_key, roster, entry, caller.public_key):
-            self._caller().grants.require_scope()
+            self._session.caller_now().grants.require_scope()
 
     def _follows_its_key(self, roster: Roster, entry: Entry, key: bytes) -> bool:
         """Whether an entry changes nothing but the key of the caller with this one: no other device comes by it, and none goes."""
@@ -233,7 +231,7 @@ class RosterRequests:
         return key in (added_by.get(entry.removed), entry.removed) or added_by.get(key) == entry.removed
 
     async def _pair(self, asked: wire.PairingRequest) -> wire.Paired:
-        caller = self._caller()
+        caller = self._session.caller_now()
         request, shown = asked["request"], asked["card"]
         if request is not None:
             shown = request[_FIRST_CARD_BYTE:][:CARD_LENGTH]
@@ -255,7 +253,7 @@ class RosterRequests:
 
     async def _pair_answer(self, asked: wire.PairAnswerRequest) -> Nothing:
         key, answer = asked["key"], asked["answer"]
-        caller = self._caller()
+        caller = self._session.caller_now()
         roster = await self._require_device(caller)
         is_known = key in roster.devices and await asyncio.to_thread(
             self._desk.pairings.answer, caller.space_id, key, answer
@@ -271,7 +269,7 @@ class RosterRequests:
         return await wire.INVITE.answered(body, self._invite)
 
     async def _invite(self, asked: wire.InviteRequest) -> wire.Invited:
-        caller = self._caller()
+        caller = self._session.caller_now()
         await self._require_device(caller)
         made = await asyncio.to_thread(
             self._desk.invites.add_for,
@@ -285,10 +283,10 @@ class RosterRequests:
         return {"expiresAt": iso(made.expires_at)}
 
     async def _unlock(self, asked: wire.UnlockRequest) -> wire.Unlocked:
-        caller = self._caller()
+        caller = self._session.caller_now()
         await self._require_device(caller)
-        may_change = await asyncio.to_thread(self._desk.may_decide, self._caller())
-        caller = self._caller()
+        may_change = await asyncio.to_thread(self._desk.may_decide, self._session.caller_now())
+        caller = self._session.caller_now()
         try:
             await self._spaces.unlock(caller.space_id, asked["keys"], may_change=may_change and caller.grants.may_write)
         except WrongKeyError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.addons import SessionHost
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
 from confide_memory import front_matter
@@ -28,19 +28,18 @@ from confide_memory.wire.history import (
 class OverviewRequests:
     """One connection's. What its caller has no grant for is not counted."""
 
-    def __init__(self, space: Space, grants: Callable[[], Grants]) -> None:
-        """`grants` is asked at each step."""
+    def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
-        self._grants = grants
+        self._session = session
         self.operations = dict([DAYS.by(self._days), RELATIONS.by(self._relations), BRIEFING.by(self._briefing)])
 
     async def _days(self, asked: DaysRequest) -> Days:
         moment = datetime.fromisoformat(asked["since"]).timestamp()
-        grants = self._grants()
+        grants = self._session.grants
         days, ages = await self._space.listing.days(
             grants.projects, grants.sources, since=moment, zone_s=60 * asked["zone"], limit=MAX_DAYS
         )
-        grants = self._grants()
+        grants = self._session.grants
         return {
             "days": [
                 {"day": row.day, "project": row.project, "kind": row.kind, "count": row.number}
@@ -52,11 +51,11 @@ class OverviewRequests:
 
     async def _relations(self, asked: RelationsRequest) -> Relations:
         project = asked["project"]
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
         found = await self._space.listing.relations(project, grants.projects, limit=asked["limit"])
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         return {
             "relations": [
@@ -75,11 +74,11 @@ class OverviewRequests:
 
     async def _briefing(self, asked: OfProject) -> Briefing:
         project = asked["project"]
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
         found = await self._space.listing.briefing(project, with_global=grants.has_project(GLOBAL_PROJECT))
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
 

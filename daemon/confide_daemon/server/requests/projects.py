@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from confide_daemon.access.callers import Grants
+from confide_daemon.addons import SessionHost
 from confide_daemon.documents.changes import Change
 from confide_daemon.documents.history import EVERYTHING, MOST_FORGOTTEN_LISTED
 from confide_daemon.documents.service import MAX_LISTED
@@ -28,11 +29,9 @@ async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
 class ProjectRequests:
     """One connection's. What its caller has no grant for does not exist to it."""
 
-    def __init__(self, space: Space, grants: Callable[[], Grants], publish: Callable[[Change], None]) -> None:
-        """`grants` is asked at each step; `publish` tells the machines of the space, this one too, of a new revision."""
+    def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
-        self._grants = grants
-        self._publish = publish
+        self._session = session
         self.operations = dict(
             [
                 wire.PROJECTS.by(self._projects),
@@ -49,10 +48,10 @@ class ProjectRequests:
         )
 
     async def _projects(self, asked: OfProject) -> wire.Projects:
-        grants = self._grants()
+        grants = self._session.grants
         found = await self._space.projects.listed(grants.projects, grants.sources)
         linked = self._space.projects.linked(asked["project"])
-        grants = self._grants()
+        grants = self._session.grants
         return {
             "projects": [
                 {"name": row.name, "files": row.files, "updated": iso(row.updated_at), "linked": row.name in linked}
@@ -63,13 +62,13 @@ class ProjectRequests:
         }
 
     async def _links(self, asked: OfProject) -> wire.Linked:
-        self._grants().require_project(asked["project"])
+        self._session.grants.require_project(asked["project"])
         return self._linked(asked["project"])
 
     async def _link(self, asked: wire.LinkRequest) -> wire.Linked:
         project, other = asked["project"], asked["other"]
         self._require_both(project, other)
-        known = await self._space.status(self._grants().projects)
+        known = await self._space.status(self._session.grants.projects)
         self._require_both(project, other)
         await self._space.projects.link(project, other, known=known.projects)
         return self._linked(project)
@@ -81,20 +80,20 @@ class ProjectRequests:
         return self._linked(project)
 
     def _require_both(self, project: str, other: str) -> None:
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_scope()
         grants.require_project(project)
         grants.require_project(other)
 
     def _linked(self, project: str) -> wire.Linked:
-        grants = self._grants()
+        grants = self._session.grants
         return {"linked": sorted(name for name in self._space.projects.linked(project) if grants.has_project(name))}
 
     async def _history(self, asked: wire.HistoryRequest) -> wire.History:
         project, path = asked["project"], asked["path"]
-        self._grants().require_read(project, path)
+        self._session.grants.require_read(project, path)
         found = await self._space.history.revisions(project, path, limit=asked["limit"])
-        self._grants().require_read(project, path)
+        self._session.grants.require_read(project, path)
         return {
             "revisions": [
                 {
@@ -142,7 +141,7 @@ class ProjectRequests:
         if (after := asked["after"]) is None:
             found = [(one, one.row.id) for one in await listing.changes(project, below=path, since=moment, limit=limit)]
         else:
-            is_limited = not self._grants().reaches_all
+            is_limited = not self._session.grants.reaches_all
             found = await listing.changed_after(
                 project, below=path, after=after, since=moment, limit=limit, is_limited=is_limited
             )
@@ -166,15 +165,15 @@ class ProjectRequests:
         }
 
     def _require_memory(self, project: str) -> None:
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
 
     async def _deleted(self, asked: OfProject) -> wire.Deleted:
         project = asked["project"]
-        self._grants().require_project(project)
+        self._session.grants.require_project(project)
         found = await self._space.history.deleted(project)
-        grants = self._grants()
+        grants = self._session.grants
         return {
             "documents": [
                 {
@@ -192,19 +191,19 @@ class ProjectRequests:
 
     async def _restore(self, asked: wire.RestoreRequest) -> wire.Restored:
         project, path = asked["project"], asked["path"]
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_write(project, path)
         result = await self._space.documents.restore(
             project, check_stored_path(path), revision=asked["revision"], author=grants.alias, by=OWNER
         )
         if result.changed:
-            self._publish(Change.of(project, path, result, result.previous_hash))
+            self._session.publish_here_too(Change.of(project, path, result, result.previous_hash))
         return {
             "revision": result.revision,
             "hash": result.hash,
             "changed": result.changed,
             "indexed": True,
-            "queued": await queued_for(self._space, self._grants(), result.queued),
+            "queued": await queued_for(self._space, self._session.grants, result.queued),
         }
 
     async def _forget(self, asked: wire.ForgetRequest) -> wire.Forgotten:
@@ -219,18 +218,18 @@ class ProjectRequests:
             found = await self._space.documents.meant(project, names, reaches=self._reaches(project))
             return {"documents": found[:MOST_FORGOTTEN_LISTED], "total": len(found), "complete": False}
         step = await self._space.documents.forget(
-            project, names, author=self._grants().alias, reaches=self._reaches(project)
+            project, names, author=self._session.grants.alias, reaches=self._reaches(project)
         )
         if not paths:
             for name in await self._space.transcripts.sessions(project):
                 self._require_writer(project)
-                await self._space.transcripts.forget(name, author=self._grants().alias)
+                await self._space.transcripts.forget(name, author=self._session.grants.alias)
         return {"documents": list(step.documents), "total": step.total, "complete": step.is_complete}
 
     def _require_writer(self, project: str) -> None:
         self._require_memory(project)
-        self._grants().require_scope()
+        self._session.grants.require_scope()
 
     def _reaches(self, project: str) -> Callable[[str], bool]:
         """Whether the caller may write a document now, by its path."""
-        return lambda path: (grants := self._grants()).may_write and grants.reaches(project, path)
+        return lambda path: (grants := self._session.grants).may_write and grants.reaches(project, path)

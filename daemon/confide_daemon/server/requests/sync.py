@@ -6,16 +6,15 @@ Messages compare states and are idempotent, so a lost answer or a replay costs n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.callers import Grants
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import Change
 from confide_daemon.documents.lives import Lives
 from confide_daemon.errors import GrantError, NotFoundError
-from confide_daemon.server.replicas import Copies
+from confide_daemon.server.replicas import Copies, CopiesHost
 from confide_daemon.server.requests.projects import queued_for
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import GLOBAL_PROJECT, bucket_of, check_text, text_hash
@@ -30,20 +29,16 @@ from confide_memory.wire.session import RECEIPT, Receipt
 class SyncRequests:
     """One connection's sync requests against its space."""
 
-    def __init__(
-        self, space: Space, copies: Copies, grants: Callable[[], Grants], publish: Callable[[Change], None]
-    ) -> None:
-        """`grants` is asked at each step, for what they are then; `publish` tells the other machines of the space of a new revision."""
+    def __init__(self, space: Space, copies: Copies, session: CopiesHost) -> None:
         self._space = space
         self._copies = copies
-        self._grants = grants
-        self._publish = publish
+        self._session = session
         self.operations = dict(
             [
                 wire.DIGEST.by(self._digest),
                 wire.COMPARE.by(self._compare),
                 wire.PUT.by(self._put),
-                wire.REMOVE.by(self._remove, may=lambda _: self._grants().require_scope()),
+                wire.REMOVE.by(self._remove, may=lambda _: self._session.grants.require_scope()),
                 wire.PULL.by(self._pull),
                 wire.TRANSCRIPT.by(self._transcript),
                 RECEIPT.by(self._receipt),
@@ -56,7 +51,7 @@ class SyncRequests:
     async def _digest(self, asked: wire.DigestRequest) -> wire.Differing:
         """The buckets in which the machine's files are not what it should have; the others are compared with this."""
         project, digests = asked["project"], asked["digests"]
-        grants = self._grants()
+        grants = self._session.grants
         if project == GLOBAL_PROJECT and not grants.has_project(project):
             return {"differ": frozenset()}
         grants.require_project(project)
@@ -71,7 +66,7 @@ class SyncRequests:
 
     async def _compare(self, asked: wire.CompareRequest) -> wire.Compared:
         project, gone, gone_hashes = asked["project"], asked["gone"], asked["goneHashes"]
-        grants = self._grants()
+        grants = self._session.grants
         if project == GLOBAL_PROJECT and not grants.has_project(project):
             # Every machine attaches it unasked: to one that has no grant for it, it is an empty project that takes nothing.
             return {"send": [], "adopt": [], "pull": [], "drop": []}
@@ -109,7 +104,7 @@ class SyncRequests:
             self._copies.forget(project, path)
             if dropped.get(path):
                 # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
-                self._publish(Change(project, path, dropped[path], "", None, None))
+                self._session.publish(Change(project, path, dropped[path], "", None, None))
         return {
             "send": list(result.send) if grants.may_write else [],
             "adopt": list(result.adopt),
@@ -125,13 +120,13 @@ class SyncRequests:
         """
         put = wire.PUT.read(params, without=("text",))
         try:
-            self._grants().require_write(put["project"], put["path"])
+            self._session.grants.require_write(put["project"], put["path"])
         except GrantError as error:
             raise RequestError.of(error) from error
 
     async def _put(self, asked: wire.PutRequest) -> wire.Written:
         project, path, text, hash = asked["project"], asked["path"], asked["text"], asked["hash"]
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_write(project, path)
         if hash != text_hash(check_text(text)):
             raise RequestError("invalid", "the hash is not that of the text", "was the file changed while it was read?")
@@ -151,7 +146,7 @@ class SyncRequests:
             self._copies.confirm(project, path, result.revision, hash)
         change = Change.of(project, path, result, result.previous_hash)
         if result.changed:
-            self._publish(change)
+            self._session.publish(change)
         if not is_same:
             self._copies.bring_later(change)  # the answer may be lost, or come when the file is being edited
         answer: wire.Written = {
@@ -160,15 +155,15 @@ class SyncRequests:
             "merged": result.merged,
             "clash": result.clash,
             "indexed": True,
-            "queued": await queued_for(self._space, self._grants(), result.queued),
+            "queued": await queued_for(self._space, self._session.grants, result.queued),
         }
         return answer if is_same else {**answer, "text": result.text}
 
     async def _remove(self, asked: wire.RemoveRequest) -> wire.Written:
         project, path = asked["project"], asked["path"]
-        self._grants().require_write(project, path)
+        self._session.grants.require_write(project, path)
         before = await self._hash_of(project, path)
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_write(project, path)
         result = await self._space.documents.remove(
             project, path, base=asked["base"], base_hash=asked["baseHash"], sent=asked["sent"], author=grants.alias
@@ -177,12 +172,12 @@ class SyncRequests:
             return {"revision": result.revision, "removed": False, "text": result.text}
         self._copies.forget(project, path)
         if before is not None:
-            self._publish(Change(project, path, result.revision, "", before, None))
+            self._session.publish(Change(project, path, result.revision, "", before, None))
         return {"revision": result.revision, "removed": True}
 
     async def _pull(self, asked: wire.PullRequest) -> wire.Pulled:
         project, path, revision, hash = asked["project"], asked["path"], asked["revision"], asked["hash"]
-        self._grants().require_read(project, path)
+        self._session.grants.require_read(project, path)
         if hash is not None and revision is None:
             revision = await self._space.documents.revision_with(project, path, hash)
         # Nothing is confirmed by it: the machine may find its file edited when the answer comes.
@@ -197,7 +192,7 @@ class SyncRequests:
         project = project_of(params)
         transcripts.batch_of({**params, "messages": []}, transcripts.name_of(params, project))
         try:
-            self._grants().require_write(project, transcripts.FOLDER)
+            self._session.grants.require_write(project, transcripts.FOLDER)
         except GrantError as error:
             raise RequestError.of(error) from error
 
@@ -205,7 +200,7 @@ class SyncRequests:
         project = asked["project"]
         name = transcripts.name_of(asked, project)
         batch = transcripts.batch_of(asked, name)
-        grants = self._grants()
+        grants = self._session.grants
         grants.require_write(project, transcripts.FOLDER)
         if asked.get("forget") is True:
             return (await self._space.transcripts.forget(name, author=grants.alias)).as_json(taken=False)

@@ -15,8 +15,8 @@ from confide_backup.daemon import sealed_keys, snapshot
 from confide_backup.daemon.closed import ClosedSpaces, caught_up, present
 from confide_backup.daemon.service import Asked, Backups
 from confide_backup.daemon.target import Target, signers_of
+from confide_backup.settings import BackupConfig
 from confide_cluster.daemon.log.tables import Log
-from confide_daemon.config import BackupConfig
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store import store as stores

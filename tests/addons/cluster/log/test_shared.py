@@ -20,6 +20,8 @@ from tests.support.deadline import DEADLINE_S
 from confide_cluster.daemon.log import snapshot
 from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
 from confide_cluster.daemon.spaces import joining
+from confide_cluster.daemon.store import Postgres
+from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.keys.tokens import digest_of
@@ -29,7 +31,6 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.access.history import upgrades
 from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry, State, create, open_state
-from confide_daemon.config import StoreConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.identity import load
 from confide_daemon.datadir.paths import DataFolder
@@ -47,7 +48,7 @@ class Nodes:
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
         self.store = store
-        self.config = StoreConfig(url=store.url)
+        self.config = Postgres(StoreConfig(url=store.url))
         self._stack = stack
         self.first = DataFolder(store.root / "first")
         create(self.first)

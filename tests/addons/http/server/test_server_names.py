@@ -11,7 +11,6 @@ from tests.support.clock import Clock
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.addons import Peers
-from confide_daemon.config import GatewayConfig
 from confide_daemon.server.listening.listener import where_of
 from confide_daemon.server.rates import TokenBucket
 from confide_http.door.crowd import holder_of
@@ -21,6 +20,7 @@ from confide_http.door.serving import listen
 from confide_http.server.answering import client as clients
 from confide_http.server.answering.client import Client
 from confide_http.server.names import hosts_of, origin_of
+from confide_http.settings import GatewayConfig
 
 
 @pytest.mark.parametrize(

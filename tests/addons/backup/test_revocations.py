@@ -11,11 +11,13 @@ from tests.support.daemon.loopback import Serving, serving
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 
+from confide_backup.settings import BackupConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, format_public_key
 from confide_daemon.access.registry import State, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.config import BackupConfig, DaemonConfig
+from confide_daemon.addons import beside_the_data
+from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError
 
@@ -27,7 +29,7 @@ class Place:
         self.data, self.copy, self.beside = root / "data", root / "copy", root / "beside"
         self.beside.mkdir()
         self.file = self.beside / "revoked"
-        self.config = DaemonConfig(backup=BackupConfig(revoked=str(self.beside)))
+        self.config = DaemonConfig(tables={"backup": BackupConfig(revoked=str(self.beside))})
 
     def put_back(self) -> None:
         shutil.rmtree(self.data)
@@ -47,7 +49,7 @@ def place(tmp_path: Path) -> Place:
 
 def applied(config: DaemonConfig, state: State) -> None:
     """As the daemon does before it serves."""
-    revocations = Revocations.configured(config, state)
+    revocations = Revocations.configured(beside_the_data(config), state)
     assert revocations is not None
     revocations.apply(state.registry)
 
@@ -188,7 +190,7 @@ async def test_a_place_that_is_of_no_use_is_told(place: Place, trick: str) -> No
     if trick == "gone":
         place.beside.rmdir()
     elif trick == "inside":
-        config = DaemonConfig(backup=BackupConfig(revoked=str(place.data / "spaces")))
+        config = DaemonConfig(tables={"backup": BackupConfig(revoked=str(place.data / "spaces"))})
     else:
         place.file.symlink_to(place.data / "registry.db")
     state = open_state(DataFolder(place.data))
