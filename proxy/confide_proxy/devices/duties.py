@@ -10,21 +10,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.documents import Asks
 from confide_proxy import addons
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.pairing import Invitation, Invitations
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.key_rotation import MachineKeys
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words
@@ -15,12 +15,10 @@ from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import Asks
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import DeviceError
 from confide_proxy.paths import Paths
-
-if TYPE_CHECKING:
-    from confide_proxy.devices.keyring import Keyring
 
 _CODE_LETTERS: Final = 40
 

@@ -14,19 +14,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import Pair
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card
+from confide_memory.documents import Asks
 from confide_proxy.devices import roster_client
 from confide_proxy.link.daemon import load_pin, save_pin
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.sealing.roster import Roster
-    from confide_memory.documents import Asks
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")
 _CARD: Final = ".card"

@@ -6,17 +6,15 @@ After a device was removed, it may still hold a copy of the daemon's disk some d
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.documents import Asks
 from confide_memory.forms import encoded
 from confide_memory.wire.sealing import RECORD, RECORDS
 from confide_proxy.devices.roster_client import records
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
 
 DEADLINE_S: Final = 30.0
 PAGE: Final = 64

@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import RequestError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.keys.identity import MAX_NAME
+from confide_crypto.keys.identity import MAX_NAME, Identity
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Entry
+from confide_memory.documents import Asks
 from confide_memory.wire.sealing import (
     EXTEND,
     INVITE,
@@ -31,10 +32,6 @@ from confide_memory.wire.sealing import (
 )
 from confide_memory.wire.sealing import Roster as RosterAnswer
 from confide_proxy.errors import UnfitAnswerError
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_memory.documents import Asks
 
 log = logging.getLogger(__name__)
 

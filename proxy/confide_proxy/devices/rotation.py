@@ -11,13 +11,17 @@ import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.documents import Asks
 from confide_memory.wire.session import ROTATE
+from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.keyring import Keyring
@@ -26,13 +30,7 @@ from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.roster import Roster
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.config import ProxyConfig
-    from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths
 
 REQUEST_DEADLINE_S: Final = 10.0
 _LOCK_DEADLINE_S: Final = 2.0

@@ -5,6 +5,7 @@ Apart from both, since a command that needs no more loads no more: people wait f
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 from confide_memory.wire.session import AttachRequest
@@ -19,7 +20,6 @@ RELINK_DEADLINE_S: Final = 2.0
 
 def attach_body(project: str, config: ProxyConfig) -> AttachRequest:
     """The `attach` request of this machine, for a connection that is told nothing of what others change."""
-    import socket  # a session imports this module before its first answer
 
     return {
         "project": project,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from confide_crypto.errors import KeyFileError, KeyTextError
 from confide_crypto.keys.files import (
@@ -39,12 +39,10 @@ from confide_crypto.keys.identity import (
     format_public_key,
     parse_daemon_key,
 )
+from confide_crypto.transport.open import Connection
 from confide_proxy import locks
 from confide_proxy.errors import DaemonMissingError, DaemonStartError
 from confide_proxy.paths import Paths
-
-if TYPE_CHECKING:
-    from confide_crypto.transport.open import Connection
 
 log = logging.getLogger(__name__)
 

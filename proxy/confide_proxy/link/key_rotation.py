@@ -15,20 +15,18 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.files import cannot, make_private_dir, remove_private_file, rename_private_file
 from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import Connection
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import daemon
 from confide_proxy.link import identity as identities
 from confide_proxy.link.identity import Stored
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.paths import Paths
-
-if TYPE_CHECKING:
-    from confide_crypto.transport.open import Connection
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from confide_crypto.errors import (
@@ -28,6 +28,10 @@ from confide_crypto.errors import (
     UnreachableError,
     where,
 )
+from confide_crypto.keys.identity import Identity
+from confide_crypto.limits import Timers
+from confide_crypto.transport.inbox import Body
+from confide_crypto.transport.open import Connection, connect
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import Asks
 from confide_memory.wire.session import ATTACH, Attached, AttachRequest
@@ -37,11 +41,6 @@ from confide_proxy.link import daemon, founding
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.receipts import Receipts
 from confide_proxy.paths import Paths
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.transport.inbox import Body
-    from confide_crypto.transport.open import Connection
 
 log = logging.getLogger(__name__)
 
@@ -406,8 +405,6 @@ async def _dial(
     is_settled: bool,
 ) -> Connection:
     # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
-    from confide_crypto.limits import Timers
-    from confide_crypto.transport.open import connect
 
     async def reach(joined: daemon.Joined) -> Connection:
         tell(f"connecting to {urlsplit(joined.url).netloc.rpartition('@')[2]}")

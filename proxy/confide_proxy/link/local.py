@@ -12,19 +12,17 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.identity import Identity
+from confide_crypto.transport.open import Connection, connect
 from confide_proxy.errors import DaemonStopError, NotHereError
 from confide_proxy.link import daemon
 from confide_proxy.link.daemon import Joined
 from confide_proxy.link.key_rotation import Dial, MachineKeys
 from confide_proxy.paths import Paths
-
-if TYPE_CHECKING:
-    from confide_crypto.keys.identity import Identity
-    from confide_crypto.transport.open import Connection
 
 STOP_DEADLINE_S: Final = 15.0
 """It answers what was asked, folds its log in and closes its databases; a second or two is usual."""
@@ -92,8 +90,6 @@ async def stop(paths: Paths, *, deadline_s: float = STOP_DEADLINE_S) -> Running 
 
 def _dialed(joined: Joined) -> Dial:
     async def dial(identity: Identity, _is_settled: bool) -> Connection:
-        from confide_crypto.transport.open import connect
-
         return await connect(joined.url, identity, joined.daemon_static, timeout_s=_CONNECT_S)
 
     return dial

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from confide_crypto import atomic
 from confide_crypto.errors import ConfideError, KeyFileError
@@ -24,9 +24,7 @@ from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import Asks
 from confide_memory.wire.session import RECEIPT, Attached
-
-if TYPE_CHECKING:
-    from confide_proxy.paths import Paths
+from confide_proxy.paths import Paths
 
 log = logging.getLogger(__name__)
 

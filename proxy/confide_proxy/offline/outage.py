@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
 from confide_proxy.errors import LATER, DaemonMissingError, NotJoinedError
-
-if TYPE_CHECKING:
-    from confide_proxy.offline.journal import Counts
+from confide_proxy.offline.journal import Counts, Journal
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +83,6 @@ def backlog(journal: Path) -> dict[str, int]:
     """What waits on this machine for the daemon, and what that has refused, as it is told when it asks."""
     if not journal.exists():
         return {"queuedOffline": 0, "deadLetters": 0}
-    from confide_proxy.offline.journal import Journal  # most sessions never have one
 
     try:
         counts = Journal(journal).counts()

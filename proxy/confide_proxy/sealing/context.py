@@ -10,28 +10,26 @@ import hashlib
 import logging
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
+from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.documents import Asks
 from confide_memory.wire.sealing import RECORDS
 from confide_memory.wire.session import Attached
 from confide_proxy import VERSION
+from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.devices.keyring import Keyring
+from confide_proxy.devices.reseal import Resealing
 from confide_proxy.errors import BlockedError, FolderError, UnsealableError
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.locks import Seat
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.config import Policy, ProxyConfig
-    from confide_proxy.link.key_rotation import MachineKeys
-    from confide_proxy.paths import Paths
-    from confide_proxy.sealing.known import KnownValues
-    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.known import KnownValues
+from confide_proxy.sealing.sealer import Sealed, Sealer, Secret, load_fingerprints
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +79,6 @@ class Sealing:
     @functools.cached_property
     def sealer(self) -> Sealer:
         """Seals texts. Made at the first need: a start does without its patterns."""
-        from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
         return Sealer(self._config.secrets, lambda: self.keyring.keys, load, self.known)
@@ -89,7 +86,6 @@ class Sealing:
     @functools.cached_property
     def known(self) -> KnownValues:
         """The values that this machine has sealed or opened."""
-        from confide_proxy.sealing.known import KnownValues
 
         return KnownValues(self._paths.known, lambda: self.keyring.last_keys)
 
@@ -110,7 +106,6 @@ class Sealing:
 
     async def reseal(self, link: Asks) -> None:
         """Seal the records of older epochs anew, unless another process of this machine does."""
-        from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
         if keys is None or keys.epoch == 1:
@@ -206,8 +201,6 @@ class Deposit:
             raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
 
     async def _send(self, link: Asks, keys: SpaceKeys, secrets: tuple[Secret, ...]) -> None:
-        from confide_crypto.sealing.record import Record  # only who has secrets to seal needs it
-
         missing = {
             secret_id: secret
             for secret in secrets

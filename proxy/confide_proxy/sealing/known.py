@@ -20,18 +20,15 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.record import is_kind
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.sealing.detection import decoding
 from confide_proxy.sealing.detection.finding import Finding
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confide_crypto.sealing.space_keys import SpaceKeys
 
 log = logging.getLogger(__name__)
 

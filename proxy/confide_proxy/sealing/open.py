@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.record import Record
-from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
+from confide_memory.documents import Asks
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import Answer
 from confide_memory.wire.sealing import RECORD
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NoSecretError
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.devices.keyring import Keyring
-    from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.context import Sealing
 
 _DEADLINE_S: Final = 20.0
 TOOL: Final[dict[str, object]] = {

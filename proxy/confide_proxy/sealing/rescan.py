@@ -17,10 +17,10 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.documents import MAX_TEXT_BYTES
+from confide_memory.documents import MAX_TEXT_BYTES, Asks
 from confide_memory.errors import UnknownRequestError
 from confide_memory.markdown import is_sensitive
 from confide_memory.wire.sealing import (
@@ -32,14 +32,10 @@ from confide_memory.wire.sealing import (
     StoredTextRow,
     StoredTexts,
 )
+from confide_proxy.config import Policy
 from confide_proxy.errors import UnfitAnswerError
-from confide_proxy.sealing.context import batches
-
-if TYPE_CHECKING:
-    from confide_memory.documents import Asks
-    from confide_proxy.config import Policy
-    from confide_proxy.sealing.context import Deposit
-    from confide_proxy.sealing.sealer import Sealed, Sealer
+from confide_proxy.sealing.context import Deposit, batches
+from confide_proxy.sealing.sealer import Sealed, Sealer
 
 PAGE_DEADLINE_S: Final = 60.0
 REWRITE_DEADLINE_S: Final = 300.0

@@ -15,23 +15,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import markdown
+from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing import addresses
 from confide_proxy.sealing.detection import scanner
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_proxy.config import Policy
-    from confide_proxy.sealing.detection.finding import Finding
-    from confide_proxy.sealing.known import KnownValues
+from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.known import KnownValues, merged
 
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
@@ -187,7 +185,6 @@ class Sealer:
         found = scanner.scan(text, self._policy.min_confidence)
         if self._known is None or not (known := self._known.find(text)):
             return found
-        from confide_proxy.sealing.known import merged
 
         return merged(found, known)
 

@@ -11,21 +11,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_crypto.sealing.placeholder import STANDIN, Placeholder
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.documents import Asks
 from confide_memory.tools.call import OPERATION, SENT, is_blank
 from confide_memory.wire.sealing import IS_SENSITIVE, RECORD, SensitiveRequest
 from confide_proxy import addons
 from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.detection import prefilter
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.space_keys import SpaceKeys
-    from confide_memory.documents import Asks
-    from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.detection.scanner import Repeats
-    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
+from confide_proxy.sealing.detection.plausibility import is_unmistakable
+from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS, Repeats
+from confide_proxy.sealing.sealer import NOTE, Sealed, Sealer, Secret
 
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
@@ -297,7 +298,6 @@ def _asked_about(called: Asked) -> SensitiveRequest | None:
 
 def _day(said: str | None) -> str:
     # Imported late: only a session that stores something needs it.
-    from datetime import datetime
 
     try:
         moment = datetime.fromisoformat(said or "")
@@ -329,7 +329,6 @@ async def recognized(link: Asks, keys: SpaceKeys, query: str) -> str:
 
     Raises RequestError: the daemon cannot say now; ConnectionLost, TimeoutError: from the link.
     """
-    from confide_crypto.sealing.placeholder import Placeholder
 
     words = [(word, word.encode("utf-8", "surrogatepass")) for word in _candidates(query)]
     wanted = [(word, Placeholder(kind, keys.secret_id(kind, data))) for word, data in words for kind in KINDS]
@@ -361,8 +360,6 @@ def _may_be(word: str) -> bool:
 
 def _candidates(query: str) -> list[str]:
     """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
-    from confide_crypto.sealing.placeholder import STANDIN
-    from confide_proxy.sealing.detection.plausibility import is_unmistakable
 
     found: dict[str, None] = {}
     # What stands for a credential is none, though one in twenty-five looks like one.
@@ -469,8 +466,6 @@ class _Sealing:
         return value
 
     def _without(self, text: str) -> str:
-        from confide_proxy.sealing.detection.scanner import Repeats
-
         self._repeats = self._repeats or Repeats(self._placeholders)
         parts: list[str] = []
         behind = 0
@@ -509,10 +504,6 @@ class _Sealing:
         return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
 
     def _kept(self, sealed: Sealed) -> str:
-        from confide_proxy.sealing.detection.plausibility import is_unmistakable
-        from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS
-        from confide_proxy.sealing.sealer import NOTE
-
         self.secrets.update(dict.fromkeys(sealed.secrets))
         for placeholder, value in sealed.values.items():
             if placeholder.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):

@@ -8,14 +8,12 @@ there with all that belongs to it. One step is undone and no more. The work is a
 from __future__ import annotations
 
 import binascii
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_proxy.sealing.detection.prefilter import compiled
-
-if TYPE_CHECKING:
-    import re
 
 _IGNORED: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"

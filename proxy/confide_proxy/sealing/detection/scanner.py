@@ -9,9 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.sealing.placeholder import STANDIN
+from confide_proxy.sealing.detection import decoding, plausibility
+from confide_proxy.sealing.detection.decoding import View, visible
+from confide_proxy.sealing.detection.finding import Finding, resolved
+from confide_proxy.sealing.detection.plausibility import is_unmistakable
 from confide_proxy.sealing.detection.prefilter import (
     SHORTEST_TOKEN,
     gives_reason,
@@ -19,10 +23,8 @@ from confide_proxy.sealing.detection.prefilter import (
     lower,
     plain,
 )
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.detection.decoding import View
-    from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.rules import assignments, cloud, languages, logins, phrases, tables, tokens
+from confide_proxy.sealing.detection.rules.tokens import starts_word
 
 _ESCAPES: Final = ("\\u00", "\\x", "&#", "%")
 """One of them may hide the word that gives a reason."""
@@ -47,11 +49,8 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
 
     `least`: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
     """
-    if not text.isascii():
-        from confide_proxy.sealing.detection.decoding import visible
-
-        if shown := visible(text):
-            return [_moved(found, shown) for found in _scanned(shown.text, least)]
+    if not text.isascii() and (shown := visible(text)):
+        return [_moved(found, shown) for found in _scanned(shown.text, least)]
     return _scanned(text, least)
 
 
@@ -73,9 +72,6 @@ def _scanned(text: str, least: float) -> list[Finding]:
 
 def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
     """Those that stand in the text as it is."""
-    from confide_proxy.sealing.detection import plausibility
-    from confide_proxy.sealing.detection.finding import resolved
-    from confide_proxy.sealing.detection.rules import phrases, tokens
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
     words = text.split()
@@ -88,8 +84,6 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
         *tokens.find_jwts(text),
     ]
     if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
-        from confide_proxy.sealing.detection.rules import assignments, cloud, languages, logins, tables
-
         found += [
             *logins.find_in_urls(text),
             *logins.find_in_headers(text, lowered),
@@ -101,12 +95,8 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
             *cloud.find_kubernetes(text, lowered),
         ]
     if any(each.kind == "aws-access-key-id" for each in found):
-        from confide_proxy.sealing.detection.rules import cloud
-
         found += cloud.find_aws_secrets(text, found)
     if any(len(word) >= _FORTY for word in long):
-        from confide_proxy.sealing.detection.rules import cloud
-
         found += cloud.find_lone_aws_secrets(text, long)
     found += phrases.find(lowered, words)
     if least <= plausibility.RANDOM_CONFIDENCE:
@@ -117,7 +107,6 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
 
 def _hidden(text: str, least: float) -> Iterator[Finding]:
     """Those that stand in it encoded."""
-    from confide_proxy.sealing.detection import decoding
 
     sure = max(least, REPEATED_FROM)
     if view := decoding.unescaped(text, is_quoted=False):
@@ -130,8 +119,6 @@ def _hidden(text: str, least: float) -> Iterator[Finding]:
 
 def _emphasised(text: str) -> Iterator[Finding]:
     """Tokens, and secrets of our own, with marks of emphasis inside."""
-    from confide_proxy.sealing.detection import decoding
-    from confide_proxy.sealing.detection.rules import tokens
 
     if view := decoding.unemphasised(text):
         for each in (*tokens.find(view.text), *tokens.find_secret_texts(view.text, lower(view.text))):
@@ -141,8 +128,6 @@ def _emphasised(text: str) -> Iterator[Finding]:
 
 def _with_cut(text: str, found: list[Finding]) -> list[Finding]:
     """The same with those that a line end cuts in two; also where the first part alone is found, and what follows can only be the rest."""
-    from confide_proxy.sealing.detection import decoding, plausibility
-    from confide_proxy.sealing.detection.rules import tokens
 
     view = decoding.joined(text, SHORTEST_TOKEN)
     for each in tokens.find(view.text) if view else ():
@@ -165,14 +150,11 @@ def _by_reason(text: str, least: float) -> list[Finding]:
 
 
 def _moved(found: Finding, view: View) -> Finding:
-    from confide_proxy.sealing.detection.finding import Finding
-
     return Finding(found.kind, *view.span(found.start, found.end), found.confidence, found.detector, found.prefix)
 
 
 def _outside(found: list[Finding], hidden: Iterator[Finding]) -> list[Finding]:
     """The hidden ones that are nowhere over what stands in the text as it is."""
-    from confide_proxy.sealing.detection.finding import resolved
 
     starts = [each.start for each in found]
 
@@ -195,9 +177,6 @@ def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
     """The same values where nothing says what they are: a password that is set in one line and used in another."""
-    from confide_proxy.sealing.detection.finding import Finding
-    from confide_proxy.sealing.detection.plausibility import is_unmistakable
-    from confide_proxy.sealing.detection.rules.tokens import starts_word
 
     values: dict[str, Finding] = {}
     for each in found:
