@@ -246,6 +246,7 @@ class Patient(H11Protocol):
     _has_begun = False
     _is_known = False
     _waits_its_turn = False
+    _is_refused = False
     _reads = FREE_READS
     used = 0.0
     """When its client last said something, as the loop tells the time."""
@@ -323,7 +324,8 @@ class Patient(H11Protocol):
         self._is_known = KNOWN in self.scope["state"]
         self._reads = FREE_READS
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            # It was refused before its body had come; whoever goes on sending is not listened to.
+            # It was refused before its body had come; whoever goes on sending is not listened to, after a rest neither.
+            self._is_refused = True
             self.transport.pause_reading()
             self.loop.call_later(LINGER_S, self.transport.close)
         else:
@@ -350,7 +352,7 @@ class Patient(H11Protocol):
         self._watch()
 
     def _read_on(self) -> None:
-        if not self.flow.read_paused and not self.transport.is_closing():
+        if not (self._is_refused or self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
     def _heard(self) -> None:
