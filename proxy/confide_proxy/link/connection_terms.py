@@ -6,11 +6,13 @@ Apart from both, since a command that needs no more loads no more: people wait f
 from __future__ import annotations
 
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from confide_memory.wire.session import AttachRequest
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
+
+if TYPE_CHECKING:
+    from confide_memory.wire.session import AttachRequest
 
 CALL_DEADLINE_S: Final = 10.0
 LONG_JOB_DEADLINE_S: Final = 3600.0
