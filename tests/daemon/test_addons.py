@@ -178,7 +178,14 @@ def greedy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = (Greedy(),)
     for module in (tool_calls, prompts, loopback, parts):
         monkeypatch.setattr(module, "installed", lambda: found)
-    cached = (tool_calls.toolsets, tool_calls.changing, tool_calls._tools, tool_calls._definitions, prompts.prompts)
+    cached = (
+        tool_calls.toolsets,
+        tool_calls.changing,
+        tool_calls._tools,
+        tool_calls._definitions,
+        tool_calls._digest,
+        prompts.prompts,
+    )
     for each in cached:
         each.cache_clear()
     yield
