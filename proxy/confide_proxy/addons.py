@@ -16,13 +16,11 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from confide_memory.commands.entries import Command
+from confide_memory.commands.spelling import OtherWords
 from confide_memory.errors import AddonError
-
-if TYPE_CHECKING:
-    from confide_memory.commands.entries import Command
-    from confide_memory.commands.spelling import OtherWords
 
 GROUP: Final = "confide.addons.proxy"
 

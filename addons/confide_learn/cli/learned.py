@@ -18,6 +18,8 @@ import typer
 
 from confide_learn.local import delivery
 from confide_learn.local.checks import most_chars
+from confide_learn.local.judges import Budget
+from confide_learn.local.learner import Learner
 from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.cli.console import (
     AsJson,
@@ -222,7 +224,6 @@ async def learn(
     if not here.config.learn.is_on:
         hint = f'to switch it on, write mode = "suggest" below [learn] into {here.paths.config}'
         raise LearningError("learning is off", hint=hint)
-    from confide_learn.local.learner import Learner
 
     learner = Learner(here.paths, here.config, here.client)
     with learner.seated(wait_s=_SEAT_S) as is_ours:
@@ -248,8 +249,6 @@ async def learn(
 
 
 def _status(here: Here) -> Output:
-    from confide_learn.local.judges import Budget
-
     config = here.config.learn
     folder = here.paths.learn
     waiting = len(Suggestions(folder).waiting())

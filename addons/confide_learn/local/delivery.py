@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.placeholder import STANDIN
@@ -16,10 +16,8 @@ from confide_memory.documents import Asks
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import CLASS
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sync.project import Project
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.context import Sealing
 
 SOURCE: Final = "hook"
 """What the daemon knows a note of the learner's by, and gives it the class `derived`."""

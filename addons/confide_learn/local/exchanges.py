@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from confide_proxy.errors import BlockedError
+from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS, whole_lines
 from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 READ_BYTES: Final = 8 * 2**20
 """Of a transcript at once; the rest comes next, so that a long one is never in memory."""

@@ -8,6 +8,7 @@ behind all of them.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -127,7 +128,6 @@ class Local:
 
     async def findings(self, window: Sequence[Exchange], _client: str) -> list[Finding]:
         """What the model finds. Raises CannotJudgeError."""
-        import http.client  # here and below, since only who names this judge has a use for it
 
         told, conversation = question(window)
         body = {
@@ -154,8 +154,6 @@ class Local:
             raise CannotJudgeError("it answered with something else than findings") from None
 
     def _asked(self, body: bytes) -> bytes:
-        import http.client
-
         if not is_loopback(self._url):
             raise CannotJudgeError("its address is not of this machine")
         parts = urlsplit(self._url)

@@ -10,20 +10,19 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from websockets.asyncio.connection import Connection as WebSocket
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.channel.requests import decode_answer, encode_request
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
+from confide_crypto.handshake.rotation import Succession
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
 from confide_crypto.transport.inbox import FREE, Body, Inbox, OnMessage, OnRequest, OnStream, Toll
 from confide_crypto.transport.outbox import Outbox
 from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 
-if TYPE_CHECKING:
-    from websockets.asyncio.connection import Connection as WebSocket
-
-    from confide_crypto.handshake.rotation import Succession
 LOOK_S: Final = 2.0
 """How often the clock is looked at: so soon after waking the link begins to come back."""
 SLEPT_S: Final = 10.0

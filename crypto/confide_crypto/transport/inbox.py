@@ -13,8 +13,9 @@ import logging
 import types
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from websockets.asyncio.connection import Connection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel.protocol import (
@@ -45,9 +46,6 @@ from confide_crypto.limits import (
 )
 from confide_crypto.transport.outbox import Outbox
 from confide_crypto.transport.task_group import TaskGroup
-
-if TYPE_CHECKING:
-    from websockets.asyncio.connection import Connection as WebSocket
 
 log = logging.getLogger(__name__)
 

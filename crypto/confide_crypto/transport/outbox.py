@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from websockets.asyncio.connection import Connection as WebSocket
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import MAX_MESSAGE
-
-if TYPE_CHECKING:
-    from websockets.asyncio.connection import Connection as WebSocket
 
 MAX_WAITING: Final = 128
 """Messages that wait in one lane; the next sender waits before it gets in."""

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
 from confide_daemon.embedding import Embedder, Model, providers, tokens
 from confide_daemon.embedding.memory.resting import RestingEmbedder
+from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
 from confide_daemon.store.tables.pieces import Generation
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.reranker import Reranker
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,6 @@ def _reranker(config: DaemonConfig) -> Reranker | None:
     if not config.search.reranker:
         return None
     # Imported late: it brings numpy's weight.
-    from confide_daemon.embedding.reranker import Reranker
 
     return Reranker(Path(config.search.reranker).expanduser(), threads=config.embedding.threads)
 

@@ -8,9 +8,10 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from confide_crypto.errors import printable
+from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
 from confide_daemon.documents.results import PutResult
 from confide_daemon.documents.writer import Operation
@@ -25,9 +26,6 @@ from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
 from confide_memory.tools.call import ALSO_TAKES, ALWAYS_LOADED, ASKS_A_PERSON, CLEARS, LONG_JOB, OFFLINE
 from confide_memory.wire.files import Backlog, Scanned, Workplace
-
-if TYPE_CHECKING:
-    from confide_crypto.sealing.roster import Roster
 
 T = TypeVar("T")
 Offline = Literal["queue", "local", "fail"]

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+from typing import Any, Final
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Final
 
 MODES: Final = ("off", "suggest", "auto")
 _PLUGIN: Final = "confide@"

@@ -20,6 +20,8 @@ from confide_http.local.rest import shapes
 from confide_http.local.rest.asked import JSON, MARKDOWN, answer, flag_of, json_of, media_type
 from confide_proxy import addons
 from confide_proxy.errors import UnreadableError
+from confide_proxy.sealing.rescan import Rescan, policy_of
+from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
 MOST_SECRETS: Final = 32
 """Of one note that are opened with one request."""
@@ -115,8 +117,6 @@ async def _imported(gateway: Gateway, body: bytes, suffix: str, *, is_confirmed:
 
 async def _rescanned(gateway: Gateway, *, is_dry: bool) -> Any:
     # 30 ms, for one route.
-    from confide_proxy.sealing.rescan import Rescan, policy_of
-    from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
     sealing = gateway.exchange.session.sealing
     keys = sealing.keyring.keys

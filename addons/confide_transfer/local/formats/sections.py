@@ -9,11 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.token import Token
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 MAX_CHARACTERS = 2**20
 """Of a text that is parsed; prose takes 20 ms a megabyte, but a table of one-letter cells several seconds."""
@@ -139,7 +137,5 @@ def _without_marker(lines: list[str]) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
     # Without inline markup, whose parsing is quadratic in hostile texts, and of which nothing is needed.
     return MarkdownIt("commonmark").disable("inline")

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.retrieval.search.query import SearchQuery, filter_of
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
@@ -58,9 +59,6 @@ from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.tools.days import Days, days_of
 from confide_memory.tools.question import MOST_TERMS, Question, of_days, question, saturate
 from confide_memory.tools.search_text import falling
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.reranker import Reranker
 
 # The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
 # and as many at least, when they are then put in another order.

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.embedding import Model, Vectors
 from confide_daemon.embedding.embedder import is_blank
+from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
 from confide_daemon.retrieval.indexing.indexer import Indexer
@@ -34,9 +34,6 @@ from confide_daemon.store.database import Damage
 from confide_daemon.store.store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
-
-if TYPE_CHECKING:
-    from confide_daemon.embedding.reranker import Reranker
 
 log = logging.getLogger(__name__)
 LATENCIES_KEPT = 512

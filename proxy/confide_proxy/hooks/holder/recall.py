@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, Asks
@@ -23,14 +23,12 @@ from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, 
 from confide_proxy.hooks import block, briefings, events, prompts, starting
 from confide_proxy.hooks.holder import form
 from confide_proxy.hooks.holder.shown import Shown
+from confide_proxy.link.link import Link
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.tool_calls import Asked, SealedCalls
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import before
-
-if TYPE_CHECKING:
-    from confide_proxy.link.link import Link
-    from confide_proxy.paths import Paths
-    from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,14 @@ import asyncio
 import importlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from confide_proxy.hooks.holder.listener import Listener
+from confide_proxy.hooks.holder.recall import Recall
+from confide_proxy.link.link import Link
 from confide_proxy.locks import Seat
-
-if TYPE_CHECKING:
-    from confide_proxy.hooks.holder.listener import Listener
-    from confide_proxy.hooks.holder.recall import Recall
-    from confide_proxy.link.link import Link
-    from confide_proxy.paths import Paths
-    from confide_proxy.sealing.context import Sealing
+from confide_proxy.paths import Paths
+from confide_proxy.sealing.context import Sealing
 
 log = logging.getLogger(__name__)
 
