@@ -61,6 +61,6 @@ Refilled = TypedDict("Refilled", {"state": Annotated[str, choice(REFILLED)], "wh
 RefillAnswer = TypedDict("RefillAnswer", {"results": Annotated[list[Refilled], MAX_REFILLED]})
 
 
-IMPORT: Final = Operation("import", ImportRequest, Imported)
+IMPORT: Final = Operation("import", ImportRequest, Imported, is_large=True)
 EXPORT: Final = Operation("export", ExportRequest, ExportPage)
-REFILL: Final = Operation("refill", RefillRequest, RefillAnswer)
+REFILL: Final = Operation("refill", RefillRequest, RefillAnswer, is_large=True)

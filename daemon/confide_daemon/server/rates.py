@@ -20,6 +20,7 @@ from typing import Final
 
 from confide_crypto.errors import RequestError
 from confide_crypto.limits import MAX_CONTAINERS, MAX_REQUEST, MAX_VALUES
+from confide_memory.wire.operation import OPERATIONS
 
 REQUESTS_PER_S: Final = 200.0
 """MCP messages and sync requests. An agent sends a few a second; a first sync asks four at a time and stays below."""
@@ -41,10 +42,6 @@ SMALL: Final = 1024
 _LOOKED_AT: Final = 1 << 20
 """Looked through at once, in 2 ms; then others get their turn."""
 
-LARGE_REQUESTS: Final = frozenset(
-    {"call", "compare", "import", "move-in", "move-roster", "records", "refill", "rewrite"}
-)
-"""Requests that may be larger than `MAX_REQUEST`. Longer texts of all others come as a body (PROTOCOL.md 7.2)."""
 _OP: Final = re.compile(rb'"op"\s*:\s*"([a-z-]{1,32})"')
 
 
@@ -113,12 +110,16 @@ async def price_of(data: bytes) -> float:
     return containers / CONTAINERS + values / VALUES
 
 
+def _is_large(op: str) -> bool:
+    return op in OPERATIONS and OPERATIONS[op].is_large
+
+
 def check_size(data: bytes) -> None:
     """Refuse a request that need not be so large. Raises RequestError: `too_large`.
 
     Who names another `op` deeper inside is let through, has paid for it, and is refused for what it asks.
     """
-    if len(data) > MAX_REQUEST and LARGE_REQUESTS.isdisjoint(op.decode() for op in _OP.findall(data)):
+    if len(data) > MAX_REQUEST and not any(_is_large(op.decode()) for op in _OP.findall(data)):
         problem = f"a request of {len(data):,} bytes is over the limit of {MAX_REQUEST:,}"
         raise RequestError("too_large", problem, "send a text of that length as a body")
 

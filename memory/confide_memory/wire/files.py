@@ -201,7 +201,7 @@ class TranscriptState(TypedDict):
 
 
 DIGEST: Final = Operation("digest", DigestRequest, Differing)
-COMPARE: Final = Operation("compare", CompareRequest, Compared)
+COMPARE: Final = Operation("compare", CompareRequest, Compared, is_large=True)
 PUT: Final = Operation("put", PutRequest, Written, text_follows=True)
 REMOVE: Final = Operation("remove", RemoveRequest, Written)
 PULL: Final = Operation("pull", PullRequest, Pulled)

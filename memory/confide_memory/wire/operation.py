@@ -53,6 +53,7 @@ class Operation(Generic[_Request, _Answer]):
     Attributes:
         text_follows: whether its text may follow as a body of its own, where it is long (`send_text`).
         is_free: whether whoever answers gets all that came, for what is not read by its form.
+        is_large: whether it may be larger than `MAX_REQUEST` (PROTOCOL.md 7.2).
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Operation(Generic[_Request, _Answer]):
         *,
         text_follows: bool = False,
         is_free: bool = False,
+        is_large: bool = False,
         among: dict[str, Operation[Any, Any]] = OPERATIONS,
     ) -> None:
         """Make it known. Raises ValueError: another one has its name."""
@@ -72,6 +74,7 @@ class Operation(Generic[_Request, _Answer]):
         self.name = name
         self.text_follows = text_follows
         self.is_free = is_free
+        self.is_large = is_large
         self.is_untyped = False
         self._request, self._answer = request, answer
 

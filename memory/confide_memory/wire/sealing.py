@@ -176,7 +176,7 @@ PAIR_ANSWER: Final = Operation("pair-answer", PairAnswerRequest, Nothing)
 INVITE: Final = Operation("invite", InviteRequest, Invited)
 UNLOCK: Final = Operation("unlock", UnlockRequest, Unlocked)
 GATEWAY: Final = Operation("gateway", Nothing, GatewayClients)
-MOVE_ROSTER: Final = Operation("move-roster", MoveRosterRequest, MovedRoster)
+MOVE_ROSTER: Final = Operation("move-roster", MoveRosterRequest, MovedRoster, is_large=True)
 
 
 # Sealed records, and what is not sealed yet.
@@ -251,11 +251,11 @@ UnsealedRequest = TypedDict("UnsealedRequest", {"findings": NotRequired[Annotate
 Unsealed = TypedDict("Unsealed", {"findings": Size | None, "seenAt": Moment | None, "isDue": bool})
 
 
-RECORDS: Final = Operation("records", RecordsRequest, Stored)
+RECORDS: Final = Operation("records", RecordsRequest, Stored, is_large=True)
 RECORD: Final = Operation("record", RecordRequest, RecordAnswer)
 RECORD_LIST: Final = Operation("record-list", RecordListRequest, RecordList)
 IS_SENSITIVE: Final = Operation("is-sensitive", SensitiveRequest, Sensitive, is_free=True)
 STORED_TEXTS: Final = Operation("stored-texts", StoredTextsRequest, StoredTexts)
-REWRITE: Final = Operation("rewrite", RewriteRequest, Rewritten)
+REWRITE: Final = Operation("rewrite", RewriteRequest, Rewritten, is_large=True)
 ERASE: Final = Operation("erase", Nothing, Erased)
 UNSEALED: Final = Operation("unsealed", UnsealedRequest, Unsealed)
