@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confide_crypto.errors import ConfideError, ForkedRosterError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys.identity import MAX_NAME, Identity, fingerprint_words
@@ -24,12 +24,7 @@ from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.documents import Asks
 from confide_memory.wire.session import Attached, Devices
-from confide_proxy.devices import roster_client
-from confide_proxy.devices.duties import Duties, are_due
-from confide_proxy.devices.fork import Fork
-from confide_proxy.devices.pairing import Joining
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.devices.roster_client import Shown
 from confide_proxy.errors import (
     AnotherSpaceError,
     KeyLockedError,
@@ -40,6 +35,11 @@ from confide_proxy.errors import (
 )
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import Paths
+
+if TYPE_CHECKING:
+    from confide_proxy.devices.fork import Fork
+    from confide_proxy.devices.pairing import Joining
+    from confide_proxy.devices.roster_client import Shown
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +216,7 @@ class Keyring:
             ForkedRosterError: the daemon's list is no longer that; RosterError, WrapError: the changes cannot be made.
             Whatever `refresh` raises.
         """
+        from confide_proxy.devices import roster_client
 
         async with self._turn:
             identity = await self.identity()
@@ -240,6 +241,7 @@ class Keyring:
 
     async def show_card(self, link: Asks) -> None:
         """Let the devices see this machine, though it believes no list: a person may approve it there. Raises as the link."""
+        from confide_proxy.devices.pairing import Joining
 
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
         await joining.show_card(link)
@@ -327,6 +329,7 @@ class Keyring:
         with suppress(OSError):
             if not any(path.suffix in (".invite", ".json") for path in self._paths.rosters.iterdir()):
                 return False
+        from confide_proxy.devices.duties import are_due
 
         return are_due(self._paths.rosters, self.space)
 
@@ -369,6 +372,8 @@ class Keyring:
     # What the daemon shows
 
     async def _refresh(self, link: Asks) -> None:
+        from confide_proxy.devices.duties import Duties
+
         await self._look(link)
         assert self.shown is not None
         identity = await self.identity()
@@ -388,6 +393,8 @@ class Keyring:
 
     async def _look(self, link: Asks) -> None:
         """Fetch the news, and believe them, or refuse."""
+        from confide_proxy.devices import roster_client
+        from confide_proxy.devices.pairing import Joining
 
         identity = await self.identity()
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
@@ -443,6 +450,9 @@ class Keyring:
         raise _too_fast()
 
     async def _parted(self, link: Asks) -> Fork | None:
+        from confide_proxy.devices import roster_client
+        from confide_proxy.devices.fork import Fork
+
         shown = await roster_client.roster(link, 0)
         await asyncio.to_thread(self._enter, shown.space)
         await asyncio.to_thread(self._catch_up)
@@ -454,6 +464,7 @@ class Keyring:
 
     def _judge(self, entries: tuple[bytes, ...], identity: Identity) -> tuple[Roster, bool]:
         """A whole roster that is shown, and whether there is a reason to believe it. Raises RosterError."""
+        from confide_proxy.devices import roster_client
 
         roster = Roster.read(entries, pin=self._cache.pin(self.space))
         # By its own id as well: a daemon that calls it by another name could show it as it was before a device was removed.
@@ -479,6 +490,8 @@ class Keyring:
     # What a device does
 
     async def _extend(self, link: Asks, make: Make) -> Roster:
+        from confide_proxy.devices import roster_client
+
         for _ in range(TRIES):
             roster = self.roster
             if roster is None:
@@ -499,6 +512,7 @@ class Keyring:
 
     async def _hand_over(self, link: Asks) -> None:
         """Give the daemon the database keys that it wants: where the devices keep them, or are to keep them from now on."""
+        from confide_proxy.devices import roster_client
 
         shown, keys = self.shown, self.keys
         if shown is None or keys is None:

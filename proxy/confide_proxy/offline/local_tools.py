@@ -6,7 +6,6 @@ that match, when it is asked for. The daemon reads the same with more care.
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
-from confide_memory.front_matter import split_fields
 from confide_memory.globs import matches
 from confide_memory.markdown import lines_of
-from confide_memory.note import importance_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import Answer
@@ -286,6 +283,8 @@ def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | N
 
 
 def _near(memory: LocalMemory, project: str, path: str) -> str | None:
+    import difflib
+
     near = difflib.get_close_matches(path, memory.paths(project), n=5, cutoff=0.4)
     return f"there is: {', '.join(near)}" if near else None
 
@@ -394,6 +393,8 @@ def _in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str]
 
 def _fields_of(text: str) -> Fields:
     # Brings YAML, which a session that never gets here does without.
+    from confide_memory.front_matter import split_fields
+    from confide_memory.note import importance_of
 
     fields, _, _ = split_fields(text)
     tags = _words(fields.get("tags"))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkError, RequestError, WrongDaemonKey
 from confide_proxy.errors import LATER, DaemonMissingError, NotJoinedError
-from confide_proxy.offline.journal import Counts, Journal
+
+if TYPE_CHECKING:
+    from confide_proxy.offline.journal import Counts
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ def backlog(journal: Path) -> dict[str, int]:
     """What waits on this machine for the daemon, and what that has refused, as it is told when it asks."""
     if not journal.exists():
         return {"queuedOffline": 0, "deadLetters": 0}
+    from confide_proxy.offline.journal import Journal  # most sessions never have one
 
     try:
         counts = Journal(journal).counts()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confide_proxy.errors import FolderError
-from confide_proxy.offline.journal import Entry
 from confide_proxy.sync.folder import Folder
+
+if TYPE_CHECKING:
+    from confide_proxy.offline.journal import Entry
 
 MAX_CHARS: Final = 16_000
 """Of what is looked for: a longer text is a document, which nobody types twice."""

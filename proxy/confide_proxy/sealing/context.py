@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.sealing.record import Record
@@ -23,13 +23,14 @@ from confide_memory.wire.session import Attached
 from confide_proxy import VERSION
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.reseal import Resealing
 from confide_proxy.errors import BlockedError, FolderError, UnsealableError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.locks import Seat
 from confide_proxy.paths import Paths
 from confide_proxy.sealing.known import KnownValues
-from confide_proxy.sealing.sealer import Sealed, Sealer, Secret, load_fingerprints
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Sealing:
     @functools.cached_property
     def sealer(self) -> Sealer:
         """Seals texts. Made at the first need: a start does without its patterns."""
+        from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
         return Sealer(self._config.secrets, lambda: self.keyring.keys, load, self.known)
@@ -106,6 +108,7 @@ class Sealing:
 
     async def reseal(self, link: Asks) -> None:
         """Seal the records of older epochs anew, unless another process of this machine does."""
+        from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
         if keys is None or keys.epoch == 1:

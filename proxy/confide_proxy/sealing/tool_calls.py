@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
@@ -24,9 +24,10 @@ from confide_proxy import addons
 from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
 from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.detection import prefilter
-from confide_proxy.sealing.detection.plausibility import is_unmistakable
-from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS, Repeats
-from confide_proxy.sealing.sealer import NOTE, Sealed, Sealer, Secret
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.detection.scanner import Repeats
+    from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 LARGE_BYTES: Final = 64 * 1024
 """The text of what is larger is not even looked at in the event loop."""
@@ -360,6 +361,7 @@ def _may_be(word: str) -> bool:
 
 def _candidates(query: str) -> list[str]:
     """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
+    from confide_proxy.sealing.detection.plausibility import is_unmistakable
 
     found: dict[str, None] = {}
     # What stands for a credential is none, though one in twenty-five looks like one.
@@ -466,6 +468,8 @@ class _Sealing:
         return value
 
     def _without(self, text: str) -> str:
+        from confide_proxy.sealing.detection.scanner import Repeats
+
         self._repeats = self._repeats or Repeats(self._placeholders)
         parts: list[str] = []
         behind = 0
@@ -504,6 +508,10 @@ class _Sealing:
         return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
 
     def _kept(self, sealed: Sealed) -> str:
+        from confide_proxy.sealing.detection.plausibility import is_unmistakable
+        from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS
+        from confide_proxy.sealing.sealer import NOTE
+
         self.secrets.update(dict.fromkeys(sealed.secrets))
         for placeholder, value in sealed.values.items():
             if placeholder.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):

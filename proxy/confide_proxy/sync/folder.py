@@ -21,16 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from confide_crypto.errors import printable
 from confide_memory import documents
 from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
 from confide_memory.globs import fixed_part, matches
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
-from confide_proxy.sealing.context import FileSealer
-from confide_proxy.sealing.sealer import Secret
 from confide_proxy.sync.walk import FILE, Narrowing, descended, listed, tree
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.context import FileSealer
+    from confide_proxy.sealing.sealer import Secret
 
 _PART = "confide-part"
 _SYMLINK = "is a symlink"

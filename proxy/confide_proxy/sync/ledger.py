@@ -22,14 +22,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confide_crypto import atomic
 from confide_memory.documents import MAX_SENT, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
-from confide_proxy.sealing.sealer import Secret
 from confide_proxy.sync.folder import Content, Folder, Found
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Secret
 
 COMPACT_AFTER = 1000
 """Superseded lines before the file is written anew, at the next start."""

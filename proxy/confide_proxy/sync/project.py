@@ -16,7 +16,6 @@ import re
 import stat
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -25,8 +24,6 @@ from typing import Final, NamedTuple
 
 from confide_crypto import atomic
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
-from confide_proxy.sealing.detection.plausibility import is_random
-from confide_proxy.sealing.detection.scanner import scan
 from confide_proxy.sync.walk import FILE, load_project_file, plain_file
 
 log = logging.getLogger(__name__)
@@ -312,6 +309,8 @@ def _without_credentials(name: str) -> str:
     if not any(len(part) >= _SHORTEST_TOKEN and any(letter.isdigit() for letter in part) for part in parts):
         return name
     # Imported late: few names have a part like that.
+    from confide_proxy.sealing.detection.plausibility import is_random
+    from confide_proxy.sealing.detection.scanner import scan
 
     return "/".join(
         _hashed(part) if scan(part, 0.75) or (is_random(part, _SHORTEST_TOKEN) and not part.islower()) else part
@@ -325,6 +324,8 @@ def _hashed(part: str) -> str:
 
 def _clean(name: str) -> str:
     if not name.isascii():
+        import unicodedata  # a megabyte of tables, which most names do not need
+
         name = unicodedata.normalize("NFC", name)
     printable = "".join(c for c in name if c.isprintable())
     name = _without_credentials(printable.strip()).encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()

@@ -33,7 +33,6 @@ from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.history import PROJECTS
 from confide_memory.wire.session import ATTACH
 from confide_proxy.config import ProxyConfig
-from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.link.link import attach
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.paths import Paths
@@ -238,6 +237,7 @@ async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
     if claim.basis is Basis.REMOTE:
         return await _noted(names, claim, State.REMOTE)
     # Imported late: nearly every start is of a folder that is known.
+    from confide_proxy.devices.connection import SpaceConnection
 
     deadline_s = DEADLINE_S if paths.link.exists() else START_DEADLINE_S
     try:

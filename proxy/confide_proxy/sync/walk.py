@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -156,6 +155,7 @@ def load_project_file(root: Path) -> ProjectFile:
         return _broken(f"is larger than {MAX_BYTES // 1024} KiB")
     if data.count(b".") > MAX_DOTS:
         return _broken(f"has more than {MAX_DOTS:,} dots")
+    import tomllib  # few folders have such a file
 
     try:
         table = tomllib.loads(data.decode("utf-8"))

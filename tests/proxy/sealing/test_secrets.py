@@ -383,14 +383,14 @@ def test_ordinary_messages_load_no_detector() -> None:
     script = (
         "import json, sys\n"
         "from confide_proxy.mcp import stdio\n"
-        "assert 'confide_proxy.sealing.detection.scanner' not in sys.modules\n"
-        "from confide_proxy.sealing.detection.scanner import scan\n"
-        "assert scan('We moved the deploy to Friday, because the gateway was busy. See memory/deploy.md.') == []\n"
+        "from confide_proxy.sealing import context, tool_calls\n"
+        "said = 'We moved the deploy to Friday, because the gateway was busy. See memory/deploy.md.'\n"
+        "assert not tool_calls.gives_reason(said)\n"
         "print(json.dumps([name for name in sys.modules if name.startswith('confide_proxy.sealing.detection.')]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     detection = "confide_proxy.sealing.detection"
-    assert set(json.loads(done.stdout)) <= {f"{detection}.scanner", f"{detection}.prefilter", "confide_proxy.config"}
+    assert set(json.loads(done.stdout)) <= {f"{detection}.{name}" for name in ("prefilter", "decoding", "finding")}
 
 
 HOSTILE = (

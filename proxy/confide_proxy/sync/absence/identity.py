@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BORN: Final = 0x800
 """STATX_BTIME, of `statx(2)`."""
@@ -60,6 +61,7 @@ def _birth_ns(path: Path, status: os.stat_result) -> int:
 @cache
 def _statx() -> Callable[[Path], int] | None:
     """`os.stat` of Python leaves the time of birth out on Linux."""
+    import ctypes  # who watches a folder has it loaded
 
     try:
         statx = ctypes.CDLL(None, use_errno=True).statx

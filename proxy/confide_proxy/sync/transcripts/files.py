@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.documents import iso
 from confide_proxy.errors import BlockedError
-from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
 from confide_proxy.sync.walk import descended, listed
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.sealer import Sealer, Secret
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """A line with a pasted image has a few MiB; what is longer says nothing that a search could find."""
@@ -242,6 +243,7 @@ def _sealed(text: str, sealer: Sealer, batch: Batch) -> str | None:
 def _shortened(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
+    from confide_crypto.sealing.placeholder import STANDIN
 
     end = MAX_TEXT_CHARS
     # A part of a placeholder stands for nothing, and no search finds it.

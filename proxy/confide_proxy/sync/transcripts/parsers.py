@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from confide_memory.documents import parsed
-from confide_proxy.sealing.detection import scanner
 
 Role = Literal["user", "assistant"]
 
@@ -178,6 +177,7 @@ def stored_in(answer: Any) -> tuple[str, str, int] | None:
 
 def _line(said: str) -> str:
     """One short line. It ends before a credential that would not be known for one in it any more: half of it, or what had several lines."""
+    from confide_proxy.sealing.detection import scanner
 
     line = " ".join(said.split())
     if len(line) > MAX_MENTION_CHARS:
