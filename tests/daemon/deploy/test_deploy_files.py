@@ -56,6 +56,7 @@ def test_no_file_names_where_packages_or_images_come_from() -> None:
     assert not [image for image in images if "." in image.split("/")[0].split(":")[0]]
 
 
+@pytest.mark.addons
 @pytest.mark.parametrize("name", ["node-1", "node-2"])
 def test_a_node_of_the_compose_file_reads_its_configuration(name: str, tmp_path: Path) -> None:
     """Its address is the name by which the other one reaches it."""
@@ -65,8 +66,9 @@ def test_a_node_of_the_compose_file_reads_its_configuration(name: str, tmp_path:
     text = (DEPLOY / COMPOSE["configs"][given]["file"]).read_text()
     node = tomllib.loads(text)["node"]
     assert node == {"listen": f"0.0.0.0:{NODE_PORT}", "address": f"{name}:{NODE_PORT}"}
-    loaded = load(tmp_path, text)
-    assert loaded.store.url.split("@")[1].split("/")[0] in COMPOSE["services"]
+    from confide_cluster.settings import StoreConfig
+
+    assert load(tmp_path, text).table(StoreConfig).url.split("@")[1].split("/")[0] in COMPOSE["services"]
     assert service["read_only"]
     assert service["volumes"][0].endswith(":/var/lib/confide")
 

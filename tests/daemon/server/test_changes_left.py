@@ -16,7 +16,7 @@ async def test_a_connection_leaves_so_many_changes_under_way_and_no_more() -> No
     """Beyond, none is begun, until one of them has ended; and one that somebody waits for counts for nothing."""
     one = Session.__new__(Session)
     one._under = session.UnderWay()
-    one._held = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    one.held = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     ends = asyncio.Event()
     begun = 0
 

@@ -41,7 +41,7 @@ def test_quickstart_says_what_it_did_and_what_to_do(alone: Machine) -> None:
     assert f"a daemon answers, here, with its data in {alone.home / 'daemon'}" in said
     assert "this folder is the project project in the space local" in said
     assert "0 memory files compared" in said
-    assert "beside the memory are 25 markdown files, 1 kB: docs/page0.md, docs/page1.md" in said
+    assert "beside the memory are 25 markdown files, 240 bytes: docs/page0.md, docs/page1.md" in said
     assert '  [folders."~/project"]\n  extra = ["**/*.md"]\n' in said
     assert str(alone.home / "proxy.toml") in said
     assert "confide setup claude-code --write" in said
