@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from confide_crypto.errors import ConfideError
 from confide_http.door.limits import body_of
 from confide_http.door.refusals import RefusalError
 from confide_http.local.app import Gateway
-from confide_memory.wire.operation import ask
+from confide_memory.documents import Asks
 from confide_panel import markdown, rendering
 from confide_panel.visits import Visit
 
@@ -24,9 +24,11 @@ MOST_FORM_BYTES: Final = 4 * 2**20
 MOST_FIELDS: Final = 64
 FORM_TOKEN: Final = "form"  # noqa: S105 - a field's name
 ASK_S: Final = 10.0
+"""How long the daemon may take for what is asked of it over `Desk.link`."""
 _MOST_DIGITS: Final = 15
+T = TypeVar("T")
 Found = dict[str, Any]
-"""What a tool or a request tells: its fields are those of the tool's schema, or of PROTOCOL.md 9, and templates name them."""
+"""What a tool tells: its fields are those of the tool's schema, and templates name them."""
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -79,16 +81,12 @@ class Desk:
         found: Found = _plain(await self.gateway.calls.tool(self.visit.identity, tool, given))
         return found
 
-    async def ask(self, op: str, **body: Any) -> Found:
-        """The daemon's answer to a request that is no tool (PROTOCOL.md 9). Raises ConfideError, TimeoutError."""
-        return await ask(self.gateway.calls.link, op, body, timeout_s=ASK_S)
+    @property
+    def link(self) -> Asks:
+        """The way to the daemon for a request that is no tool (PROTOCOL.md 9)."""
+        return self.gateway.calls.link
 
-    async def ask_of(self, project: str, op: str, **body: Any) -> Found:
-        """The same about a project that has to be attached for it."""
-        await self.gateway.exchange.reach(project)
-        return await self.ask(op, project=project, **body)
-
-    async def at_least(self, work: Awaitable[Found]) -> Found | None:
+    async def at_least(self, work: Awaitable[T]) -> T | None:
         """What a page can do without: None where it fails, and the page says that it is not there."""
         try:
             return await work

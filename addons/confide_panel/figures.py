@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from confide_http.local.app import Gateway
-from confide_panel.desk import Desk, Found
+from confide_memory.wire.sealing import UNSEALED, Unsealed
+from confide_panel.desk import ASK_S, Desk, Found
 
 FRESH_S: Final = 3.0
 """What was told so lately is not asked for again."""
@@ -26,7 +27,7 @@ class Told(NamedTuple):
     """What was told, and when (`time.monotonic`). `status` is None where the daemon does not answer, `unsealed` where it tells nothing."""
 
     status: Found | None
-    unsealed: Found | None
+    unsealed: Unsealed | None
     at: float
 
     @property
@@ -65,6 +66,6 @@ _ALL: WeakKeyDictionary[Gateway, Figures] = WeakKeyDictionary()
 
 async def _asked(desk: Desk) -> Told:
     status, unsealed = await asyncio.gather(
-        desk.at_least(desk.call("memory_status")), desk.at_least(desk.ask("unsealed"))
+        desk.at_least(desk.call("memory_status")), desk.at_least(UNSEALED.ask(desk.link, {}, timeout_s=ASK_S))
     )
     return Told(status, unsealed, time.monotonic())

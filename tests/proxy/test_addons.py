@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import json
 import subprocess
@@ -123,24 +122,6 @@ def test_a_copy_without_their_folders_is_the_core(tmp_path: Path) -> None:
     shown = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line[2].isalpha()]
     assert set(core) <= set(shown)
     assert not {"task", "panel", "serve", "import", "learn"} & set(shown)
-
-
-def asks(file: Path) -> set[str]:
-    """The requests that a module names where it asks: a text among the arguments of something called `ask`, `asked` or the like."""
-    calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
-    asking = [node for node in calls if "ask" in getattr(node.func, "attr", getattr(node.func, "id", ""))]
-    return {each.value for node in asking for each in node.args if isinstance(each, ast.Constant)}
-
-
-@pytest.mark.addons
-@pytest.mark.parametrize("module", ["confide_night.order.wire"])
-def test_whoever_asks_has_what_the_answers_are_read_by(module: str) -> None:
-    """Else it depends on what else a process has loaded whether an answer can be read."""
-    script = f"from confide_memory.wire import operation; import {module}; print(*operation.OPERATIONS)"
-    own = {*subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()}
-    files = [path for folder in ("proxy", "addons") for path in (ROOT / folder).rglob("*.py") if asks(path) & own]
-    assert len(files) > 2
-    assert [str(path.relative_to(ROOT)) for path in files if module not in path.read_text("utf-8")] == []
 
 
 def entry(name: str) -> Entry:

@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final
 
 import typer
 
@@ -15,13 +15,23 @@ from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_memory.forms import encoded
 from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.history import TRUST, TrustRequest
-from confide_memory.wire.operation import ask
 from confide_night.local.orders import DOUBT, checked, is_doubtful
 from confide_night.order.order import Order, approve_order
-from confide_night.order.wire import RunShown, TaskShown
+from confide_night.order.wire import (
+    APPROVE,
+    LOGS,
+    REPORT,
+    SET,
+    SHOW,
+    ApproveRequest,
+    LogsRequest,
+    ReportRequest,
+    RunShown,
+    SetRequest,
+    TaskShown,
+)
 from confide_proxy.cli.console import (
     DEADLINE_S,
     Here,
@@ -160,8 +170,8 @@ async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir =
         records: dict[int, bytes] = {}
         part: int | None = 0
         while part is not None:
-            body = {"task": found["task"], "at": slot["at"], "from": part}
-            answer = await _asked(client, "task-logs", body, bulk=True)
+            body: LogsRequest = {"task": found["task"], "at": slot["at"], "from": part}
+            answer = await LOGS.ask(client.connection, body, timeout_s=DEADLINE_S, bulk=True)
             records |= {one["part"]: one["record"] for one in answer["parts"]}
             part = answer["next"] if answer["next"] is None or answer["next"] > part else None
     if not records:
@@ -218,8 +228,8 @@ async def approve(
         _tell_order(found, order, problem)
         await agreed("Approve all of this", is_sure=yes)
         approval = approve_order(own, keyring.roster.space, found["order"])
-        body = {"task": found["task"], "signature": encoded(approval.signature)}
-        answer = await _asked(client, "task-approve", body)
+        body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
+        answer = await APPROVE.ask(client.connection, body, timeout_s=DEADLINE_S)
         told = f"{found['task']} is approved, and {answer['state']}"
         if is_doubtful(keyring.roster, order, own.public_key):
             note(DOUBT)
@@ -323,8 +333,8 @@ async def report(
     back_s = seconds(since, "hd", most_days=400, option="--since", examples="12h or 7d")
     begin = datetime.now(UTC) - timedelta(seconds=back_s)
     async with here.client(await identified(here, project)) as client:
-        body = {"since": begin.isoformat(timespec="seconds")}
-        answer = await _asked(client, "task-report", body)
+        asked: ReportRequest = {"since": begin.isoformat(timespec="seconds")}
+        answer = await REPORT.ask(client.connection, asked, timeout_s=DEADLINE_S)
 
     def tell() -> None:
         for line in answer["lines"]:
@@ -344,13 +354,9 @@ async def _added(here: Here, folder: Path, arguments: dict[str, object]) -> Outp
 async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
     async with here.client(await identified(here, folder)) as client:
         found, _, _ = await _shown(client, identity)
-        body = {"task": found["task"], "state": state}
-        answer = await _asked(client, "task-set", body)
+        body: SetRequest = {"task": found["task"], "state": state}
+        answer = await SET.ask(client.connection, body, timeout_s=DEADLINE_S)
     return Output({"id": found["task"], "state": answer["state"]}, f"{found['task']} is {answer['state']}")
-
-
-async def _asked(client: Client, op: str, body: dict[str, Any], *, bulk: bool = False) -> dict[str, Any]:
-    return await ask(client.connection, op, body, timeout_s=DEADLINE_S, bulk=bulk)
 
 
 async def _shown(client: Client, identity: str) -> tuple[TaskShown, Order, str | None]:
@@ -358,8 +364,7 @@ async def _shown(client: Client, identity: str) -> tuple[TaskShown, Order, str |
 
     Raises OrderError: what it shows is no order.
     """
-
-    found = cast(TaskShown, await _asked(client, "task-show", {"task": identity}))
+    found = await SHOW.ask(client.connection, {"task": identity}, timeout_s=DEADLINE_S)
     return found, *checked(found, client.sealing.keyring.roster)
 
 
@@ -417,7 +422,7 @@ def _slot_line(slot: RunShown) -> str:
     return f"{clock(slot['at'])}  {', '.join(parts)}"
 
 
-def _plain(found: TaskShown, order: Order) -> dict[str, Any]:
+def _plain(found: TaskShown, order: Order) -> dict[str, object]:
     approvals = [one["key"].hex() for one in found["approvals"]]
     whole = json.loads(order.encode())
     return {

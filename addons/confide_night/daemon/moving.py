@@ -9,25 +9,35 @@ has come to, the task is known. Were it left behind, whoever sends its order aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import RequestError
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
-from confide_memory.forms import encoded
 from confide_night.daemon import desk, planning
 from confide_night.daemon.claims import LAST_FENCE
 from confide_night.daemon.ledger import is_readable
-from confide_night.daemon.queue import RunnerRow, SlotRow, TaskRow, queue
+from confide_night.daemon.queue import LogPart, RunnerRow, SlotRow, Spent, TaskRow, queue
 from confide_night.order.order import Order, Slot, Task
 from confide_night.order.wire import (
     LEASE_S,
     MAX_LOG_PART,
     MAX_MOVED,
     MAX_REASON_CHARS,
+    NOTHING_APART,
     NOTHING_MOVED,
+    DamagedLog,
+    MovedLog,
+    MovedRecipe,
+    MovedRunner,
+    MovedSlot,
+    MovedSpent,
+    MovedTask,
+    MovedTasks,
+    MoveTasksPage,
+    Unreadable,
+    UnreadableTask,
     approvals_of,
     is_log,
 )
@@ -38,22 +48,6 @@ _MOST_LOGS: Final = PAGE_BYTES // MAX_LOG_PART
 _MOST_ORDERS: Final = 32
 GIVEN_UP: Final = "it was given up on its way here, and nobody knows what was begun of it"
 _MICRO: Final = 1_000_000
-
-# Fields of rows, by what the wire calls them.
-_TASK: Final = {
-    **{"state": "state", "why": "why", "plannedTo": "planned_to"},
-    **{"freshSince": "fresh_since", "created": "created_at"},
-}
-_NOTED: Final = {"task": "id", **{each: each for each in ("project", "recipe", "repo", "priority", "signer")}}
-"""What the order said when it was taken."""
-_SLOT: Final = {
-    **{each: each for each in ("task", "at", "state", "attempt", "fence", "runner", "reserved", "microusd", "reason")},
-    **{"nextTry": "next_try_at", "repeatable": "is_repeatable", "toCancel": "to_cancel", "note": "note"},
-    **{"tokensIn": "tokens_in", "tokensOut": "tokens_out", "durationMs": "duration_ms", "commit": "commit_id"},
-    **{"started": "started_at", "ended": "ended_at", "checked": "is_checked", "seen": "seen_at"},
-}
-_TIMES: Final = frozenset({"freshSince", "created", "nextTry", "started", "ended", "seen"})
-_CUT: Final = frozenset({"why", "toCancel", "reason"})
 
 
 def rests(store: Store) -> bool:
@@ -68,7 +62,7 @@ def require_here(store: Store) -> None:
         raise RequestError("unavailable", problem, "run confide move again on the machine that moved it")
 
 
-def page(store: Store, after: str) -> dict[str, object]:
+def page(store: Store, after: str) -> MoveTasksPage:
     """The answer to `move-tasks`, from a place on: first the tasks, then their slots, their logs, and what is known of runners.
 
     Raises RequestError: the space has not left; there is no such place.
@@ -88,38 +82,41 @@ def page(store: Store, after: str) -> dict[str, object]:
                 return _logs(store, task, int(at), int(part))
             case "spent":
                 runners = [_runner(one) for one in queue(store).runners.listed()[:MAX_MOVED]]
-                spent = [one._asdict() for one in queue(store).runners.all_spent(limit=MAX_MOVED)]
+                spent = [_spent(one) for one in queue(store).runners.all_spent(limit=MAX_MOVED)]
                 return {**NOTHING_MOVED, "runners": runners, "spent": spent, "next": None}
     except ValueError:
         pass
     raise RequestError("invalid", "'after' is no place to go on from")
 
 
-def _tasks(store: Store, after: str) -> dict[str, Any]:
+def _tasks(store: Store, after: str) -> MoveTasksPage:
     found = queue(store).tasks.behind(after, limit=_MOST_ORDERS)
-    told = []
-    for row in found:
-        is_whole = is_readable(row)
-        told.append((is_whole, {**row.wire, **_told(row, _TASK if is_whole else {**_TASK, **_NOTED})}))
-    return _parted("tasks", told, f"tasks {found[-1].id}" if found else "slots")
+    readable = {row.id for row in found if is_readable(row)}
+    whole = [_told_task(row) for row in found if row.id in readable]
+    apart = [_noted_task(row) for row in found if row.id not in readable]
+    following = f"tasks {found[-1].id}" if found else "slots"
+    return _page({**NOTHING_MOVED, "tasks": whole}, {**NOTHING_APART, "tasks": apart}, following)
 
 
-def _slots(store: Store, task: str, at: int) -> dict[str, object]:
+def _slots(store: Store, task: str, at: int) -> MoveTasksPage:
     found = queue(store).slots.behind(task, at, limit=MAX_MOVED)
     known = _known(store, {row.task for row in found})
-    told = [(known[row.task], _told(row, _SLOT)) for row in found if row.task in known]
-    return _parted("slots", told, f"slots {found[-1].task} {found[-1].at}" if found else "logs")
+    whole = [_told_slot(row) for row in found if known.get(row.task) is True]
+    apart = [_told_slot(row) for row in found if known.get(row.task) is False]
+    following = f"slots {found[-1].task} {found[-1].at}" if found else "logs"
+    return _page({**NOTHING_MOVED, "slots": whole}, {**NOTHING_APART, "slots": apart}, following)
 
 
-def _logs(store: Store, task: str, at: int, part: int) -> dict[str, object]:
+def _logs(store: Store, task: str, at: int, part: int) -> MoveTasksPage:
     found = queue(store).logs.behind(task, at, part, limit=_MOST_LOGS)
     known = _known(store, {one.task for one in found})
-    told = []
+    whole: list[MovedLog] = []
+    apart: list[DamagedLog] = []
     for one in found:
         if one.task in known:
-            body = {**one._asdict(), "record": encoded(one.record), "time": round(one.time * _MICRO)}
-            told.append((known[one.task] and is_log(one.record), body))
-    return _parted("logs", told, f"logs {found[-1].task} {found[-1].at} {found[-1].part}" if found else "spent")
+            (whole if known[one.task] and is_log(one.record) else apart).append(_told_log(one))
+    following = f"logs {found[-1].task} {found[-1].at} {found[-1].part}" if found else "spent"
+    return _page({**NOTHING_MOVED, "logs": whole}, {**NOTHING_APART, "logs": apart}, following)
 
 
 def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
@@ -128,20 +125,78 @@ def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
     return {row.id: is_readable(row) for row in found if row is not None}
 
 
-def _parted(kind: str, told: Iterable[tuple[bool, dict[str, object]]], following: str) -> dict[str, object]:
-    """A page of one kind, with what cannot be read apart from the rest. `following`: where to go on."""
-    told = [*told]
-    whole, apart = ([one for is_whole, one in told if is_whole is wanted] for wanted in (True, False))
-    unreadable = {"unreadable": {"tasks": [], "slots": [], "logs": [], kind: apart}} if apart else {}
-    return {**NOTHING_MOVED, kind: whole, **unreadable, "next": following}
+def _page(whole: MovedTasks, apart: Unreadable, following: str) -> MoveTasksPage:
+    """A page, with what cannot be read apart from the rest. `following`: where to go on."""
+    if any(apart.values()):
+        return {**whole, "unreadable": apart, "next": following}
+    return {**whole, "next": following}
 
 
-def _runner(row: RunnerRow) -> dict[str, object]:
-    recipes = [{"name": name, "approval": needs} for name, needs in row.recipes.items()]
-    return {"key": row.key, "name": row.name, "recipes": recipes, "seen": round(row.seen_at * _MICRO)}
+def _told_task(row: TaskRow) -> MovedTask:
+    return {
+        **row.wire,
+        "state": row.state,
+        "why": row.why[:MAX_REASON_CHARS],
+        "plannedTo": row.planned_to,
+        "freshSince": _micro(row.fresh_since),
+        "created": _micro(row.created_at),
+    }
 
 
-def take(store: Store, page: Mapping[str, Any]) -> None:
+def _noted_task(row: TaskRow) -> UnreadableTask:
+    """With what its order said when it was taken."""
+    return {
+        **_told_task(row),
+        "task": row.id,
+        "project": row.project,
+        "recipe": row.recipe,
+        "repo": row.repo,
+        "priority": row.priority,
+        "signer": bytes.fromhex(row.signer),
+    }
+
+
+def _told_slot(row: SlotRow) -> MovedSlot:
+    return {
+        "task": row.task,
+        "at": row.at,
+        "state": row.state,
+        "attempt": row.attempt,
+        "fence": row.fence,
+        "runner": None if row.runner is None else bytes.fromhex(row.runner),
+        "reserved": row.reserved,
+        "microusd": row.microusd,
+        "reason": row.reason[:MAX_REASON_CHARS],
+        "nextTry": _micro(row.next_try_at),
+        "repeatable": row.is_repeatable,
+        "toCancel": None if row.to_cancel is None else row.to_cancel[:MAX_REASON_CHARS],
+        "note": row.note,
+        "tokensIn": row.tokens_in,
+        "tokensOut": row.tokens_out,
+        "durationMs": row.duration_ms,
+        "commit": row.commit_id,
+        "started": _micro_or_none(row.started_at),
+        "ended": _micro_or_none(row.ended_at),
+        "checked": row.is_checked,
+        "seen": _micro_or_none(row.seen_at),
+    }
+
+
+def _told_log(one: LogPart) -> MovedLog:
+    return {"task": one.task, "at": one.at, "part": one.part, "record": one.record, "time": _micro(one.time)}
+
+
+def _runner(row: RunnerRow) -> MovedRunner:
+    recipes: list[MovedRecipe] = [{"name": name, "approval": needs} for name, needs in row.recipes.items()]
+    return {"key": bytes.fromhex(row.key), "name": row.name, "recipes": recipes, "seen": _micro(row.seen_at)}
+
+
+def _spent(one: Spent) -> MovedSpent:
+    runner = bytes.fromhex(one.runner)
+    return {"month": one.month, "runner": runner, "microusd": one.microusd, "tokens": one.tokens}
+
+
+def take(store: Store, page: MovedTasks) -> None:
     """Keeps a page. What is there already stays as it is: the daemon that was left changes nothing any more.
 
     Raises RequestError: nothing is awaited here, or it does not belong together; OrderError: an order is damaged; SpaceFullError.
@@ -149,25 +204,25 @@ def take(store: Store, page: Mapping[str, Any]) -> None:
     if not store.marks.find(PARTS_AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")
     store.require_room()
-    apart = page.get("unreadable") or {}
+    apart = page.get("unreadable") or NOTHING_APART
     for one in page["tasks"]:
         queue(store).tasks.add(_task(one))
-    for one in apart.get("tasks", ()):
-        queue(store).tasks.add(_task(one, _read(one, _NOTED)))
-    for one in (*page["slots"], *apart.get("slots", ())):
-        if queue(store).tasks.find(one["task"]) is None:
+    for noted in apart["tasks"]:
+        queue(store).tasks.add(_unreadable_task(noted))
+    for slot in (*page["slots"], *apart["slots"]):
+        if queue(store).tasks.find(slot["task"]) is None:
             raise RequestError("invalid", "a slot comes before its task")
-        queue(store).slots.put(SlotRow(**{**_read(one, _SLOT), "state": Slot(one["state"])}))
-    for one in (*page["logs"], *apart.get("logs", ())):
-        if queue(store).tasks.find(one["task"]) is None:
+        queue(store).slots.put(_slot(slot))
+    for log in (*page["logs"], *apart["logs"]):
+        if queue(store).tasks.find(log["task"]) is None:
             raise RequestError("invalid", "a log comes before its task")
-        queue(store).logs.put(one["task"], one["at"], one["part"], one["record"], now=one["time"] / _MICRO)
-    for one in page["runners"]:
-        recipes = {each["name"]: each["approval"] for each in one["recipes"]}
-        if queue(store).runners.find(one["key"].hex()) is None:
-            queue(store).runners.note(RunnerRow(one["key"].hex(), one["name"], recipes, one["seen"] / _MICRO))
-    for one in page["spent"]:
-        queue(store).runners.had_spent(one["month"], one["runner"].hex(), one["microusd"], one["tokens"])
+        queue(store).logs.put(log["task"], log["at"], log["part"], log["record"], now=log["time"] / _MICRO)
+    for runner in page["runners"]:
+        key, recipes = runner["key"].hex(), {each["name"]: each["approval"] for each in runner["recipes"]}
+        if queue(store).runners.find(key) is None:
+            queue(store).runners.note(RunnerRow(key, runner["name"], recipes, runner["seen"] / _MICRO))
+    for spent in page["spent"]:
+        queue(store).runners.had_spent(spent["month"], spent["runner"].hex(), spent["microusd"], spent["tokens"])
 
 
 def give_up(store: Store, *, now: float) -> None:
@@ -187,31 +242,72 @@ def settle(store: Store, *, now: float) -> None:
     store.marks.put(LAST_FENCE, max([store.marks.find(LAST_FENCE), float(queue(store).slots.largest_fence())]))
 
 
-def _task(one: Mapping[str, Any], noted: Mapping[str, Any] | None = None) -> TaskRow:
-    """A task that has come; `noted` of one whose order cannot be read. Raises OrderError: it cannot."""
-    if noted is None:
-        order = Order.parse(one["order"])
-        noted = {field: getattr(order, field) for field in _NOTED.values()}
-    values = {**noted, **_read(one, _TASK), "state": Task(one["state"]), "approvals": approvals_of(one["approvals"])}
-    return TaskRow(ordered=one["order"], signature=one["signature"], **values)
+def _task(one: MovedTask) -> TaskRow:
+    """A task that has come. Raises OrderError: its order cannot be read."""
+    order = Order.parse(one["order"])
+    return _task_row(one, order.id, order.project, order.recipe, order.repo, order.priority, order.signer)
 
 
-def _told(row: TaskRow | SlotRow, names: Mapping[str, str]) -> dict[str, object]:
-    """Fields of a row, as the wire has them."""
-    found = {name: getattr(row, field) for name, field in names.items()}
-    for name in _TIMES & found.keys():
-        found[name] = None if found[name] is None else round(found[name] * _MICRO)
-    for name in _CUT & found.keys():
-        found[name] = None if found[name] is None else found[name][:MAX_REASON_CHARS]
-    return found
+def _unreadable_task(one: UnreadableTask) -> TaskRow:
+    """One whose order cannot be read, by what was noted of it."""
+    noted = one["task"], one["project"], one["recipe"], one["repo"], one["priority"], one["signer"].hex()
+    return _task_row(one, *noted)
 
 
-def _read(one: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The other way: keys are bytes as they were read, and hex in rows."""
-    found = {}
-    for name, field in names.items():
-        value = one[name]
-        if name in _TIMES and value is not None:
-            value /= _MICRO
-        found[field] = value.hex() if isinstance(value, bytes) else value
-    return found
+def _task_row(
+    one: MovedTask, identity: str, project: str, recipe: str, repo: str, priority: int, signer: str
+) -> TaskRow:
+    return TaskRow(
+        id=identity,
+        project=project,
+        recipe=recipe,
+        repo=repo,
+        priority=priority,
+        ordered=one["order"],
+        signature=one["signature"],
+        signer=signer,
+        approvals=approvals_of(one["approvals"]),
+        state=Task(one["state"]),
+        why=one["why"],
+        planned_to=one["plannedTo"],
+        fresh_since=one["freshSince"] / _MICRO,
+        created_at=one["created"] / _MICRO,
+    )
+
+
+def _slot(one: MovedSlot) -> SlotRow:
+    return SlotRow(
+        task=one["task"],
+        at=one["at"],
+        state=Slot(one["state"]),
+        attempt=one["attempt"],
+        fence=one["fence"],
+        next_try_at=one["nextTry"] / _MICRO,
+        runner=None if one["runner"] is None else one["runner"].hex(),
+        is_repeatable=one["repeatable"],
+        to_cancel=one["toCancel"],
+        reserved=one["reserved"],
+        microusd=one["microusd"],
+        tokens_in=one["tokensIn"],
+        tokens_out=one["tokensOut"],
+        duration_ms=one["durationMs"],
+        started_at=_seconds(one["started"]),
+        ended_at=_seconds(one["ended"]),
+        reason=one["reason"],
+        note=one["note"],
+        commit_id=one["commit"],
+        is_checked=one["checked"],
+        seen_at=_seconds(one["seen"]),
+    )
+
+
+def _micro(seconds: float) -> int:
+    return round(seconds * _MICRO)
+
+
+def _micro_or_none(seconds: float | None) -> int | None:
+    return None if seconds is None else _micro(seconds)
+
+
+def _seconds(micro: int | None) -> float | None:
+    return None if micro is None else micro / _MICRO

@@ -14,9 +14,8 @@ from typing import NamedTuple
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_daemon.store.database import Database, Table, within
 from confide_daemon.store.store import Store
-from confide_memory.forms import encoded
 from confide_night.order.order import FINAL, HELD, Approval, Slot, Task
-from confide_night.order.wire import SlotName
+from confide_night.order.wire import Ordered, SlotName
 
 _TASK_FIELDS = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
            created_at"""
@@ -47,12 +46,12 @@ class TaskRow:
     created_at: float
 
     @property
-    def wire(self) -> dict[str, object]:
+    def wire(self) -> Ordered:
         """Its order as it was signed, as requests and answers carry it."""
         return {
-            "order": encoded(self.ordered),
-            "signature": encoded(self.signature),
-            "approvals": [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in self.approvals],
+            "order": self.ordered,
+            "signature": self.signature,
+            "approvals": [{"key": one.key, "signature": one.signature} for one in self.approvals],
         }
 
 

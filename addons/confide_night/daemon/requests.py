@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.sealing.roster import Roster
@@ -28,15 +28,15 @@ from confide_daemon.server.requests.whole_space import require_all, require_devi
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.store import Store
 from confide_memory.documents import iso
-from confide_memory.forms import encoded
-from confide_memory.wire.operation import by_fields
+from confide_memory.wire.operation import Nothing
 from confide_night.daemon import desk, report
 from confide_night.daemon.claims import Ending, Name, Runner, name_of
 from confide_night.daemon.nightly import Nightly
 from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.daemon.service import Tasks
+from confide_night.order import wire
 from confide_night.order.order import Approval, Slot, Task
-from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NEWS, TasksNews
+from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NEWS, SlotName
 
 log = logging.getLogger(__name__)
 
@@ -55,23 +55,22 @@ class TaskRequests(SessionPart):
         self._changed = asyncio.Event()
         self._is_runner = asyncio.Event()
         self.operations = dict(
-            by_fields(op, answer)
-            for op, answer in {
-                "task-claim": self._claim,
-                "task-started": self._started,
-                "task-renew": self._renew,
-                "task-ended": self._ended,
-                "task-log": self._log,
-                "task-show": self._show,
-                "task-orders": self._orders,
-                "task-resign": self._resign,
-                "task-approve": self._approve,
-                "task-set": self._set,
-                "task-logs": self._logs,
-                "task-report": self._report,
-                "move-tasks": self._leaving,
-                "move-tasks-in": self._arriving,
-            }.items()
+            [
+                wire.CLAIM.by(self._claim),
+                wire.STARTED.by(self._started),
+                wire.RENEW.by(self._renew),
+                wire.ENDED.by(self._ended),
+                wire.LOG.by(self._log),
+                wire.SHOW.by(self._show),
+                wire.ORDERS.by(self._orders),
+                wire.RESIGN.by(self._resign),
+                wire.APPROVE.by(self._approve),
+                wire.SET.by(self._set),
+                wire.LOGS.by(self._logs),
+                wire.REPORT.by(self._report),
+                wire.MOVE_TASKS.by(self._leaving),
+                wire.MOVE_TASKS_IN.by(self._arriving),
+            ]
         )
 
     def use(self, space: Space) -> None:
@@ -104,65 +103,69 @@ class TaskRequests(SessionPart):
     async def _tell(self) -> None:
         tasks = self._tasks
         killed = await tasks.to_kill(self._key().hex())
-        news: TasksNews = {"ready": await tasks.is_ready(), "cancelled": [one.wire for one in killed[:MAX_CANCELLED]]}
+        cancelled = [one.wire for one in killed[:MAX_CANCELLED]]
+        news: wire.TasksNews = {"ready": await tasks.is_ready(), "cancelled": cancelled}
         if news["ready"] or news["cancelled"]:
             await NEWS.ask_machine(self._session.ask, news, NEWS_DEADLINE_S)
 
     # A runner's
 
-    async def _claim(self, recipes: list[dict[str, Any]], busy: list[str], left_microusd: int) -> dict[str, object]:
+    async def _claim(self, asked: wire.ClaimRequest) -> wire.ClaimAnswer:
         caller = await self._runner()
         runner = Runner(
             caller.public_key.hex(),
             caller.alias,
             caller.grants.projects,
-            {one["name"]: (one["maxMicrousd"], one["approval"]) for one in recipes},
-            frozenset(busy),
-            left_microusd,
+            {one["name"]: (one["maxMicrousd"], one["approval"]) for one in asked["recipes"]},
+            frozenset(asked["busy"]),
+            asked["leftMicrousd"],
         )
         lease, wait_s = await self._tasks.claim(runner)
         self._is_runner.set()
         if lease is None:
             return {"slot": None, "waitS": wait_s}
-        slot = {**lease.slot.wire, **lease.task.wire, "leaseS": LEASE_S, "limitMicrousd": lease.limit}
+        slot: wire.Claimed = {
+            **lease.slot.wire,
+            **lease.task.wire,
+            "leaseS": LEASE_S,
+            "limitMicrousd": lease.limit,
+        }
         return {"slot": slot, "waitS": wait_s}
 
-    async def _started(self, repeatable: bool, **name: int | str) -> dict[str, object]:
-        caller, slot = await self._runner_of(name)
-        await self._tasks.started(slot, caller.public_key.hex(), is_repeatable=repeatable)
+    async def _started(self, asked: wire.StartedRequest) -> wire.StartedAnswer:
+        caller, slot = await self._runner_of(asked)
+        await self._tasks.started(slot, caller.public_key.hex(), is_repeatable=asked["repeatable"])
         return {"leaseS": LEASE_S}
 
-    async def _renew(self, **name: int | str) -> dict[str, object]:
-        caller, slot = await self._runner_of(name)
+    async def _renew(self, asked: SlotName) -> wire.RenewAnswer:
+        caller, slot = await self._runner_of(asked)
         is_cancelled = await self._tasks.renew(slot, caller.public_key.hex())
         return {"leaseS": LEASE_S, "cancelled": is_cancelled}
 
-    async def _ended(
-        self,
-        state: str,
-        reason: str,
-        microusd: int,
-        tokens_in: int,
-        tokens_out: int,
-        duration_ms: int,
-        text: str,
-        commit: str,
-        checked: bool | None,
-        **name: int | str,
-    ) -> dict[str, Any]:
-        caller, named = await self._runner_of(name)
-        ending = Ending(state, reason, microusd, tokens_in, tokens_out, duration_ms, commit, checked)
-        tasks = self._tasks
-        slot, project, stored = await tasks.ended(named, caller.public_key.hex(), ending, text, author=caller.alias)
+    async def _ended(self, asked: wire.EndedRequest) -> wire.EndedAnswer:
+        caller, named = await self._runner_of(asked)
+        ending = Ending(
+            asked["state"],
+            asked["reason"],
+            asked["microusd"],
+            asked["tokensIn"],
+            asked["tokensOut"],
+            asked["durationMs"],
+            asked["commit"],
+            asked["checked"],
+        )
+        slot, project, stored = await self._tasks.ended(
+            named, caller.public_key.hex(), ending, asked["text"], author=caller.alias
+        )
         if stored is not None and stored.result is not None:
             self._session.publish_here_too(
                 Change.of(project, stored.row.path, stored.result, stored.result.previous_hash)
             )
         return {"state": slot.state, "effects": slot.state is Slot.SUCCEEDED, "path": slot.note}
 
-    async def _log(self, part: int, record: bytes, **name: int | str) -> dict[str, Any]:
-        caller, slot = await self._runner_of(name)
-        await self._tasks.log(slot, caller.public_key.hex(), part, record)
+    async def _log(self, asked: wire.LogRequest) -> Nothing:
+        caller, slot = await self._runner_of(asked)
+        await self._tasks.log(slot, caller.public_key.hex(), asked["part"], asked["record"])
         return {}
 
     async def _runner(self) -> Caller:
@@ -176,12 +179,12 @@ class TaskRequests(SessionPart):
             self._has_taken_over = True
         return caller
 
-    async def _runner_of(self, said: dict[str, int | str]) -> tuple[Caller, Name]:
+    async def _runner_of(self, said: SlotName) -> tuple[Caller, Name]:
         """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
         await self._runner()
         # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
         self._is_runner.set()
-        slot = Name(str(said["task"]), int(said["at"]), int(said["attempt"]), int(said["fence"]))
+        slot = Name(said["task"], said["at"], said["attempt"], said["fence"])
         task = await self._tasks.task(slot.task)
         caller = self._session.caller_now()
         caller.grants.require_scope()
@@ -190,12 +193,12 @@ class TaskRequests(SessionPart):
 
     # A person's
 
-    async def _show(self, task: str) -> dict[str, object]:
+    async def _show(self, asked: wire.ShowRequest) -> wire.TaskShown:
         self._grants().require_source("memory")
         roster = await self._tasks.roster()
 
-        def work(store: Store) -> dict[str, Any]:
-            row = desk.found(store, self._grants(), task)
+        def work(store: Store) -> wire.TaskShown:
+            row = desk.found(store, self._grants(), asked["task"])
             if roster is not None:  # the list may have changed since tasks were looked after
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
             listed = queue(store).runners.listed()
@@ -212,75 +215,79 @@ class TaskRequests(SessionPart):
 
         return await self._tasks.read(work)
 
-    async def _orders(self, key: bytes, after: str) -> dict[str, object]:
+    async def _orders(self, asked: wire.OrdersRequest) -> wire.OrdersPage:
         caller = await self._device()
         projects = caller.grants.projects
 
         def work(store: Store) -> list[TaskRow]:
-            return queue(store).tasks.bearing(key.hex(), after, limit=MAX_ORDERS)
+            return queue(store).tasks.bearing(asked["key"].hex(), asked["after"], limit=MAX_ORDERS)
 
         rows = await self._tasks.read(work)
         orders = [one.wire for one in rows if projects is None or one.project in projects]
         return {"orders": orders, "next": rows[-1].id if rows else None}
 
-    async def _resign(self, order: bytes, signature: bytes) -> dict[str, object]:
+    async def _resign(self, asked: wire.ResignRequest) -> wire.TaskState:
         caller = await self._device()
+        order, signature = asked["order"], asked["signature"]
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
             return desk.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _approve(self, task: str, signature: bytes) -> dict[str, object]:
+    async def _approve(self, asked: wire.ApproveRequest) -> wire.TaskState:
         caller = await self._device()
-        approval = Approval(caller.public_key, signature)
+        approval = Approval(caller.public_key, asked["signature"])
 
         def work(store: Store, roster: Roster | None, _now: float) -> TaskRow:
-            return desk.approve(store, desk.writable(store, self._grants(), task), roster, approval)
+            return desk.approve(store, desk.writable(store, self._grants(), asked["task"]), roster, approval)
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _set(self, task: str, state: str) -> dict[str, object]:
+    async def _set(self, asked: wire.SetRequest) -> wire.TaskState:
         by = self._grants().alias
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
-            row = desk.writable(store, self._grants(), task)
-            return desk.pause(store, row, by=by) if state == Task.PAUSED else desk.resume(store, row, roster, now=now)
+            row = desk.writable(store, self._grants(), asked["task"])
+            if asked["state"] == Task.PAUSED:
+                return desk.pause(store, row, by=by)
+            return desk.resume(store, row, roster, now=now)
 
         return {"state": (await self._tasks.change(work)).state}
 
-    async def _logs(self, task: str, at: int, from_: int) -> dict[str, object]:
+    async def _logs(self, asked: wire.LogsRequest) -> wire.LogParts:
         self._grants().require_source("memory")
 
         def work(store: Store) -> list[tuple[int, bytes]]:
-            row = desk.found(store, self._grants(), task)
-            return queue(store).logs.after(row.id, at, from_, limit=LOG_PARTS + 1)
+            row = desk.found(store, self._grants(), asked["task"])
+            return queue(store).logs.after(row.id, asked["at"], asked["from"], limit=LOG_PARTS + 1)
 
         found = await self._tasks.read(work)
         parts = found[:LOG_PARTS]
         return {
-            "parts": [{"part": number, "record": encoded(record)} for number, record in parts],
+            "parts": [{"part": number, "record": record} for number, record in parts],
             "next": found[LOG_PARTS][0] if len(found) > LOG_PARTS else None,
         }
 
-    async def _report(self, since: str | None, brief: bool) -> dict[str, object]:
+    async def _report(self, asked: wire.ReportRequest) -> wire.ReportAnswer:
         self._grants().require_source("memory")
+        since, is_brief = asked["since"], asked["brief"]
         begin = datetime.fromisoformat(since).timestamp() if since else None
-        night = None if brief else await self._space.part(Nightly).newest()
+        night = None if is_brief else await self._space.part(Nightly).newest()
         more = night.lines() if night is not None else ()
-        found = await report.of(self._tasks, self._grants, since=begin, is_brief=brief, more=more)
-        counts = [{"state": state, "count": count} for state, count in found.counts.items()]
+        found = await report.of(self._tasks, self._grants, since=begin, is_brief=is_brief, more=more)
+        counts: list[wire.Counted] = [{"state": state, "count": count} for state, count in found.counts.items()]
         return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 
-    async def _leaving(self, after: str) -> dict[str, object]:
+    async def _leaving(self, asked: wire.MoveTasksRequest) -> wire.MoveTasksPage:
         await require_device(self._session, "a move")
-        page = await self._tasks.leaving(after)
+        page = await self._tasks.leaving(asked["after"])
         require_all(self._session, "a move")
         return page
 
-    async def _arriving(self, is_last: bool, given_up: bool, **kinds: Any) -> dict[str, object]:
+    async def _arriving(self, asked: wire.MoveTasksIn) -> Nothing:
         await require_device(self._session, "a move")
-        await self._tasks.arrive(kinds, is_last=is_last, are_given_up=given_up)
+        await self._tasks.arrive(asked, is_last=asked["isLast"], are_given_up=asked["givenUp"])
         return {}
 
     @property
@@ -305,7 +312,7 @@ class TaskRequests(SessionPart):
         return self._session.caller_now().public_key
 
 
-def _shown(slot: SlotRow, runners: Mapping[str, str]) -> dict[str, Any]:
+def _shown(slot: SlotRow, runners: Mapping[str, str]) -> wire.RunShown:
     return {
         "at": slot.at,
         "state": slot.state,

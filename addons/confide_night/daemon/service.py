@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
@@ -30,7 +30,7 @@ from confide_night.daemon.claims import Ending, Lease, Name, Runner
 from confide_night.daemon.ledger import order_in
 from confide_night.daemon.queue import SlotRow, TaskRow, queue
 from confide_night.order.order import Slot
-from confide_night.order.wire import MOST_WAIT_S
+from confide_night.order.wire import MOST_WAIT_S, MovedTasks, MoveTasksPage
 
 log = logging.getLogger(__name__)
 
@@ -280,16 +280,16 @@ class Tasks(SpacePart):
         """Return how many tasks there are, over or not."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
-    async def leaving(self, after: str) -> dict[str, object]:
+    async def leaving(self, after: str) -> MoveTasksPage:
         """A page of them, for another daemon. Raises as `moving.page`."""
 
-        def run(store: Store) -> dict[str, Any]:
+        def run(store: Store) -> MoveTasksPage:
             with store.reading():
                 return moving.page(store, after)
 
         return await self._threads.read(run)
 
-    async def arrive(self, page: Mapping[str, object], *, is_last: bool, are_given_up: bool) -> None:
+    async def arrive(self, page: MovedTasks, *, is_last: bool, are_given_up: bool) -> None:
         """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
 
         def run(store: Store) -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_memory.documents import Asks
 from confide_memory.errors import UnknownRequestError
-from confide_memory.forms import encoded
-from confide_memory.wire.operation import ask
 from confide_night.order.order import approve_order, check_approvals, opened, sign_order
-from confide_night.order.wire import NOTHING_MOVED, approvals_of
+from confide_night.order.wire import (
+    APPROVE,
+    MOVE_TASKS,
+    MOVE_TASKS_IN,
+    NOTHING_MOVED,
+    ORDERS,
+    REPORT,
+    RESIGN,
+    Counted,
+    MoveTasksIn,
+    Ordered,
+    approvals_of,
+)
 from confide_proxy.errors import UnfitAnswerError
 
 log = logging.getLogger(__name__)
@@ -27,11 +37,11 @@ _ID_CHARS: Final = 6
 async def briefing(link: Asks) -> str | None:
     """The line for the tasks of the last day; None where there is nothing to be said. Raises as a request, also where the daemon knows of
     none."""
-    found = await ask(link, "task-report", {"brief": True}, timeout_s=BRIEFING_S)
+    found = await REPORT.ask(link, {"brief": True}, timeout_s=BRIEFING_S)
     return line(found["counts"], found["ids"])
 
 
-def line(counts: Iterable[Mapping[str, object]], ids: Iterable[str]) -> str | None:
+def line(counts: Iterable[Counted], ids: Iterable[str]) -> str | None:
     """What they came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
     said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
     named = next((each[:_ID_CHARS] for each in ids), "")
@@ -54,7 +64,7 @@ async def sign_anew(link: Asks, roster: Roster, identity: Identity, old: bytes) 
     after = ""
     for _ in range(MOST_PAGES_OF_ORDERS):
         try:
-            page = await ask(link, "task-orders", {"key": old.hex(), "after": after}, timeout_s=DEADLINE_S)
+            page = await ORDERS.ask(link, {"key": old, "after": after}, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code in ("denied", "invalid") or isinstance(error, UnknownRequestError):
                 return  # of one that may only read there is no task; or the daemon is too old, and they pause
@@ -73,20 +83,19 @@ async def sign_anew(link: Asks, roster: Roster, identity: Identity, old: bytes) 
         after = page["next"]
 
 
-async def _renew(link: Asks, roster: Roster, identity: Identity, old: bytes, each: dict[str, Any]) -> None:
+async def _renew(link: Asks, roster: Roster, identity: Identity, old: bytes, each: Ordered) -> None:
     """Raises OrderError: the old key has not signed that."""
     order = opened(roster, each["order"], each["signature"])
     if bytes.fromhex(order.signer) == old:
         data = replace(order, signer=identity.public_key.hex()).encode()
         signature = sign_order(identity, roster.space, data)
-        body = {"order": encoded(data), "signature": encoded(signature)}
-        await ask(link, "task-resign", body, timeout_s=DEADLINE_S)
+        await RESIGN.ask(link, {"order": data, "signature": signature}, timeout_s=DEADLINE_S)
         return
     own = [one for one in approvals_of(each["approvals"]) if one.key == old]
     check_approvals(roster, each["order"], bytes.fromhex(order.signer), own)
     if own:
         signature = approve_order(identity, roster.space, each["order"]).signature
-        await ask(link, "task-approve", {"task": order.id, "signature": encoded(signature)}, timeout_s=DEADLINE_S)
+        await APPROVE.ask(link, {"task": order.id, "signature": signature}, timeout_s=DEADLINE_S)
 
 
 MOVE_S: Final = 60.0
@@ -101,11 +110,19 @@ async def bring(source: Asks, target: Asks) -> int:
     """
     after, count = "", 0
     for _ in range(MOST_PAGES):
-        page = await ask(source, "move-tasks", {"after": after}, timeout_s=MOVE_S, bulk=True)
-        apart = page.pop("unreadable")
-        count += len(page["tasks"]) + len(apart["tasks"] if apart else ())
-        following = page.pop("next")
-        body = _wire({**page, **({"unreadable": apart} if apart else {})})
+        page = await MOVE_TASKS.ask(source, {"after": after}, timeout_s=MOVE_S, bulk=True)
+        following = page["next"]
+        body: MoveTasksIn = {
+            "tasks": page["tasks"],
+            "slots": page["slots"],
+            "logs": page["logs"],
+            "runners": page["runners"],
+            "spent": page["spent"],
+        }
+        count += len(page["tasks"])
+        if apart := page["unreadable"]:
+            count += len(apart["tasks"])
+            body["unreadable"] = apart
         if not await _take(target, {**body, "isLast": following is None}):
             return count
         if following is None:
@@ -121,28 +138,12 @@ async def give_up(target: Asks) -> None:
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 
 
-async def _take(target: Asks, body: dict[str, object]) -> bool:
+async def _take(target: Asks, body: MoveTasksIn) -> bool:
     """Whether they were awaited."""
     try:
-        await ask(target, "move-tasks-in", body, timeout_s=MOVE_S, bulk=True)
+        await MOVE_TASKS_IN.ask(target, body, timeout_s=MOVE_S, bulk=True)
     except RequestError as error:
         if error.code != "conflict":
             raise
         return False  # it has them all, and its answer was lost
     return True
-
-
-def _wire(value: dict[str, object]) -> dict[str, object]:
-    """As it is sent, from how it was read: keys are in hex, all else that is bytes in base64."""
-    return {name: _sent(name, one) for name, one in value.items()}
-
-
-def _sent(name: str, value: Any) -> Any:
-    match value:
-        case bytes():
-            return value.hex() if name in ("key", "runner", "signer") else encoded(value)
-        case dict():
-            return _wire(value)
-        case list():
-            return [_wire(one) for one in value]
-    return value

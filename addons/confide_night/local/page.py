@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Awaitable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.forms import encoded
+from confide_memory.documents import Asks
 from confide_night.local.orders import DOUBT, checked, is_doubtful
 from confide_night.order.order import HELD, Order, Task, approve_order
-from confide_night.order.wire import TaskShown
+from confide_night.order.wire import APPROVE, SET, SHOW, ApproveRequest, SetRequest, TaskShown
 
+T = TypeVar("T")
+
+_ASK_S: Final = 10.0
 _SHOWN: Final = 50
 _STATES: Final = {"pause": "paused", "resume": "active"}
 _OVER: Final = frozenset({Task.DONE, Task.CANCELLED})
@@ -28,11 +31,12 @@ class Desk(Protocol):
 
     gateway: Any
 
+    @property
+    def link(self) -> Asks: ...
     def query(self, name: str, most: int = ...) -> str: ...
     def said(self, name: str, most: int = ...) -> str: ...
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]: ...
-    async def ask(self, op: str, **body: Any) -> dict[str, object]: ...
-    async def at_least(self, work: Awaitable[dict[str, object]]) -> dict[str, object] | None: ...
+    async def at_least(self, work: Awaitable[T]) -> T | None: ...
     def page(self, template: str, **values: Any) -> Any: ...
     def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
 
@@ -78,26 +82,26 @@ async def act(desk: Desk) -> Any:
     elif does == "approve":
         told = await _approved(desk, found, order)
     else:
-        answer = await desk.ask("task-set", task=identity, state=_STATES[does])
-        told = f"It is {answer['state']} now."
+        body: SetRequest = {"task": identity, "state": _STATES[does]}
+        stands = await SET.ask(desk.link, body, timeout_s=_ASK_S)
+        told = f"It is {stands['state']} now."
     return desk.go("task", told, id=identity)
 
 
 async def _approved(desk: Desk, found: TaskShown, order: Order) -> str:
-
     keyring = _keyring(desk)
     assert keyring.roster is not None  # or it would have a problem
     identity = await keyring.identity()
     approval = approve_order(identity, keyring.roster.space, found["order"])
-    answer = await desk.ask("task-approve", task=found["task"], signature=encoded(approval.signature))
+    body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
+    answer = await APPROVE.ask(desk.link, body, timeout_s=_ASK_S)
     doubt = f" But {DOUBT}." if is_doubtful(keyring.roster, order, identity.public_key) else ""
     return f"Approved: it is {answer['state']} now.{doubt}"
 
 
 async def _look(desk: Desk, identity: str) -> tuple[TaskShown, Order, str | None]:
     """What the daemon shows of a task, its order, and why it would not be followed, if it would not. Raises ConfideError, TimeoutError."""
-
-    found = cast(TaskShown, await desk.ask("task-show", task=identity))
+    found = await SHOW.ask(desk.link, {"task": identity}, timeout_s=_ASK_S)
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
     return found, *checked(found, keyring.roster)

@@ -3,34 +3,34 @@
 Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_crypto.sealing.record import Record
 from confide_memory.forms import (
-    Fields,
-    Kind,
+    Coded,
+    Moment,
+    Project,
+    Shown,
+    Told,
     bounded,
     choice,
     count,
     data,
     each,
-    flag,
+    encoded,
+    fields_of_type,
     hexed,
     items,
-    moment,
     number,
     optional,
-    project,
-    record,
     records,
-    shown,
     sized,
     text,
 )
-from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation, add
+from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation
 from confide_night.order.order import (
     ID_CHARS,
     LEAST_PRIORITY,
@@ -103,11 +103,14 @@ def recipe(body: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _log_part(body: Mapping[str, object], name: str) -> bytes:
+def _read_log_part(body: Mapping[str, object], name: str) -> bytes:
     found: bytes = data(MAX_LOG_RECORD)(body, name)
     if not is_log(found):
         raise RequestError("invalid", "a part of a log is no sealed record of one")
     return found
+
+
+_log_part: Final = Coded(_read_log_part, encoded)
 
 
 def is_log(record: bytes) -> bool:
@@ -124,204 +127,226 @@ def _name(body: Mapping[str, object], name: str) -> str:
     return found
 
 
-_money: Final = count(MAX_MONEY)
-_moment: Final = count(_MAX_MOMENT)
-
-_MOST_TIME: Final = 2**53 - 1
-_time: Final = count(_MOST_TIME)
-
-SLOT: Final[Mapping[str, Kind]] = {
-    "task": task_id,
-    "at": _moment,
-    "attempt": number(2**31),
-    "fence": number(2**53 - 1),
-}
-"""Which slot, and whose: every word of a runner about one carries these."""
-
-RECIPES: Final = records(MAX_RECIPES, name=recipe, maxMicrousd=_money, approval=flag())
-"""Those that a runner has: what a run of each may cost, and whether a second device has to approve its orders."""
-BUSY: Final = items(MAX_BUSY, lambda item: bounded(MAX_REPO_CHARS)({"": item}, ""))
-"""Repositories in which it runs something now."""
-
-APPROVALS: Final = records(MAX_APPROVALS, key=hexed(KEY_LENGTH), signature=sized(SIGNATURE_LENGTH))
-ORDERED: Final[Mapping[str, Kind]] = {
-    "order": data(MAX_ORDER_BYTES),
-    "signature": sized(SIGNATURE_LENGTH),
-    "approvals": APPROVALS,
-}
-"""An order as it was signed."""
-
-MAX_MOVED: Final = 512
-"""Tasks, slots, parts of logs or months in one request of a move; written in one transaction."""
-_MAX_CURSOR: Final = 64
-_MONTH_CHARS: Final = 7
-_MOVED_TASK: Final[Mapping[str, Kind]] = {
-    **ORDERED,
-    "state": choice(tuple(Task)),
-    "why": bounded(MAX_REASON_CHARS),
-    "plannedTo": _moment,
-    "freshSince": _time,
-    "created": _time,
-}
-_MOVED_SLOTS: Final = records(
-    MAX_MOVED,
-    task=task_id,
-    at=_moment,
-    state=choice(tuple(Slot)),
-    attempt=number(2**31),
-    fence=count(2**53 - 1),
-    nextTry=_time,
-    runner=optional(hexed(KEY_LENGTH)),
-    repeatable=flag(),
-    toCancel=optional(bounded(MAX_REASON_CHARS)),
-    reserved=_money,
-    microusd=_money,
-    tokensIn=count(MAX_TOKENS),
-    tokensOut=count(MAX_TOKENS),
-    durationMs=count(MAX_DURATION_MS),
-    started=optional(_time),
-    ended=optional(_time),
-    reason=bounded(MAX_REASON_CHARS),
-    note=optional(bounded(_MAX_NOTE_CHARS)),
-    commit=bounded(MAX_COMMIT_CHARS),
-    checked=optional(flag()),
-    seen=optional(_time),
-)
-_MOVED_LOG: Final[Mapping[str, Kind]] = {
-    "task": task_id,
-    "at": _moment,
-    "part": count(MAX_LOG_PARTS - 1),
-    "record": _log_part,
-    "time": _time,
-}
-UNREADABLE: Final = record(
-    tasks=records(
-        MAX_MOVED,
-        **_MOVED_TASK,
-        task=task_id,
-        project=project,
-        recipe=recipe,
-        repo=bounded(MAX_REPO_CHARS),
-        priority=count(MAX_PRIORITY, least=LEAST_PRIORITY),
-        signer=hexed(KEY_LENGTH),
-    ),
-    slots=_MOVED_SLOTS,
-    logs=records(MAX_MOVED, **{**_MOVED_LOG, "record": data(MAX_LOG_RECORD)}),
-)
-"""Tasks whose orders cannot be read, with what was noted of each when it was taken; all that is of them, and parts of logs that are
-damaged."""
-MOVED: Final[Mapping[str, Kind]] = {
-    "tasks": records(MAX_MOVED, **_MOVED_TASK),
-    "slots": _MOVED_SLOTS,
-    "logs": records(MAX_MOVED, **_MOVED_LOG),
-    "runners": records(
-        MAX_MOVED,
-        key=hexed(KEY_LENGTH),
-        name=bounded(MAX_REASON_CHARS),
-        recipes=records(MAX_RECIPES, name=recipe, approval=flag()),
-        seen=_time,
-    ),
-    "spent": records(MAX_MOVED, month=bounded(_MONTH_CHARS), runner=hexed(KEY_LENGTH), microusd=_money, tokens=_time),
-    # Apart from the rest: a daemon or a machine that does not know it passes it over.
-    "unreadable": optional(UNREADABLE),
-}
-"""Tasks as they go to another daemon (9.8); times but `at` and `plannedTo` are whole microseconds since 1970."""
-NOTHING_MOVED: Final[dict[str, object]] = {name: [] for name in MOVED if name != "unreadable"}
-
-_REQUESTS: Final[Mapping[str, Fields]] = {
-    # A space that moves to another daemon.
-    "move-tasks": {"after": bounded(_MAX_CURSOR)},
-    "move-tasks-in": {**MOVED, "isLast": flag(), "givenUp": flag()},
-    # A runner's.
-    "task-claim": {"recipes": RECIPES, "busy": BUSY, "leftMicrousd": _money},
-    "task-started": {**SLOT, "repeatable": flag()},
-    "task-renew": dict(SLOT),
-    "task-ended": {
-        **SLOT,
-        "state": choice(ENDINGS),
-        "reason": optional(bounded(MAX_REASON_CHARS), ""),
-        "microusd": optional(_money, 0),
-        "tokensIn": optional(count(MAX_TOKENS), 0),
-        "tokensOut": optional(count(MAX_TOKENS), 0),
-        "durationMs": optional(count(MAX_DURATION_MS), 0),
-        "text": optional(bounded(MAX_RESULT_CHARS), ""),
-        "commit": optional(bounded(MAX_COMMIT_CHARS), ""),
-        "checked": optional(flag()),
-    },
-    "task-log": {**SLOT, "part": count(MAX_LOG_PARTS - 1), "record": _log_part},
-    # A person's.
-    "task-show": {"task": _name},
-    "task-orders": {"key": hexed(KEY_LENGTH), "after": bounded(ID_CHARS)},
-    "task-resign": {"order": data(MAX_ORDER_BYTES), "signature": sized(SIGNATURE_LENGTH)},
-    "task-approve": {"task": _name, "signature": sized(SIGNATURE_LENGTH)},
-    "task-set": {"task": _name, "state": choice(("active", "paused"))},
-    "task-logs": {"task": _name, "at": _moment, "from": optional(count(MAX_LOG_PARTS), 0)},
-    "task-report": {"since": optional(moment), "brief": flag()},
-}
-
-_ANSWERS: Final[Mapping[str, Fields]] = {
-    "move-tasks": {**MOVED, "next": optional(bounded(_MAX_CURSOR))},
-    "move-tasks-in": {},
-    "task-claim": {
-        "slot": optional(record(**SLOT, **ORDERED, leaseS=number(3_600), limitMicrousd=_money)),
-        "waitS": number(3_600),
-    },
-    "task-started": {"leaseS": number(3_600)},
-    "task-renew": {"leaseS": number(3_600), "cancelled": flag()},
-    "task-ended": {
-        "state": choice(("succeeded", "failed", "cancelled", "lost", "ready")),
-        "effects": flag(),
-        "path": optional(shown),
-    },
-    "task-log": {},
-    "task-show": {
-        "task": task_id,
-        **ORDERED,
-        "device": shown,
-        "state": shown,
-        "why": optional(shown, ""),
-        "slots": records(
-            MAX_SLOTS,
-            at=_moment,
-            state=shown,
-            attempt=number(2**31),
-            reason=optional(shown, ""),
-            runner=optional(shown),
-            microusd=_money,
-            tokens=count(MAX_TOKENS),
-            durationMs=count(MAX_MONEY),
-            checked=optional(flag()),
-            commit=optional(shown, ""),
-            path=optional(shown),
-            ended=optional(moment),
-        ),
-    },
-    "task-orders": {"orders": records(MAX_ORDERS, **ORDERED), "next": optional(task_id)},
-    "task-resign": {"state": shown},
-    "task-approve": {"state": shown},
-    "task-set": {"state": shown},
-    "task-logs": {
-        "parts": records(MAX_LOG_PARTS, part=count(MAX_LOG_PARTS - 1), record=data(MAX_LOG_RECORD)),
-        "next": optional(count(MAX_LOG_PARTS)),
-    },
-    "task-report": {
-        "lines": items(MAX_REPORT_LINES, each(shown)),
-        "open": flag(),
-        "counts": optional(records(len(COUNTED), state=choice(COUNTED), count=count(MAX_MONEY)), ()),
-        "ids": optional(items(MAX_IDS, each(task_id)), ()),
-    },
-}
-
-add(_REQUESTS, _ANSWERS)
+_TaskId = Annotated[str, task_id]
+_Named = Annotated[str, _name]
+_Recipe = Annotated[str, recipe]
+_Repo = Annotated[str, bounded(MAX_REPO_CHARS)]
+_Reason = Annotated[str, bounded(MAX_REASON_CHARS)]
+_Key = Annotated[bytes, hexed(KEY_LENGTH)]
+_Signature = Annotated[bytes, sized(SIGNATURE_LENGTH)]
+_Order = Annotated[bytes, data(MAX_ORDER_BYTES)]
+_Money = Annotated[int, count(MAX_MONEY)]
+_Due = Annotated[int, count(_MAX_MOMENT)]
+"""A moment at which a slot is due, in seconds."""
+_Time = Annotated[int, count(2**53 - 1)]
+_Attempt = Annotated[int, number(2**31)]
+_Tokens = Annotated[int, count(MAX_TOKENS)]
+_LeaseS = Annotated[int, number(3_600)]
+_Part = Annotated[int, count(MAX_LOG_PARTS - 1)]
 
 
 class SlotName(TypedDict):
     """Which slot, and whose: every word of a runner about one carries these."""
 
-    task: Annotated[str, task_id]
-    at: Annotated[int, _moment]
-    attempt: Annotated[int, number(2**31)]
+    task: _TaskId
+    at: _Due
+    attempt: _Attempt
     fence: Annotated[int, number(2**53 - 1)]
+
+
+class Approved(TypedDict):
+    """An approval."""
+
+    key: _Key
+    signature: _Signature
+
+
+class Ordered(TypedDict):
+    """An order as it was signed."""
+
+    order: _Order
+    signature: _Signature
+    approvals: Annotated[list[Approved], MAX_APPROVALS]
+
+
+# A space that moves to another daemon (9.8): its tasks; times but `at` and `plannedTo` are whole microseconds since 1970.
+
+MAX_MOVED: Final = 512
+"""Tasks, slots, parts of logs or months in one request of a move; written in one transaction."""
+_Cursor = Annotated[str, bounded(64)]
+
+
+class MovedTask(Ordered):
+    state: Annotated[str, choice(tuple(Task))]
+    why: _Reason
+    plannedTo: _Due
+    freshSince: _Time
+    created: _Time
+
+
+class UnreadableTask(MovedTask):
+    """One whose order cannot be read, with what was noted of it when it was taken."""
+
+    task: _TaskId
+    project: Project
+    recipe: _Recipe
+    repo: _Repo
+    priority: Annotated[int, count(MAX_PRIORITY, least=LEAST_PRIORITY)]
+    signer: _Key
+
+
+class MovedSlot(TypedDict):
+    task: _TaskId
+    at: _Due
+    state: Annotated[str, choice(tuple(Slot))]
+    attempt: _Attempt
+    fence: Annotated[int, count(2**53 - 1)]
+    nextTry: _Time
+    runner: _Key | None
+    repeatable: bool
+    toCancel: _Reason | None
+    reserved: _Money
+    microusd: _Money
+    tokensIn: _Tokens
+    tokensOut: _Tokens
+    durationMs: Annotated[int, count(MAX_DURATION_MS)]
+    started: _Time | None
+    ended: _Time | None
+    reason: _Reason
+    note: Annotated[str, bounded(_MAX_NOTE_CHARS)] | None
+    commit: Annotated[str, bounded(MAX_COMMIT_CHARS)]
+    checked: bool | None
+    seen: _Time | None
+
+
+class _LogPlace(TypedDict):
+    task: _TaskId
+    at: _Due
+    part: _Part
+
+
+class MovedLog(_LogPlace):
+    record: Annotated[bytes, _log_part]
+    time: _Time
+
+
+class DamagedLog(_LogPlace):
+    record: Annotated[bytes, data(MAX_LOG_RECORD)]
+    time: _Time
+
+
+class MovedRecipe(TypedDict):
+    name: _Recipe
+    approval: bool
+
+
+class MovedRunner(TypedDict):
+    key: _Key
+    name: _Reason
+    recipes: Annotated[list[MovedRecipe], MAX_RECIPES]
+    seen: _Time
+
+
+class MovedSpent(TypedDict):
+    month: Annotated[str, bounded(7)]
+    runner: _Key
+    microusd: _Money
+    tokens: _Time
+
+
+class Unreadable(TypedDict):
+    """Tasks whose orders cannot be read; all that is of them, and parts of logs that are damaged."""
+
+    tasks: Annotated[list[UnreadableTask], MAX_MOVED]
+    slots: Annotated[list[MovedSlot], MAX_MOVED]
+    logs: Annotated[list[DamagedLog], MAX_MOVED]
+
+
+class MovedTasks(TypedDict):
+    """Tasks as they go to another daemon."""
+
+    tasks: Annotated[list[MovedTask], MAX_MOVED]
+    slots: Annotated[list[MovedSlot], MAX_MOVED]
+    logs: Annotated[list[MovedLog], MAX_MOVED]
+    runners: Annotated[list[MovedRunner], MAX_MOVED]
+    spent: Annotated[list[MovedSpent], MAX_MOVED]
+    # Apart from the rest: a daemon or a machine that does not know it passes it over.
+    unreadable: NotRequired[Unreadable | None]
+
+
+MoveTasksRequest = TypedDict("MoveTasksRequest", {"after": _Cursor})
+
+
+class MoveTasksPage(MovedTasks):
+    next: _Cursor | None
+
+
+class MoveTasksIn(MovedTasks):
+    isLast: NotRequired[bool]
+    givenUp: NotRequired[bool]
+
+
+NOTHING_APART: Final[Unreadable] = {"tasks": [], "slots": [], "logs": []}
+NOTHING_MOVED: Final[MovedTasks] = {"tasks": [], "slots": [], "logs": [], "runners": [], "spent": []}
+
+# A runner's.
+
+
+class Offered(TypedDict):
+    """A recipe that a runner has: what a run of it may cost, and whether a second device has to approve its orders."""
+
+    name: _Recipe
+    maxMicrousd: _Money
+    approval: NotRequired[bool]
+
+
+class ClaimRequest(TypedDict):
+    """What a runner can do; `busy`: the repositories in which it runs something now."""
+
+    recipes: Annotated[list[Offered], MAX_RECIPES]
+    busy: Annotated[list[_Repo], MAX_BUSY]
+    leftMicrousd: _Money
+
+
+class Claimed(SlotName, Ordered):
+    """The slot that a runner is given."""
+
+    leaseS: _LeaseS
+    limitMicrousd: _Money
+
+
+ClaimAnswer = TypedDict("ClaimAnswer", {"slot": Claimed | None, "waitS": _LeaseS})
+
+
+class StartedRequest(SlotName):
+    repeatable: NotRequired[bool]
+
+
+StartedAnswer = TypedDict("StartedAnswer", {"leaseS": _LeaseS})
+RenewAnswer = TypedDict("RenewAnswer", {"leaseS": _LeaseS, "cancelled": bool})
+
+
+class EndedRequest(SlotName):
+    state: Annotated[str, choice(ENDINGS)]
+    reason: NotRequired[Annotated[str, optional(bounded(MAX_REASON_CHARS), "")]]
+    microusd: NotRequired[Annotated[int, optional(count(MAX_MONEY), 0)]]
+    tokensIn: NotRequired[Annotated[int, optional(count(MAX_TOKENS), 0)]]
+    tokensOut: NotRequired[Annotated[int, optional(count(MAX_TOKENS), 0)]]
+    durationMs: NotRequired[Annotated[int, optional(count(MAX_DURATION_MS), 0)]]
+    text: NotRequired[Annotated[str, optional(bounded(MAX_RESULT_CHARS), "")]]
+    commit: NotRequired[Annotated[str, optional(bounded(MAX_COMMIT_CHARS), "")]]
+    checked: NotRequired[bool | None]
+
+
+class EndedAnswer(TypedDict):
+    state: Annotated[str, choice(("succeeded", "failed", "cancelled", "lost", "ready"))]
+    effects: bool
+    path: Shown | None
+
+
+class LogRequest(SlotName):
+    part: _Part
+    record: Annotated[bytes, _log_part]
 
 
 class TasksNews(TypedDict):
@@ -331,55 +356,83 @@ class TasksNews(TypedDict):
     cancelled: Annotated[list[SlotName], MAX_CANCELLED]
 
 
-NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
-
-
-class Approved(TypedDict):
-    """An approval, as it is read."""
-
-    key: bytes
-    signature: bytes
-
-
-class Claimed(SlotName):
-    """The slot that a runner is given, as it is read."""
-
-    order: bytes
-    signature: bytes
-    approvals: list[Approved]
-    leaseS: int
-    limitMicrousd: int
-    askedAt: NotRequired[float]  # of the runner's own clock
+# A person's.
 
 
 class RunShown(TypedDict):
-    """A slot of a task that is shown, as it is read."""
+    """A slot of a task that is shown."""
 
-    at: int
-    state: str
-    attempt: int
-    reason: str
-    runner: str | None
-    microusd: int
-    tokens: int
-    durationMs: int
+    at: _Due
+    state: Shown
+    attempt: _Attempt
+    reason: Told
+    runner: Shown | None
+    microusd: _Money
+    tokens: _Tokens
+    durationMs: Annotated[int, count(MAX_MONEY)]
     checked: bool | None
-    commit: str
-    path: str | None
-    ended: str | None
+    commit: Told
+    path: Shown | None
+    ended: Moment | None
 
 
-class TaskShown(TypedDict):
-    """A task that is shown, as it is read."""
+class _OfTask(TypedDict):
+    task: _TaskId
 
-    task: str
-    order: bytes
-    signature: bytes
-    approvals: list[Approved]
-    device: str
-    state: str
-    why: str
-    slots: list[RunShown]
+
+class TaskShown(_OfTask, Ordered):
+    """A task that is shown."""
+
+    device: Shown
+    state: Shown
+    why: Told
+    slots: Annotated[list[RunShown], MAX_SLOTS]
+
+
+ShowRequest = TypedDict("ShowRequest", {"task": _Named})
+OrdersRequest = TypedDict("OrdersRequest", {"key": _Key, "after": Annotated[str, bounded(ID_CHARS)]})
+OrdersPage = TypedDict("OrdersPage", {"orders": Annotated[list[Ordered], MAX_ORDERS], "next": _TaskId | None})
+ResignRequest = TypedDict("ResignRequest", {"order": _Order, "signature": _Signature})
+ApproveRequest = TypedDict("ApproveRequest", {"task": _Named, "signature": _Signature})
+SetRequest = TypedDict("SetRequest", {"task": _Named, "state": Annotated[str, choice(("active", "paused"))]})
+TaskState = TypedDict("TaskState", {"state": Shown})
+LogsRequest = TypedDict(
+    "LogsRequest", {"task": _Named, "at": _Due, "from": NotRequired[Annotated[int, optional(count(MAX_LOG_PARTS), 0)]]}
+)
+LogPart = TypedDict("LogPart", {"part": _Part, "record": Annotated[bytes, data(MAX_LOG_RECORD)]})
+LogParts = TypedDict(
+    "LogParts",
+    {
+        "parts": Annotated[list[LogPart], MAX_LOG_PARTS],
+        "next": Annotated[int, count(MAX_LOG_PARTS)] | None,
+    },
+)
+ReportRequest = TypedDict("ReportRequest", {"since": NotRequired[Moment | None], "brief": NotRequired[bool]})
+Counted = TypedDict("Counted", {"state": Annotated[str, choice(COUNTED)], "count": _Money})
+
+
+class ReportAnswer(TypedDict):
+    lines: Annotated[list[Shown], MAX_REPORT_LINES]
+    open: bool
+    counts: Annotated[Sequence[Counted], optional(records(len(COUNTED), **fields_of_type(Counted)), ())]
+    ids: Annotated[Sequence[str], optional(items(MAX_IDS, each(task_id)), ())]
+
+
+MOVE_TASKS: Final = Operation("move-tasks", MoveTasksRequest, MoveTasksPage)
+MOVE_TASKS_IN: Final = Operation("move-tasks-in", MoveTasksIn, Nothing)
+CLAIM: Final = Operation("task-claim", ClaimRequest, ClaimAnswer)
+STARTED: Final = Operation("task-started", StartedRequest, StartedAnswer)
+RENEW: Final = Operation("task-renew", SlotName, RenewAnswer)
+ENDED: Final = Operation("task-ended", EndedRequest, EndedAnswer)
+LOG: Final = Operation("task-log", LogRequest, Nothing)
+SHOW: Final = Operation("task-show", ShowRequest, TaskShown)
+ORDERS: Final = Operation("task-orders", OrdersRequest, OrdersPage)
+RESIGN: Final = Operation("task-resign", ResignRequest, TaskState)
+APPROVE: Final = Operation("task-approve", ApproveRequest, TaskState)
+SET: Final = Operation("task-set", SetRequest, TaskState)
+LOGS: Final = Operation("task-logs", LogsRequest, LogParts)
+REPORT: Final = Operation("task-report", ReportRequest, ReportAnswer)
+NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
 
 
 def approvals_of(listed: Iterable[Approved]) -> tuple[Approval, ...]:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
 from confide_memory.wire.operation import HAS_LEFT
+from confide_night.order.wire import SlotName
 from confide_proxy.errors import RunnerError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.locks import Seat
@@ -48,9 +49,9 @@ class Begun(NamedTuple):
         return f"{self.task}-{self.at}"
 
     @property
-    def wire(self) -> dict[str, str | int]:
+    def wire(self) -> SlotName:
         """As every word about it carries it (PROTOCOL.md 9.10)."""
-        return self._asdict()
+        return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
 
 
 @dataclass(frozen=True, slots=True)

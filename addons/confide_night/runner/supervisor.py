@@ -10,33 +10,42 @@ import asyncio
 import contextlib
 import logging
 import time
-from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, OrderError, OrderSignerError, RequestError
 from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.record import Record
 from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import Asks
-from confide_memory.wire.operation import ask
 from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, opened
 from confide_night.order.wire import (
     AGAIN,
+    CLAIM,
+    ENDED,
     LEASE_S,
+    LOG,
     LOG_KIND,
     MARGIN_S,
     MAX_LOG_PART,
     MAX_LOG_PARTS,
     MAX_REASON_CHARS,
     MAX_RESULT_CHARS,
+    RENEW,
     RENEW_S,
+    STARTED,
     Claimed,
+    ClaimRequest,
+    EndedRequest,
+    LogRequest,
+    Offered,
     SlotName,
+    StartedRequest,
     approvals_of,
 )
 from confide_night.runner.books import Begun, Known, Ledger, Spending
@@ -48,6 +57,8 @@ from confide_proxy.sealing.context import Sealing
 from confide_proxy.sealing.open import open_secret
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 DEADLINE_S: Final = 10.0
 """Of one word to the daemon."""
@@ -87,6 +98,12 @@ class _Lease:
         return self.ends - MARGIN_S - time.monotonic()
 
 
+class Given(Claimed):
+    """A slot that this runner was given, and when it asked for it, by its own clock."""
+
+    asked_at: float
+
+
 class LostSlotError(Exception):
     """The slot is another's, or has ended: nothing of the run counts."""
 
@@ -114,31 +131,29 @@ class Supervisor:
         """Tell of what was begun here and did not end: it is lost, and nothing of it lives. Raises LinkError, TimeoutError."""
         found = await asyncio.to_thread(self._ledger.unfinished)
         for begun in found:
-            said = {"state": "lost", "reason": "its runner ended in the middle of it"}
+            said = _ending(begun, "lost", "its runner ended in the middle of it")
             with contextlib.suppress(RequestError):  # the daemon has known it as ended
-                await self._say("task-ended", begun, said)
+                await ENDED.ask(self._link, said, timeout_s=DEADLINE_S)
             await asyncio.to_thread(self._ledger.end, begun, "lost")
         return found
 
-    async def claim(self, recipes: list[Recipe]) -> tuple[Claimed | None, float]:
+    async def claim(self, recipes: list[Recipe]) -> tuple[Given | None, float]:
         """The best slot that is due, if there is one, and after how many seconds to ask again.
 
         Raises RequestError, LinkError, TimeoutError; KeyFileError: what was spent, or who was known, cannot be read.
         """
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
-        offered = [
+        offered: list[Offered] = [
             {"name": each.name, "maxMicrousd": microusd(each.max_usd), "approval": each.approval == "device"}
             for each in recipes
         ]
         if (roster := self._sealing.keyring.roster) is not None:
             await asyncio.to_thread(self._known.see, roster.devices, time.time())
         asked_at = time.monotonic()
-        body = {"recipes": offered, "busy": [], "leftMicrousd": max(0, microusd(left))}
-        answer = await ask(self._link, "task-claim", body, timeout_s=DEADLINE_S)
-        slot: Claimed | None = answer["slot"]
-        if slot is not None:
-            slot["askedAt"] = asked_at
-        return slot, float(answer["waitS"])
+        body: ClaimRequest = {"recipes": offered, "busy": [], "leftMicrousd": max(0, microusd(left))}
+        answer = await CLAIM.ask(self._link, body, timeout_s=DEADLINE_S)
+        slot = answer["slot"]
+        return None if slot is None else {**slot, "asked_at": asked_at}, float(answer["waitS"])
 
     def cancelled(self, slots: list[SlotName]) -> None:
         """The daemon says that these are to be killed."""
@@ -159,10 +174,10 @@ class Supervisor:
 
     # A slot
 
-    async def work(self, slot: Claimed) -> str:
+    async def work(self, slot: Given) -> str:
         """Do a slot that was claimed; the state that it has ended in, or `again`, or "" where it is not ours any more."""
         begun = Begun(slot["task"], slot["at"], slot["attempt"], slot["fence"])
-        lease = _Lease.of(slot["askedAt"], slot["leaseS"])
+        lease = _Lease.of(slot["asked_at"], slot["leaseS"])
         try:
             return await self._work(begun, slot, lease)
         except LostSlotError:
@@ -186,7 +201,8 @@ class Supervisor:
             return await self._ended(begun, lease, Result("lost", str(error)))
         try:
             asked_at = time.monotonic()
-            started = await self._insist("task-started", begun, {"repeatable": job.recipe.repeatable}, lease)
+            said: StartedRequest = {**begun.wire, "repeatable": job.recipe.repeatable}
+            started = await self._insist(lambda: STARTED.ask(self._link, said, timeout_s=DEADLINE_S), lease)
             lease.renew(asked_at, started["leaseS"])
         except LostSlotError:
             # Nothing of it has begun, and so whoever has it now may begin it here as well.
@@ -240,7 +256,8 @@ class Supervisor:
                 return
             asked_at = time.monotonic()
             try:
-                answer = await self._say("task-renew", begun, {}, deadline_s=min(DEADLINE_S, lease.left_s))
+                deadline_s = max(0.1, min(DEADLINE_S, lease.left_s))
+                answer = await RENEW.ask(self._link, begun.wire, timeout_s=deadline_s)
             except RequestError as error:
                 if error.code in ("conflict", "not_found", "denied"):
                     raise LostSlotError from None
@@ -357,7 +374,7 @@ class Supervisor:
 
     async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: Job | None = None) -> str:
         """Tell how it ended, and have the effects that it may have then. Raises LostSlotError."""
-        said: dict[str, Any] = {"state": result.state, "reason": result.reason[:MAX_REASON_CHARS]}
+        said = _ending(begun, result.state, result.reason)
         if job is not None:
             said |= {
                 "microusd": microusd(result.usd),
@@ -370,8 +387,8 @@ class Supervisor:
                 said["checked"] = result.checked
             if text := await self._text(begun, result, job):
                 said["text"] = text
-        answer = await self._insist("task-ended", begun, said, lease, for_s=TOLD_S)
-        state = str(answer["state"])
+        answer = await self._insist(lambda: ENDED.ask(self._link, said, timeout_s=DEADLINE_S), lease, for_s=TOLD_S)
+        state = answer["state"]
         counts = answer["effects"] and state == result.state
         if counts and result.bundle is not None and job is not None and job.mirror is not None:
             await self._effects(begun, result, job.recipe, job.mirror)
@@ -425,25 +442,19 @@ class Supervisor:
                 if part >= MAX_LOG_PARTS:
                     break
                 record = await asyncio.to_thread(_sealed, keys, data[at : at + MAX_LOG_PART])
-                await self._say("task-log", begun, {"part": part, "record": record})
+                said: LogRequest = {**begun.wire, "part": part, "record": record}
+                await LOG.ask(self._link, said, timeout_s=DEADLINE_S)
         except (ConfideError, TimeoutError) as error:
             log.info("the log of slot %s was not kept: %s", begun.slot, type(error).__name__)
 
     # Words to the daemon
 
-    async def _say(
-        self, op: str, begun: Begun, more: Mapping[str, object], *, deadline_s: float = DEADLINE_S
-    ) -> dict[str, Any]:
-        return await ask(self._link, op, {**begun.wire, **more}, timeout_s=max(0.1, deadline_s))
-
-    async def _insist(
-        self, op: str, begun: Begun, more: Mapping[str, object], lease: _Lease, *, for_s: float = 0.0
-    ) -> dict[str, Any]:
+    async def _insist(self, say: Callable[[], Awaitable[T]], lease: _Lease, *, for_s: float = 0.0) -> T:
         """Say something until it is taken, for as long as the lease lasts, and at least `for_s`. Raises LostSlotError: it is not."""
         until = time.monotonic() + for_s
         while True:
             try:
-                return await self._say(op, begun, more)
+                return await say()
             except RequestError as error:
                 if error.code in ("conflict", "not_found", "denied", "invalid"):
                     raise LostSlotError from error
@@ -452,6 +463,17 @@ class Supervisor:
             if time.monotonic() > until and lease.left_s <= 0:
                 raise LostSlotError
             await asyncio.sleep(AGAIN_S)
+
+
+def _ending(begun: Begun, state: str, reason: str) -> EndedRequest:
+    return {
+        "task": begun.task,
+        "at": begun.at,
+        "attempt": begun.attempt,
+        "fence": begun.fence,
+        "state": state,
+        "reason": reason[:MAX_REASON_CHARS],
+    }
 
 
 def _in_our_books(own: str, said: str) -> str:
@@ -464,6 +486,5 @@ def _in_our_books(own: str, said: str) -> str:
     return own
 
 
-def _sealed(keys: Any, data: bytes) -> str:
-
-    return b64encode(Record.seal(keys, LOG_KIND, data).encode()).decode()
+def _sealed(keys: SpaceKeys, data: bytes) -> bytes:
+    return Record.seal(keys, LOG_KIND, data).encode()

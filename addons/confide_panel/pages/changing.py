@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
 from confide_memory.documents import is_in_memory, is_note
-from confide_panel.desk import Desk, Found
+from confide_memory.wire.history import DELETED, DOCUMENTS, RESTORE, DocumentsRequest, RestoreRequest
+from confide_panel.desk import ASK_S, Desk, Found
 from confide_panel.pages.documents import difference
 
 MOST_CHARS: Final = 40_000
@@ -47,8 +48,11 @@ async def restore(desk: Desk) -> Response:
     """An older text becomes the newest one."""
     project, path = desk.project, desk.said("path", 512)
     revision = desk.said_number("revision")
-    body: Found = {"path": path} | ({"revision": revision} if revision else {})
-    answer = await desk.ask_of(project, "restore", **body)
+    body: RestoreRequest = {"project": project, "path": path}
+    if revision:
+        body["revision"] = revision
+    await desk.gateway.exchange.reach(project)
+    answer = await RESTORE.ask(desk.link, body, timeout_s=ASK_S)
     told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
     return desk.go("file", told, project=project, path=path)
 
@@ -72,7 +76,8 @@ async def delete(desk: Desk) -> Response:
 
 async def deleted(desk: Desk) -> Response:
     """What was deleted and can come back."""
-    answer = await desk.ask_of(desk.project, "deleted")
+    await desk.gateway.exchange.reach(desk.project)
+    answer = await DELETED.ask(desk.link, {"project": desk.project}, timeout_s=ASK_S)
     return desk.page("deleted.html", here="projects", project=desk.project, documents=answer["documents"][:100])
 
 
@@ -112,7 +117,8 @@ async def _now(desk: Desk, identity: str, project: str, path: str) -> Now:
 
 
 async def _id_of(desk: Desk, project: str, path: str) -> str:
-    answer = await desk.ask("documents", project=project, path=path, limit=1)
+    body: DocumentsRequest = {"project": project, "path": path, "limit": 1}
+    answer = await DOCUMENTS.ask(desk.link, body, timeout_s=ASK_S)
     return next((str(each["id"]) for each in answer["documents"] if each["path"] == path and each["id"]), "")
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
+from confide_memory.wire.sealing import Unsealed
 from confide_panel.desk import Desk, Found
 from confide_panel.figures import Figures
 from confide_panel.rendering import counted, since
@@ -109,7 +110,7 @@ def _waiting(waiting: Counts, status: Found | None) -> Iterator[Line]:
         yield Line("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
 
 
-def _daemon(status: Found, unsealed: Found | None) -> Iterator[Line]:
+def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[Line]:
     health = status["health"]
     if health["state"] == "ok":
         told = f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents"
@@ -136,8 +137,8 @@ def _daemon(status: Found, unsealed: Found | None) -> Iterator[Line]:
         codes = sealing.get("recoveryCodes", 0)
         told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
         yield Line("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
-    if unsealed and unsealed.get("findings"):
-        told = f"{counted(unsealed['findings'], 'credential')} in clear"
+    if unsealed and (findings := unsealed["findings"]):
+        told = f"{counted(findings, 'credential')} in clear"
         yield Line("in clear", "warn", told, "confide secrets rescan")
     if status["clashes"]:
         told = f"{counted(len(status['clashes']), 'document')} with two versions of some lines"

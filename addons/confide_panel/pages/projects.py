@@ -7,7 +7,15 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk, Found
+from confide_memory.wire.history import (
+    DOCUMENTS,
+    PROJECTS,
+    RELATIONS,
+    DocumentsRequest,
+    RelationRow,
+    RelationsRequest,
+)
+from confide_panel.desk import ASK_S, Desk, Found
 from confide_panel.drawing.graph import MOST, Edge, drawn
 from confide_panel.drawing.plots import bars
 
@@ -20,7 +28,7 @@ _RELATIONS: Final = 80
 
 async def every(desk: Desk) -> Response:
     """All projects, the last changed first; and the most written about."""
-    told = await desk.ask("projects", project=desk.gateway.calls.project)
+    told = await PROJECTS.ask(desk.link, {"project": desk.gateway.calls.project}, timeout_s=ASK_S)
     entities = await desk.at_least(desk.call("entity_list", project="*"))
     found = told["projects"]
     largest = sorted(found, key=lambda each: -each["files"])[:_BARS]
@@ -39,9 +47,10 @@ async def every(desk: Desk) -> Response:
 async def one(desk: Desk) -> Response:
     """A project: counts, links, and its documents, the last changed first, or those of a folder."""
     project, folder = desk.project, desk.query("folder")
+    below: DocumentsRequest = {"project": project, "path": folder, "limit": _DOCUMENTS}
     summary, listed = await asyncio.gather(
         desk.call("project_summary", project=project),
-        desk.ask("documents", project=project, path=folder, limit=_DOCUMENTS),
+        DOCUMENTS.ask(desk.link, below, timeout_s=ASK_S),
     )
     kinds = sorted(summary["byType"].items(), key=lambda pair: -pair[1])[:_BARS]
     return desk.page(
@@ -75,7 +84,8 @@ async def graph(desk: Desk) -> Response:
     if identity:
         rows, about = await _around(desk, identity)
     else:
-        found = await desk.ask("relations", project=desk.project, limit=_RELATIONS)
+        body: RelationsRequest = {"project": desk.project, "limit": _RELATIONS}
+        found = await RELATIONS.ask(desk.link, body, timeout_s=ASK_S)
         rows, about = found["relations"], None
     names = {each["id"]: each["title"] for each in rows} | {each["otherId"]: each["otherTitle"] for each in rows}
     edges = [Edge(each["id"], each["relation"], each["otherId"]) for each in rows]
@@ -101,13 +111,21 @@ async def graph(desk: Desk) -> Response:
     )
 
 
-async def _around(desk: Desk, identity: str) -> tuple[list[Found], Found]:
+async def _around(desk: Desk, identity: str) -> tuple[list[RelationRow], Found]:
     """What a note states of others, and they of it, in the form of the daemon's relations; and the note."""
     note = await desk.call("memory_get", id=identity)
-    rows = []
+    rows: list[RelationRow] = []
     for each in note["relations"]:
         if "id" in each:
             one, two = (note, each) if each["direction"] == "to" else (each, note)
-            named = {"id": one["id"], "title": one["title"], "otherId": two["id"], "otherTitle": two["title"]}
-            rows.append({**named, "relation": each["relation"], "otherProject": each["project"]})
+            rows.append(
+                {
+                    "id": one["id"],
+                    "title": one["title"],
+                    "relation": each["relation"],
+                    "otherId": two["id"],
+                    "otherTitle": two["title"],
+                    "otherProject": each["project"],
+                }
+            )
     return rows, note

@@ -7,7 +7,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk, Found
+from confide_memory.wire.history import DOCUMENTS, PROJECTS
+from confide_panel.desk import ASK_S, Desk, Found
 from confide_proxy.hooks import block, prompts
 from confide_proxy.hooks.holder import form, recall
 
@@ -37,14 +38,15 @@ async def show(desk: Desk) -> Response:
     """The first page: what was found, or what is new."""
     asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
     values: Found = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
-    projects = await desk.at_least(desk.ask("projects", project=desk.gateway.calls.project))
+    own = desk.gateway.calls.project
+    projects = await desk.at_least(PROJECTS.ask(desk.link, {"project": own}, timeout_s=ASK_S))
     values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
     if asked["prompt"]:
         values["prompted"] = await _prompted(desk, asked)
     elif asked["q"]:
         values["found"] = await _found(desk, asked)
     else:
-        listed = await desk.at_least(desk.ask("documents", project=desk.gateway.calls.project, limit=_RECENT))
+        listed = await desk.at_least(DOCUMENTS.ask(desk.link, {"project": own, "limit": _RECENT}, timeout_s=ASK_S))
         values |= {"recent": listed["documents"] if listed else None, "total": listed["total"] if listed else 0}
     return desk.page("search.html", here="", **values)
 

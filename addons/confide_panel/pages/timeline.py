@@ -12,7 +12,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_panel.desk import Desk, Found
+from confide_memory.wire import history
+from confide_memory.wire.history import CHANGES, ChangesRequest
+from confide_panel.desk import ASK_S, Desk, Found
 from confide_panel.drawing import plots
 from confide_proxy.hooks import counts
 
@@ -56,7 +58,7 @@ async def show(desk: Desk) -> Response:
     zone = int((now.utcoffset() or timedelta()).total_seconds() // 60)
     since = (now - timedelta(days=YEAR)).isoformat()
     told, events = await asyncio.gather(
-        desk.ask("days", since=since, zone=zone),
+        history.DAYS.ask(desk.link, {"since": since, "zone": zone}, timeout_s=ASK_S),
         asyncio.to_thread(counts.read, os.fspath(desk.gateway.paths.state)),
     )
     rows = [Row(date.fromisoformat(row["day"]), row["project"], row["kind"], row["count"]) for row in told["days"]]
@@ -97,7 +99,8 @@ async def day(desk: Desk) -> Response:
         begin = datetime(chosen.year, chosen.month, chosen.day).astimezone()
     except (ValueError, OverflowError):
         return desk.go("timeline", "That is no day.")
-    told = await desk.ask("changes", project=desk.project, since=begin.isoformat(), limit=_LOOKED_AT)
+    body: ChangesRequest = {"project": desk.project, "since": begin.isoformat(), "limit": _LOOKED_AT}
+    told = await CHANGES.ask(desk.link, body, timeout_s=ASK_S)
     end = begin + timedelta(days=1)
     changes = [each for each in told["changes"] if datetime.fromisoformat(each["time"]) < end]
     return desk.page(

@@ -13,9 +13,7 @@ What depends on the question (how many results, whether a page goes on) is check
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from functools import cached_property
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
@@ -75,7 +73,6 @@ class Operation(Generic[_Request, _Answer]):
         self.text_follows = text_follows
         self.is_free = is_free
         self.is_large = is_large
-        self.is_untyped = False
         self._request, self._answer = request, answer
 
     @cached_property
@@ -102,8 +99,7 @@ class Operation(Generic[_Request, _Answer]):
 
     async def answered(self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]) -> dict[str, object]:
         """What `answer` says to a request that came, as it is sent. Raises RequestError, as `read`, and whatever `answer` does."""
-        answered = await answer(self.read(body))
-        return dict(answered) if self.is_untyped else written(answered, self.answer_fields)
+        return written(await answer(self.read(body)), self.answer_fields)
 
     def by(
         self, answer: Callable[[_Request], Awaitable[_Answer]], *, may: Callable[[Carried], object] | None = None
@@ -155,51 +151,10 @@ class Operation(Generic[_Request, _Answer]):
         self, link: Asks, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> dict[str, Any]:
         """Send it: the answer as it came. Raises RequestError, ConnectionLost, TimeoutError."""
-        said = dict(body) if self.is_untyped else written(body, self.request_fields)
+        said = written(body, self.request_fields)
         if whole is not None:
             return await link.upload(self.name, said, whole, timeout_s=timeout_s)
         if self.text_follows and isinstance(text := said.get("text"), str):
             del said["text"]
             return await send_text(link, self.name, said, text, timeout_s=timeout_s)
         return await link.request(self.name, said, timeout_s=timeout_s, bulk=bulk)
-
-
-def by_fields(op: str, answer: Any) -> tuple[str, Answerer]:
-    """A request that was made known by `add`, and what answers it, with its fields as arguments."""
-
-    async def answered(body: Carried) -> dict[str, object]:
-        found: dict[str, object] = await answer(**fields_read(op, body))
-        return found
-
-    return op, answered
-
-
-def fields_read(op: str, body: Carried) -> dict[str, object]:
-    """A request that was made known by `add`, read, under the names that Python would write."""
-    return {_parameter(name): value for name, value in OPERATIONS[op].read(body).items()}
-
-
-def _parameter(name: str) -> str:
-    found = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name).replace("-", "_")
-    return f"{found}_" if keyword.iskeyword(found) else found
-
-
-def add(requests: Mapping[str, Fields], answers: Mapping[str, Fields]) -> None:
-    """Make requests known by their forms alone, without types."""
-    for name, fields in requests.items():
-        untyped = Operation(name, dict[str, object], dict[str, object])
-        untyped.__dict__.update(request_fields=fields, answer_fields=answers[name], is_untyped=True)
-
-
-async def ask(
-    link: Asks,
-    operation: str,
-    body: dict[str, Any],
-    *,
-    timeout_s: float,
-    bulk: bool = False,
-    whole: bytes | None = None,
-) -> dict[str, Any]:
-    """Ask what was made known by `add`."""
-    found: dict[str, Any] = await OPERATIONS[operation].ask(link, body, timeout_s=timeout_s, bulk=bulk, whole=whole)
-    return found

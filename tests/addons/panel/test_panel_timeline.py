@@ -39,8 +39,9 @@ class Desk:
     def __init__(self, state: Path) -> None:
         self.gateway = SimpleNamespace(paths=SimpleNamespace(state=state), calls=SimpleNamespace(project="shop"))
         self.visit, _ = Visits().begin()
+        self.link = self
 
-    async def ask(self, op: str, **_: Any) -> dict[str, Any]:
+    async def request(self, op: str, _body: dict[str, Any], **_: Any) -> dict[str, Any]:
         assert op == "days"
         return {"days": DAYS, "ages": AGES}
 

@@ -26,11 +26,10 @@ from confide_daemon.errors import GrantError
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
-from confide_memory.forms import encoded
-from confide_memory.wire.operation import fields_read
+from confide_memory.forms import written
 from confide_night.daemon import claims, desk, moving, planning
 from confide_night.daemon.claims import Ending, Name, Runner
-from confide_night.daemon.queue import TaskRow, queue
+from confide_night.daemon.queue import queue
 from confide_night.local.moments import bring, give_up, sign_anew
 from confide_night.order.order import (
     ALWAYS_LASTS_S,
@@ -46,7 +45,18 @@ from confide_night.order.order import (
     opened,
     sign_order,
 )
-from confide_night.order.wire import LEASE_S, LOG_KIND, MARGIN_S, MAX_ORDERS, RENEW_S
+from confide_night.order.wire import (
+    APPROVE,
+    LEASE_S,
+    LOG_KIND,
+    MARGIN_S,
+    MAX_ORDERS,
+    MOVE_TASKS,
+    MOVE_TASKS_IN,
+    ORDERS,
+    RENEW_S,
+    RESIGN,
+)
 
 KEY: Final = b"\x17" * 32
 MONTHLY: Final = 400_000_000
@@ -290,18 +300,22 @@ class World:
     def answer(self, key: bytes, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the daemon answers to a machine that has changed its key. Raises as it refuses."""
         assert self.store is not None
-        said, roster = fields_read(op, body), self.machines.roster
+        roster = self.machines.roster
         with self.store.writing():
             match op:
                 case "task-orders":
-                    rows = queue(self.store).tasks.bearing(said["key"].hex(), said["after"], limit=MAX_ORDERS)
-                    return {"orders": [_told(one) for one in rows], "next": rows[-1].id if rows else None}
+                    of_key = ORDERS.read(body)
+                    rows = queue(self.store).tasks.bearing(of_key["key"].hex(), of_key["after"], limit=MAX_ORDERS)
+                    page = {"orders": [one.wire for one in rows], "next": rows[-1].id if rows else None}
+                    return written(page, ORDERS.answer_fields)
                 case "task-resign":
-                    order, signature = said["order"], said["signature"]
+                    anew = RESIGN.read(body)
+                    order, signature = anew["order"], anew["signature"]
                     return {
                         "state": desk.sign_anew(self.store, GRANTS, roster, key, order, signature, now=self.clock).state
                     }
                 case "task-approve":
+                    said = APPROVE.read(body)
                     row = desk.writable(self.store, GRANTS, said["task"])
                     approval = Approval(key, said["signature"])
                     return {"state": desk.approve(self.store, row, roster, approval).state}
@@ -357,7 +371,7 @@ class World:
 
     def carry(self) -> None:
         """The tasks go along, last of all (`confide_transfer.move.local`); if it breaks off, another time."""
-        source = Wire(self.draw, lambda _op, body: moving.page(self.left[-1], body["after"]), loses=LOSES / 4)
+        source = Wire(self.draw, self.given, loses=LOSES / 4)
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
 
         async def finish() -> bool:
@@ -373,18 +387,21 @@ class World:
             self.is_carried = False
             self.look()
 
-    def taken(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    def given(self, _op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What the daemon that was left answers to who brings them."""
+        return written(moving.page(self.left[-1], body["after"]), MOVE_TASKS.answer_fields)
+
+    def taken(self, _op: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the daemon answers to tasks that come."""
         if self.store is None:
             raise ConnectionLost(truncated=True)
-        said = fields_read(op, body)
-        is_last, are_given_up = said.pop("is_last"), said.pop("given_up")
+        said = MOVE_TASKS_IN.read(body)
         with self.store.writing():
             moving.take(self.store, said)
-            if are_given_up:
+            if said["givenUp"]:
                 self.final.clear()  # what has come of them may end in another way
                 moving.give_up(self.store, now=self.clock)
-            elif is_last:
+            elif said["isLast"]:
                 moving.settle(self.store, now=self.clock)
         return {}
 
@@ -759,8 +776,3 @@ class World:
         self.kill_daemon()
         for store in self.left:
             store.close()
-
-
-def _told(task: TaskRow) -> dict[str, Any]:
-    approvals = [{"key": one.key.hex(), "signature": encoded(one.signature)} for one in task.approvals]
-    return {"order": encoded(task.ordered), "signature": encoded(task.signature), "approvals": approvals}

@@ -19,8 +19,7 @@ from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
 from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 
-import confide_night.order.wire  # noqa: F401 - adds the requests of a runner
-from confide_memory.wire.operation import ask
+from confide_night.order.wire import CLAIM, ClaimRequest, Offered
 from confide_proxy import config, paths
 from confide_proxy.mcp.client import Client
 from confide_proxy.sync import project
@@ -438,10 +437,10 @@ async def tell_of_a_runner(machine: Machine) -> None:
     place = paths.Paths(
         machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
     )
-    recipes = [{"name": "ask", "maxMicrousd": 0, "approval": True}]
+    recipes: list[Offered] = [{"name": "ask", "maxMicrousd": 0, "approval": True}]
     async with Client(place, config.load(place.config), project.identify(machine.project).granted()) as client:
-        body = {"recipes": recipes, "busy": [], "leftMicrousd": 0}
-        await ask(client.connection, "task-claim", body, timeout_s=DEADLINE_S)
+        body: ClaimRequest = {"recipes": recipes, "busy": [], "leftMicrousd": 0}
+        await CLAIM.ask(client.connection, body, timeout_s=DEADLINE_S)
 
 
 def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:

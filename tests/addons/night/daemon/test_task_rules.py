@@ -21,15 +21,14 @@ from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.store import Store
 from confide_memory.errors import NotFoundError, ToolError
-from confide_memory.forms import encoded
-from confide_memory.wire.operation import fields_read
+from confide_memory.forms import encoded, written
 from confide_night.daemon import claims, desk, ledger, moving, planning, report
 from confide_night.daemon.claims import Ending, Lease, Name, Runner
 from confide_night.daemon.queue import SlotRow, TaskRow
 from confide_night.daemon.queue import queue as tables
 from confide_night.local.moments import bring
 from confide_night.order.order import ALWAYS_LASTS_S, MAX_ORDER_BYTES, Approval, Order, Slot, Task, sign_order
-from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD
+from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD, MOVE_TASKS, MOVE_TASKS_IN
 
 KEY = b"\x23" * 32
 ROSTER, _ = shared()
@@ -418,22 +417,24 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
         there.store.marks.put(PARTS_AWAITED, there.now)
     pages: list[dict[str, Any]] = []
 
-    def taken(op: str, body: dict[str, Any]) -> dict[str, Any]:
+    def taken(_op: str, body: dict[str, Any]) -> dict[str, Any]:
         if by_older:
             body.pop("unreadable", None)
         pages.append(body)
-        said = fields_read(op, body)
-        is_last = said.pop("is_last")
-        assert not said.pop("given_up")
+        said = MOVE_TASKS_IN.read(body)
+        assert not said["givenUp"]
         for _ in range(2):  # an answer may be lost
             with there.store.writing():
                 moving.take(there.store, said)
-        if is_last:
+        if said["isLast"]:
             with there.store.writing():
                 moving.settle(there.store, now=there.now)
         return {}
 
-    source = Wire(queue.draw, lambda _op, body: moving.page(queue.store, body["after"]), loses=0)
+    def left(_op: str, body: dict[str, Any]) -> dict[str, Any]:
+        return written(moving.page(queue.store, body["after"]), MOVE_TASKS.answer_fields)
+
+    source = Wire(queue.draw, left, loses=0)
     done(bring(source, Wire(queue.draw, taken, loses=0)))
     return there, pages
 
@@ -555,7 +556,7 @@ NOTHING: dict[str, Any] = {"tasks": [], "slots": [], "logs": [], "runners": [], 
 def test_a_page_of_what_cannot_be_read_has_its_bounds(kind: str, rows: Any, told: str) -> None:
     apart = {"tasks": [], "slots": [], "logs": [], kind: rows}
     with pytest.raises(RequestError) as refused:
-        fields_read("move-tasks-in", {**NOTHING, "unreadable": apart})
+        MOVE_TASKS_IN.read({**NOTHING, "unreadable": apart})
     assert refused.value.message.startswith(told)
     assert "\n" not in refused.value.message
 
@@ -567,12 +568,11 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
         queue.store.marks.put(PARTS_AWAITED, queue.now)
 
     def take(**apart: Any) -> None:
-        said = fields_read("move-tasks-in", {**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
-        del said["is_last"], said["given_up"]
+        said = MOVE_TASKS_IN.read({**NOTHING, "unreadable": {"tasks": [], "slots": [], "logs": [], **apart}})
         with queue.store.writing():
             moving.take(queue.store, said)
 
-    assert fields_read("move-tasks-in", NOTHING)["unreadable"] is None
+    assert MOVE_TASKS_IN.read(NOTHING)["unreadable"] is None
     take(tasks=[{**NOTED, "task": good.id}])
     assert queue.task(good) == good
     with pytest.raises(RequestError, match="a log comes before its task"):

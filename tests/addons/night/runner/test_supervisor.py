@@ -142,7 +142,7 @@ class Desk:
             "approvals": [{"key": each.key, "signature": each.signature} for each in approvals],
             "leaseS": 90,
             "limitMicrousd": 1_000_000,
-            "askedAt": time.monotonic(),
+            "asked_at": time.monotonic(),
         }
         return {**slot, **changed}
 
@@ -215,7 +215,7 @@ async def test_an_order_is_checked_before_anything_of_it_begins(desk: Desk) -> N
     wrong.append(desk.slot(desk.order(recipe="deploy")))
     wrong.append(desk.slot(desk.order(repo="https://example.org/other.git")))
     for number, slot in enumerate(wrong):
-        assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == "failed", number
+        assert await supervisor.work({**slot, "asked_at": time.monotonic()}) == "failed", number
     assert desk.daemon.of("task-started") == []
     assert len(desk.daemon.of("task-ended")) == len(wrong)
     assert newest(desk.folder, 5) == []
@@ -272,7 +272,7 @@ async def test_an_approval_of_or_for_a_device_that_is_new_does_not_count(
     assert "is new" in desk.daemon.ended["reason"]
     later = time.time() + 90_000
     monkeypatch.setattr(time, "time", lambda: later)
-    assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == ("succeeded" if named else "failed")
+    assert await supervisor.work({**slot, "asked_at": time.monotonic()}) == ("succeeded" if named else "failed")
 
 
 async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> None:
@@ -286,7 +286,7 @@ async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> No
     assert await supervisor.work(slot) == "failed"
     assert "is not told to take it" in desk.daemon.ended["reason"]
     supervisor = desk.supervisor("true", "push = true")
-    assert await supervisor.work({**slot, "askedAt": time.monotonic()}) == "succeeded"
+    assert await supervisor.work({**slot, "asked_at": time.monotonic()}) == "succeeded"
 
 
 def test_who_is_known_is_not_forgotten_and_not_guessed(tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ async def test_a_run_out_of_the_daemons_reach_ends_before_its_lease(
     ended: list[float] = []
 
     def end(body: dict[str, Any]) -> dict[str, Any]:
-        ended.append(time.monotonic() - slot["askedAt"])
+        ended.append(time.monotonic() - slot["asked_at"])
         return {"state": body["state"], "effects": False}
 
     desk.daemon.on["task-ended"] = end
