@@ -273,7 +273,7 @@ def _signed(body: Mapping[str, object], label: bytes, identity: Identity) -> byt
     return canonical({**body, "signature": identity.sign(label, canonical(body)).hex()})
 
 
-def said(held: Database) -> dict[str, Any]:
+def said(held: Database) -> dict[str, object]:
     """As it stands in a manifest."""
     return {
         "change": held.change,

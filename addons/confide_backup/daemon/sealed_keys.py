@@ -13,7 +13,7 @@ import hashlib
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
@@ -106,7 +106,7 @@ class DaemonKeys:
         return cls(read_private_file(folder.identity), master, previous, rotation)
 
     def to_bytes(self) -> bytes:
-        said: dict[str, Any] = {"identity": self.identity.hex(), "master": self.master.hex()}
+        said: dict[str, object] = {"identity": self.identity.hex(), "master": self.master.hex()}
         said |= {"previous": self.previous and self.previous.hex(), "rotation": self.rotation and self.rotation.hex()}
         return json.dumps(said, sort_keys=True).encode()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
@@ -39,7 +39,7 @@ class Speaker:
 
     def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, object]:
         """What goes into the hello of a handshake with `node_key`; `now` in seconds since 1970."""
-        said: dict[str, Any] = {
+        said: dict[str, object] = {
             "node": self.node,
             "at": now,
             "proof": daemon.sign(_LABEL, _signed(node_key, self.node, now)).hex(),

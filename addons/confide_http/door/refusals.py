@@ -55,7 +55,7 @@ class RefusalError(ConfideError):
             self.headers.setdefault("Connection", "close")
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         return {"error": {"code": self.code, "message": str(self), "hint": self.hint}}
 
     def response(self) -> JSONResponse:

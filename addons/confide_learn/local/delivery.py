@@ -101,7 +101,7 @@ def title_of(text: str) -> str:
     return line.strip().rstrip(".")
 
 
-def _fields(suggestion: Suggestion) -> dict[str, Any]:
+def _fields(suggestion: Suggestion) -> dict[str, object]:
     metadata: Mapping[str, str] = {
         "quote": suggestion.quote,
         "kind": suggestion.kind,
@@ -109,7 +109,7 @@ def _fields(suggestion: Suggestion) -> dict[str, Any]:
         "client": suggestion.client,
         "judge": suggestion.judge,
     }
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "content": suggestion.text,
         "source": SOURCE,
         "category": _CATEGORIES.get(suggestion.kind, "facts"),

@@ -294,7 +294,7 @@ async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, f"Task {row.id} is cancelled.{told}")
 
 
-def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, Any]:
+def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object]:
     order = order_in(row)
     return {
         "id": row.id,

@@ -149,10 +149,10 @@ def task_of(operation: str) -> str:
     return hashlib.blake2b(operation.encode(), digest_size=orders.ID_CHARS // 2).hexdigest()
 
 
-def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict[str, Any], str]:
+def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict[str, object], str]:
     """The answer to a call of `task_add` that waits for the daemon: its fields, and its sentence."""
     identity = task_of(operation)
-    told = {"id": identity, "scheduledFor": None, "schedule": None, "state": "queued"}
+    told: dict[str, object] = {"id": identity, "scheduledFor": None, "schedule": None, "state": "queued"}
     return told, f"Task {identity} is queued."
 
 

@@ -532,7 +532,7 @@ class Run:
         """One request of the model, without tools and without a sandbox: nothing of it runs here."""
         recipe, api = self._recipe, self._settings.model.api
         asked = agents.prompt(recipe, self._job.text, self._job.context)
-        body: dict[str, Any] = {"model": recipe.model}
+        body: dict[str, object] = {"model": recipe.model}
         if api == "openai":
             path = "/v1/responses"
             body |= {"input": asked, "max_output_tokens": _ASK_TOKENS, "store": False}

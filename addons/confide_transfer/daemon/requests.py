@@ -286,7 +286,7 @@ def _size(found: Mapping[str, object]) -> int:
 
 def fields(found: note.Note) -> dict[str, object]:
     """A note as a record of JSON: what its document says, and nothing that only this space knows."""
-    said: dict[str, Any] = {
+    said: dict[str, object] = {
         "id": found.id,
         "title": found.title,
         "content": found.body,

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from confide_crypto.errors import RequestError, printable
 from confide_memory.documents import Asks
@@ -52,7 +51,7 @@ class Outcome:
     def counts(self) -> dict[str, int]:
         return {state: self.states[state] for state in STATES}
 
-    def as_json(self, plan: Plan) -> dict[str, Any]:
+    def as_json(self, plan: Plan) -> dict[str, object]:
         """What became of the plan, for programs and for an agent."""
         return {
             "stores": [survey.as_json() for survey in plan.surveys],

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, printable
 from confide_crypto.sealing.placeholder import STANDIN
@@ -160,7 +160,7 @@ class Survey:
         skipped = [f"{self.losses.count} skipped"] if self.losses.count else []
         return [*skipped, self.problem] if self.problem else skipped
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         found: Fields = {
             "path": self.store.shown,
             "system": self.store.reader.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -303,7 +303,7 @@ def granted(grants: Grants) -> dict[str, object]:
     }
 
 
-def facts(caller: Caller) -> dict[str, Any]:
+def facts(caller: Caller) -> dict[str, object]:
     """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
     return {
         "name": caller.alias,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -68,7 +68,7 @@ def check_lines(checks: list[Check]) -> None:
             remark(f"hint: {check.hint}")
 
 
-def shown(check: Check) -> dict[str, Any]:
+def shown(check: Check) -> dict[str, object]:
     """A check as --json has it."""
     return {
         "check": check.name,

@@ -118,7 +118,7 @@ def _asked(here: Here) -> Figures:
         ) from None
 
 
-def facts(now: Figures) -> dict[str, Any]:
+def facts(now: Figures) -> dict[str, object]:
     """What `--json` prints: counts since the daemon's start, durations in seconds."""
 
     def durations(label: str, name: str) -> dict[str, object]:
@@ -227,7 +227,7 @@ def _rate(now: float, before: float | None, took_s: float) -> float | None:
     return None if before is None or took_s <= 0 else (now - before) / took_s
 
 
-def _listed(figures: Mapping[str, Any]) -> str:
+def _listed(figures: Mapping[str, object]) -> str:
     """Those that say something."""
     said = [
         f"{name} {value}" if isinstance(value, str) else f"{value:,.0f} {name}"

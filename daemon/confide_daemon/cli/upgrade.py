@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -86,7 +86,7 @@ def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
         spaces = upgrading.upgrade_spaces(folder, now=time.time())
     finally:
         lock.release()
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "version": __version__,
         "writtenBy": done.before.program if done else __version__,
         "snapshot": done.snapshot if done else None,

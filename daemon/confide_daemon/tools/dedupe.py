@@ -148,11 +148,11 @@ def _few(warnings: list[str]) -> list[str]:
     return warnings if more <= 0 else [*warnings[:MOST_WARNINGS], f"and {more} more"]
 
 
-def _named(row: NoteRow) -> dict[str, Any]:
+def _named(row: NoteRow) -> dict[str, object]:
     return {"id": row.id, "title": row.title, "path": row.path, "project": row.project, "updated": iso(row.updated_at)}
 
 
-def _group(merger: Merger, *, is_merged: bool) -> dict[str, Any]:
+def _group(merger: Merger, *, is_merged: bool) -> dict[str, object]:
     body = merger.body
     return {
         "keep": _named(merger.newest),

@@ -86,7 +86,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         also, mirrored = await _state(context, arguments, other, Relation(kind, row.id), "mirrored", check)
         has_changed = has_changed or also
         written = [*written, *mirrored]
-    structured: dict[str, Any] = {
+    structured: dict[str, object] = {
         "changed": has_changed,
         "queued": False,
         "onDisk": all(one.on_disk for one in written),

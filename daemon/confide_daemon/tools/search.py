@@ -10,6 +10,7 @@ from confide_daemon.errors import ToolError
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.results import Hit
+from confide_daemon.store.rows import LinkedRow, NoteRow, Supersession
 from confide_daemon.tools.context import (
     COUNT,
     FLAG,
@@ -27,6 +28,7 @@ from confide_daemon.tools.get import RELATION
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
 from confide_memory.classes import CLASSES
+from confide_memory.tools import search_text
 from confide_memory.tools.arguments import all_of
 from confide_memory.tools.search_text import NOTHING, text_of
 
@@ -229,20 +231,9 @@ def _structured(result: SearchResult) -> dict[str, Any]:
     return structured
 
 
-def _hit(hit: Hit) -> dict[str, Any]:
+def _hit(hit: Hit) -> search_text.Hit:
     parts: dict[str, float | None] = {name: getattr(hit, name) for name in _PARTS}
-    note: dict[str, object] = (
-        {} if hit.note is None else {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
-    )
-    if hit.superseded_by:
-        note["supersededBy"] = [{name: getattr(newer, name) for name in _NOTE} for newer in hit.superseded_by]
-    if hit.related is not None:
-        note["related"] = [
-            {"relation": one.relation, "direction": one.direction}
-            | {name: value for name in _NOTE if (value := getattr(one.note, name)) is not None}
-            for one in hit.related
-        ]
-    return {
+    told: search_text.Hit = {
         "path": hit.path,
         "project": hit.project,
         "startLine": hit.start_line,
@@ -256,5 +247,18 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "updatedAt": hit.updated_at,
         "class": hit.class_,
         "alike": hit.alike,
-        **note,
     }
+    if hit.note is not None:
+        told |= {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
+    if hit.superseded_by:
+        told["supersededBy"] = [_beside(newer) for newer in hit.superseded_by]
+    if hit.related is not None:
+        told["related"] = [
+            {"relation": one.relation, "direction": one.direction, **_beside(one.note)} for one in hit.related
+        ]
+    return told
+
+
+def _beside(other: NoteRow | LinkedRow | Supersession) -> search_text.Beside:
+    named: search_text.Beside = {"title": other.title, "path": other.path, "project": other.project}
+    return named if other.id is None else {"id": other.id, **named}

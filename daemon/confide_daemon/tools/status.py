@@ -159,7 +159,7 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     return ToolResult.warned(structured, _lines(structured))
 
 
-async def _sealing(context: ToolContext, facts: SealingFacts) -> dict[str, Any]:
+async def _sealing(context: ToolContext, facts: SealingFacts) -> dict[str, object]:
     secrets = await context.space.records.count()
     return {
         "devices": facts.devices,

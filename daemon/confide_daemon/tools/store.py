@@ -237,7 +237,7 @@ def _below(value: float) -> float:
     return min(1.0, max(0.5, math.floor(value * 100) / 100))
 
 
-def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[str, Any]:
+def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[str, object]:
     named = {name: getattr(row, name) for name in ("id", "title", "path", "project")}
     return {**named, "shortId": short(row.id), "similarity": round(similarity, 4), "by": by}
 

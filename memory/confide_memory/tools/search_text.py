@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from confide_memory.tools.call import NOTICE
 
@@ -21,6 +21,48 @@ NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or 
 """What the daemon says where there is no hit. A machine reads it: some of its files may not be with the daemon yet."""
 WARNING: Final = "warning: "
 _WORDS: Final = re.compile(r"[^\W_]+")
+
+
+class Beside(TypedDict):
+    """A note that a hit names beside itself, or a file that is none."""
+
+    id: NotRequired[str]
+    shortId: NotRequired[str]  # no older daemon knows it
+    title: str
+    path: str
+    project: str
+
+
+class Related(Beside):
+    relation: str
+    direction: str  # to: the hit states it; from: the other one
+
+
+_OfClass = TypedDict("_OfClass", {"class": NotRequired[str]})
+
+
+class Hit(_OfClass):
+    """A hit in the structured result of `memory_search`; one that a machine found by itself has no class."""
+
+    path: str
+    project: str
+    startLine: int
+    endLine: int
+    score: float
+    scores: dict[str, float | None]
+    snippet: str
+    heading: str
+    source: str
+    author: str
+    updatedAt: str
+    alike: int
+    # Of notes:
+    id: NotRequired[str]
+    shortId: NotRequired[str]
+    title: NotRequired[str]
+    tags: NotRequired[list[str]]
+    supersededBy: NotRequired[list[Beside]]
+    related: NotRequired[list[Related]]
 
 
 def falling(scores: Sequence[float]) -> list[float]:
@@ -61,13 +103,12 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
     return "\n".join(lines)
 
 
-def called(one: Mapping[str, Any]) -> str:
+def called(one: Mapping[str, object]) -> str:
     """What a model calls a note, or a file that is none, as a result tells of it."""
-    name: str = one.get("shortId") or one.get("id") or one["path"]  # no older daemon knows a short id
-    return name
+    return str(one.get("shortId") or one.get("id") or one["path"])  # no older daemon knows a short id
 
 
-def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[str]:
+def _places(hits: Sequence[Hit], project: str | None) -> Iterator[str]:
     """Where each hit stands; one of the same document as that before it says so by its lines alone, and the day is told once of each.
 
     A note goes by its short id alone, which all tools that read or change one take, in every project: it is short enough to be read whole.
@@ -96,7 +137,7 @@ def _places(hits: Sequence[Mapping[str, Any]], project: str | None) -> Iterator[
         yield " · ".join(said)
 
 
-def _needs(hit: Mapping[str, Any], heading: str) -> bool:
+def _needs(hit: Hit, heading: str) -> bool:
     """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
     if len(hit["snippet"]) >= UNDERSTOOD_CHARS or heading in hit["snippet"]:
         return False
@@ -109,12 +150,12 @@ def _needs(hit: Mapping[str, Any], heading: str) -> bool:
     return words != _WORDS.findall(hit["path"].rpartition("/")[2].lower())[: len(words)]
 
 
-def _scores(hit: Mapping[str, Any]) -> str:
+def _scores(hit: Hit) -> str:
     parts = ", ".join(f"{name} {value}" for name, value in hit["scores"].items() if value is not None)
     return f"score {hit['score']}: {parts}"
 
 
-def _beside(hit: Mapping[str, Any]) -> Iterator[str]:
+def _beside(hit: Hit) -> Iterator[str]:
     """The notes that an agent should know of beside this one."""
     for newer in hit.get("supersededBy", ()):
         yield f"superseded by: {newer['title']} ({called(newer)})"

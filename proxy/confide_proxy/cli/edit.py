@@ -341,7 +341,7 @@ def _outcome(target: Target, answer: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _arguments(target: Target) -> dict[str, Any]:
+def _arguments(target: Target) -> dict[str, object]:
     return {"id": target.note} if target.note else {"path": target.path, "project": target.project}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -95,7 +95,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     _join_instead(here, Joined(invite.websocket_url, static, key, pair))
     await connection.close()
     words = fingerprint_words(identity.public_key)
-    result: dict[str, Any] = {"name": alias, "words": words, "daemon": invite.websocket_url}
+    result: dict[str, object] = {"name": alias, "words": words, "daemon": invite.websocket_url}
     if not as_json:
         say(styled("joined as ", (alias, "bold"), f"  {words}"))
     if pair is not None:

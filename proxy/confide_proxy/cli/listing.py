@@ -208,7 +208,7 @@ def _on_disk(here: Here, this: Project, wanted: set[str], below: str) -> list[di
     return found
 
 
-def _of_note(entry: dict[str, Any]) -> dict[str, Any]:
+def _of_note(entry: dict[str, object]) -> dict[str, object]:
     known = {name: entry[name] for name in ("project", "path", "revision", "author", "title", "id", "tags", "type")}
     class_ = entry.get("class", UNTRUSTED)
     return {**known, "time": entry["updated"], "bytes": None, "lines": None, "clash": False, "class": class_}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -135,7 +135,7 @@ def _found(journal: Journal, identity: str) -> Entry:
 
 
 def _as_json(entry: Entry, *, show: bool) -> dict[str, object]:
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "id": entry.id,
         "time": entry.said,
         "tool": entry.tool,

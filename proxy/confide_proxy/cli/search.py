@@ -59,6 +59,7 @@ from confide_proxy.sync.project import Project
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from confide_memory.tools.search_text import Hit
     from confide_proxy.mcp.client import Client
     from confide_proxy.offline.outage import Trouble
     from confide_proxy.sealing.tool_calls import SealedCalls
@@ -120,7 +121,7 @@ def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
         show(result)
 
 
-def _tell_hit(hit: dict[str, Any], mark: str, words: re.Pattern[str] | None) -> None:
+def _tell_hit(hit: Hit, mark: str, words: re.Pattern[str] | None) -> None:
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
     about = [mark, _when(hit), f"[{hit['project']}]", str(hit.get("shortId", "")), str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
@@ -146,7 +147,7 @@ def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[st
     yield line[at:]
 
 
-def _when(hit: dict[str, Any]) -> str:
+def _when(hit: Hit) -> str:
     """When it was changed; nothing where an older daemon does not say."""
     return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
 
@@ -394,7 +395,7 @@ def show(result: dict[str, Any]) -> None:
         raise UnfitAnswerError from None
 
 
-def _print(explanation: dict[str, Any], results: list[dict[str, Any]], mode: str) -> None:
+def _print(explanation: dict[str, Any], results: list[Hit], mode: str) -> None:
     scores = [{**hit, "score": found["score"]} for hit, found in zip(explanation["hits"], results, strict=True)]
     timings = ", ".join(f"{name} {value:.1f}" for name, value in explanation["timingsMs"].items())
     lines = {
@@ -413,7 +414,7 @@ def _print(explanation: dict[str, Any], results: list[dict[str, Any]], mode: str
     say(f"milliseconds {printable(timings)}")
 
 
-def _table(hits: list[dict[str, Any]], names: tuple[str, ...], *, legs: bool) -> Table:
+def _table(hits: list[dict[str, float | None]], names: tuple[str, ...], *, legs: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -426,7 +427,7 @@ def _table(hits: list[dict[str, Any]], names: tuple[str, ...], *, legs: bool) ->
     return table
 
 
-def _place(rank: int | None, value: float | None) -> str:
+def _place(rank: float | None, value: float | None) -> str:
     """The place in a leg and the leg's own figure: `#3 7.2`."""
     return " ".join(part for part in (f"#{rank}" if rank else "", _number(value)) if part != "-") or "-"
 

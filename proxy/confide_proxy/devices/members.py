@@ -49,7 +49,7 @@ def listed(keyring: Keyring, mine: bytes) -> dict[str, object]:
     }
 
 
-def facts(roster: Roster, device: Device) -> dict[str, Any]:
+def facts(roster: Roster, device: Device) -> dict[str, object]:
     """A device as --json shows it."""
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
     since = iso(entry.time) if entry else ""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
 from confide_memory.globs import matches
@@ -253,12 +253,12 @@ def _within(matches: list[Match], most: int, budget: int | None) -> list[Match]:
     return chosen
 
 
-def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | None) -> dict[str, Any]:
+def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | None) -> search_text.Hit:
     """`ids`: the whole and the short one of a note."""
     piece = match.piece
     note = notes.fields(match.project, match.path)
     updated = iso(match.mtime)
-    return {
+    found: search_text.Hit = {
         "path": match.path,
         "project": match.project,
         "startLine": piece.start_line,
@@ -277,9 +277,16 @@ def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | N
         "author": "this machine",
         "updatedAt": updated,
         "alike": 0,
-        **(note.shown if note else {}),
-        **({"id": ids[0], "shortId": ids[1]} if note and ids else {}),
     }
+    if note:
+        found["tags"] = note.shown.tags
+        if note.shown.id:
+            found["id"] = note.shown.id
+        if note.shown.title:
+            found["title"] = note.shown.title
+        if ids:
+            found["id"], found["shortId"] = ids
+    return found
 
 
 def _near(memory: LocalMemory, project: str, path: str) -> str | None:
@@ -289,15 +296,23 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
     return f"there is: {', '.join(near)}" if near else None
 
 
+class Shown(NamedTuple):
+    """What a result tells of a note."""
+
+    tags: list[str]
+    id: str | None
+    title: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Of one note: `words` are its type, category and entity, `shown` is what a result tells of it."""
+    """Of one note: `words` are its type, category and entity."""
 
     tags: frozenset[str]
     words: Mapping[str, str]
     importance: float
     supersedes: frozenset[str]
-    shown: Mapping[str, Any]
+    shown: Shown
 
 
 class LocalNotes:
@@ -336,7 +351,7 @@ def _newest_first(found: Sequence[Fields | None]) -> list[int]:
 
     def put(place: int, behind: frozenset[int]) -> None:
         note = found[place]
-        known = note.shown.get("id") if note else None
+        known = note.shown.id if note else None
         for other, newer in enumerate(found):
             # Notes that supersede each other in a circle stay as they are.
             if (
@@ -399,8 +414,7 @@ def _fields_of(text: str) -> Fields:
     fields, _, _ = split_fields(text)
     tags = _words(fields.get("tags"))
     importance = importance_of(fields.get("importance"))
-    shown: dict[str, Any] = {"tags": tags}
-    shown |= {name: value for name in ("id", "title") if (value := _word(fields.get(name)))}
+    shown = Shown(tags, _word(fields.get("id")), _word(fields.get("title")))
     said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
     importance = NEUTRAL if importance is None else importance
     return Fields(frozenset(map(_folded, tags)), said, importance, _superseded(fields.get("relations")), shown)

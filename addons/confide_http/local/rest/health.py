@@ -32,7 +32,7 @@ class Health:
 
     async def tell(self, request: Request) -> Response:
         """Alive and version; the rest for who may read."""
-        told: dict[str, Any] = {"status": "ok", "version": VERSION}
+        told: dict[str, object] = {"status": "ok", "version": VERSION}
         if "authorization" not in request.headers:
             return JSONResponse(told)
         identity = await self._gateway.by_token(request)

@@ -49,7 +49,7 @@ def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
     return given
 
 
-def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, Any]:
+def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
     """What a store answers."""
     importance = importance_of(asked.get("importance"))
     return {
