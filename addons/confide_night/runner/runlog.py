@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import Final
 
 from confide_night.runner.masks import Mask
-from confide_proxy.sealing.detection import scanner
 
 MOST_EACH: Final = 4 * 2**20
 """Bytes of a stream's beginning, and as many of its end."""
@@ -88,6 +87,8 @@ class RunLog:
 
 def redacted(text: str) -> str:
     """A text without what looks like a credential."""
+    from confide_proxy.sealing.detection import scanner  # 5 MB, which a runner that waits does without
+
     out, at = [], 0
     for found in scanner.outside(text, scanner.scan(text, LEAST_CONFIDENCE)):
         out += [text[at : found.start], f"(redacted:{found.kind})"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import heaps
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.session import Attached
@@ -38,9 +39,6 @@ UP_S: Final = 30.0
 _PAUSE_S: Final = 30.0
 """After something was in the way of claiming."""
 _GOODBYE_S: Final = 1.0
-_TRIM_THRESHOLD: Final = -1
-_ARENA_MAX: Final = -8
-"""As malloc.h numbers them (mallopt(3))."""
 
 
 def folder_of(paths: Paths) -> Path:
@@ -86,7 +84,7 @@ class Service:
         being made.
         """
         trial.check_libraries()
-        _stay_small()
+        heaps.share(1)
         await asyncio.to_thread(self._clear)
         works = await trial.sandbox_works(self._folder)
         if works is not None:
@@ -124,7 +122,7 @@ class Service:
     async def _work(self, recipes: list[Recipe], *, once: bool) -> str | None:
         if once:
             await self._reached()
-        has_recovered = False
+        has_recovered = is_resting = False
         while True:
             await self._is_up.wait()
             if self._is_ending:
@@ -142,7 +140,7 @@ class Service:
                     self._told = ""
                     if slot is not None:
                         state = await self.supervisor.work(slot)
-                        await asyncio.to_thread(_give_back)
+                        is_resting = False
                         if once:
                             return state
                         continue
@@ -165,6 +163,9 @@ class Service:
                 if str(error) != self._told:
                     self._told = str(error)
                     self.tell(f"nothing is claimed: {error}")
+            if not is_resting:
+                await asyncio.to_thread(_rest)
+                is_resting = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
@@ -232,23 +233,11 @@ class Service:
         raise RequestError("invalid", "a runner does not do that")
 
 
-def _stay_small() -> None:
-    """One heap for all threads, given back as soon as it is free: a runner waits for weeks, and its runs are other processes'."""
-    with suppress(ImportError, OSError, AttributeError):  # of glibc's malloc alone
-        import ctypes
-
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_ARENA_MAX, 1)
-        libc.mallopt(_TRIM_THRESHOLD, 64 * 1024)
-
-
-def _give_back() -> None:
-    """What a run's log and answers took, to the system: without it each run leaves some of it behind, here and there in the heap."""
+def _rest() -> None:
+    """Give back what a run's log, answers and libraries took: a runner waits for weeks, and its runs are other processes'."""
     gc.collect()
-    with suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).malloc_trim(0)
+    heaps.give_back()
+    heaps.give_back_files()
 
 
 async def _refuse_stream(_op: str, _params: dict[str, object], _body: Any) -> dict[str, object]:

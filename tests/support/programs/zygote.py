@@ -75,14 +75,16 @@ def make(package: str) -> None:
     from typer.core import TyperGroup
 
     typer.main.get_command = functools.cache(typer.main.get_command)
-    commands = [typer.main.get_command(importlib.import_module(f"{package}.cli.app").app)]
+    commands = [(typer.main.get_command(importlib.import_module(f"{package}.cli.app").app), None)]
     while commands:
-        command = commands.pop()
-        context = typer.Context(command)
+        command, parent = commands.pop()
+        # As the program makes it: a command keeps the option for its help that its first context asks for.
+        context = typer.Context(command, parent, **command.context_settings)
         for parameter in command.get_params(context):
             parameter.get_runtime_param()  # type: ignore[attr-defined]
         if isinstance(command, TyperGroup):
-            commands += filter(None, (command.get_command(context, name) for name in command.list_commands(context)))
+            found = (command.get_command(context, name) for name in command.list_commands(context))
+            commands += [(each, context) for each in found if each is not None]
     if package == "confide_daemon":
         from confide_daemon.embedding.tokens import token_ends
         from confide_memory.markdown import structure

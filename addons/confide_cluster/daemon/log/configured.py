@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from confide_cluster.daemon.log.engine import Engine
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.files import read_private_file
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import EngineError, StorageError
 from confide_memory.errors import with_extra
+
+if TYPE_CHECKING:
+    from confide_cluster.daemon.log.engine import Engine
 
 PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
 _MOST_PASSWORD: Final = 1024
