@@ -339,6 +339,15 @@ class Folder:
         except OSError:
             return 0
 
+    def is_still(self, path: str, content: Content) -> bool:
+        """Return whether a file is as it was read, by its size and time."""
+        try:
+            with self._parent(path) as (parent, name):
+                now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except (OSError, FolderError):
+            return False
+        return (now.st_size, now.st_mtime_ns) == (content.size, content.mtime_ns)
+
     def sweep(self) -> None:
         """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""
         with suppress(OSError):

@@ -553,14 +553,22 @@ class Replica:
             return
         async with self._paths.held(path):
             skipped = len(report.skipped)
-            content = await self._whole(path, partial(readable, self.folder, path, report))
-            known = await self._settled(path, content)
-            sent = await asyncio.to_thread(self._ledger.sent, path)
-            is_due = content is not None and not is_confirmed(known, content, sent)
-            if content is not None and (is_due or (is_asked and not is_less(known, content))):
+            for _ in range(_TRIES):
+                content = await self._whole(path, partial(readable, self.folder, path, report))
+                known = await self._settled(path, content)
+                sent = await asyncio.to_thread(self._ledger.sent, path)
+                is_due = content is not None and not is_confirmed(known, content, sent)
+                if content is None or not is_due:
+                    break
                 check_sendable(self.folder, path, known, content)
-                if is_due and await self._waits_for_git(path, content, known):
+                if await self._waits_for_git(path, content, known):
                     raise FolderError(path, _SET_BACK)
+                # What git says may be of another text than was read: a checkout replaces them under way.
+                if await asyncio.to_thread(self.folder.is_still, path, content):
+                    break
+            if content is not None and (is_due or (is_asked and not is_less(known, content))):
+                if not is_due:
+                    check_sendable(self.folder, path, known, content)
                 await self._put(path, content, known)
                 report.sent += 1
             elif content is not None and known is not None:

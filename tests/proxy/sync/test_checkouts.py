@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +11,14 @@ from pathlib import Path
 import pytest
 from tests.proxy.sync.test_absence import Home
 from tests.support.daemon.loopback import machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.errors import FolderError
+from confide_proxy.sync import replica
+from confide_proxy.sync.absence import checkout
 from confide_proxy.sync.absence.rule import HOLD_S
+from confide_proxy.sync.folder import Content
+from confide_proxy.sync.ledger import Confirmed
 
 PLAN, GONE, LATER, KEPT = "memory/plan.md", "memory/gone.md", "memory/later.md", "memory/kept.md"
 NOW = sorted([PLAN, LATER, KEPT])
@@ -96,6 +103,46 @@ async def test_an_old_commit_changes_nothing_elsewhere_and_stays_as_git_has_it(
     assert (home.here(), home.git("status", "--porcelain")) == (NOW, "")
     home.remove(LATER)
     assert (await home.replica.changed([LATER])).removed == 1
+
+
+@pytest.mark.parametrize("way", [("old", "main"), ("main", "old")])
+async def test_a_text_that_git_replaces_while_it_is_looked_at_goes_nowhere(
+    home: Repository, monkeypatch: pytest.MonkeyPatch, way: tuple[str, str]
+) -> None:
+    """It was read before a checkout, and what git says of it after."""
+    before, after = way
+    home.git("checkout", "-q", before)
+    if before == "main":
+        (home.root / PLAN).write_text(FRIDAY + "- who: ann\n")  # which the checkout throws away
+    asked = home.replica._waits_for_git
+    flips = ["checkout", "-q", "--force", after]
+
+    async def late(path: str, content: Content, known: Confirmed | None) -> bool:
+        if flips:
+            home.git(*flips)
+            flips.clear()
+        return await asked(path, content, known)
+
+    monkeypatch.setattr(home.replica, "_waits_for_git", late)
+    await home.replica.changed([PLAN])
+    assert not flips
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+
+
+async def test_a_checkout_that_has_not_said_yet_where_it_stands_is_waited_for(
+    home: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files and the index are those of the old commit, and the branch is the one before still."""
+    monkeypatch.setattr(checkout, "_JUST_S", DEADLINE_S)
+    monkeypatch.setattr(replica, "_BUSY_S", DEADLINE_S)
+    home.git("checkout", "-q", "old")
+    home.git("symbolic-ref", "HEAD", "refs/heads/main")
+    looking = asyncio.create_task(home.replica.changed([PLAN]))
+    await asyncio.wait([looking], timeout=0.2)
+    home.git("symbolic-ref", "HEAD", "refs/heads/old")
+    os.utime(home.root / ".git/index", (1, 1))
+    await looking
+    assert await home.plan() == FRIDAY
 
 
 async def test_what_others_write_meanwhile_waits_for_the_way_back(home: Repository) -> None:

@@ -22,6 +22,8 @@ _MOST_BYTES: Final = 16 << 20
 """Of `packed-refs`, which has a line for each branch and tag."""
 _STALE_S: Final = 60.0
 """A lock that is older was left behind by a git that was killed."""
+_JUST_S: Final = 0.3
+"""A checkout writes the files, then the index, and only then which commit it is."""
 _REFS: Final = "ref: "
 
 
@@ -70,10 +72,11 @@ class Checkout:
     def is_busy(self) -> bool:
         """Whether git is just changing the working tree: where it stands is said when it is done."""
         kept = self._kept()
-        try:
-            return kept is not None and time.time() - (kept / "index.lock").stat().st_mtime < _STALE_S
-        except OSError:
-            return False
+        for name, most_s in (("index.lock", _STALE_S), ("index", _JUST_S)):
+            with suppress(OSError):
+                if kept is not None and 0 <= time.time() - (kept / name).stat().st_mtime < most_s:
+                    return True
+        return False
 
     def _differing(self, before: str, now: str) -> Mapping[str, str]:
         if git_says(self._root, "merge-base", "--is-ancestor", before, now)[0] == 0:
