@@ -341,11 +341,6 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def encoded_or_none(data: bytes | None) -> str | None:
-    """The same of what may be missing."""
-    return None if data is None else encoded(data)
-
-
 # The types of fields with their forms, for the tables of what is carried.
 Project = Annotated[str, project]
 Shown = Annotated[str, shown]
