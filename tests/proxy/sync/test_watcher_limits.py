@@ -94,7 +94,7 @@ async def test_threads_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.Mo
         watcher.start()
         watcher.stop()
     assert watcher.problem == "can't start new thread"
-    assert watching_descriptors() == before
+    assert not watching_descriptors() - before  # a watcher of a test before may close its own meanwhile
 
 
 async def test_events_that_the_kernel_dropped_are_made_up_for(tmp_path: Path) -> None:
