@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+import yaml
+
 from confide_memory.errors import NotFoundError
 
 if TYPE_CHECKING:
-    import yaml
     from markdown_it import MarkdownIt
 
 MARK = "\ufeff"
@@ -312,7 +313,6 @@ def is_sensitive(text: str) -> bool:
 
 def _says_sensitive(inside: str) -> bool | None:
     """Whether one of the fields says so; None where they cannot be read."""
-    import yaml  # which most texts go without
 
     if len(inside) > _MAX_CHARS:
         return None

@@ -7,10 +7,12 @@ else could have written it (docs/decisions/0020): nothing in a project folder ma
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from confide_crypto.errors import KeyFileError
 from confide_proxy.clients import plugin_answers
@@ -370,7 +372,6 @@ def is_framer(origin: Any) -> bool:
 
     It becomes part of a policy, so of its signs there are none but letters, digits, dots, hyphens and those of a port: no `*`, no `;`.
     """
-    import re
 
     if not isinstance(origin, str) or len(origin) > 255:
         return False
@@ -384,7 +385,6 @@ def is_framer(origin: Any) -> bool:
 
 def is_loopback(url: Any) -> bool:
     """Whether a URL leads to this machine, by an address or by the name that every machine has for itself."""
-    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from confide_cluster.settings import StoreConfig
+from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon.cli.console import Here, Output, command, remark, say
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
 
 store_app = typer.Typer()
 
@@ -81,14 +85,11 @@ def store_move(
     to_files: Annotated[bool, typer.Option("--to-files", help="Out of the store, into the files alone.")] = False,
 ) -> Output:
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
-    from dataclasses import replace
 
     from confide_cluster.daemon.log.configured import open_engine
     from confide_cluster.daemon.spaces import joining
     from confide_cluster.daemon.store import Postgres
     from confide_daemon.access.registry import open_master
-    from confide_daemon.datadir.instance import DaemonLock
-    from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
 
     if (to is None) is not to_files:
         raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
@@ -152,7 +153,6 @@ def store_release(
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
     from confide_cluster.daemon.log.configured import open_engine
-    from confide_daemon.errors import BadNameError
 
     config = here.config().table(StoreConfig)
     _require(config.url)
@@ -178,8 +178,6 @@ def _of_log(
 
 def _require(url: str) -> None:
     if not url:
-        from confide_crypto.errors import EXIT_CONFIG, ConfideError
-
         error = ConfideError(
             "there is no store: daemon.toml names none", hint="set url of [store]; see docs/cluster.md"
         )

@@ -12,6 +12,7 @@ from confide_daemon.access.registry import open_state
 from confide_daemon.addons import Addon, Check, DaemonHost, Service, SessionHost, SessionPart
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import Paths
+from confide_http.door.certificates import SOON_S, CertificateError, good_until
 from confide_http.server.requests import SignInRequests
 from confide_http.server.room import MOST_FILES
 from confide_http.settings import GatewayConfig
@@ -46,8 +47,6 @@ def _gateway(found: Paths) -> Iterator[Check]:
     """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
     said = configuration.load(found.config).table(GatewayConfig)
     if said.cert:
-        from confide_http.door.certificates import SOON_S, CertificateError, good_until
-
         what, hint = (
             "certificate of the gateway",
             "is it renewed? the daemon reads new files by itself, as its own user",

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI, ProxyError
+from websockets.http11 import Response
 
 from confide_crypto.errors import UnreachableError
 from confide_crypto.limits import SUBPROTOCOL, websocket_options
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
-    from websockets.http11 import Response
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _NEXT_ADDRESS_S: Final = 0.25
@@ -75,7 +78,6 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
     Raises UnreachableError: there is none: refused, no such name, tls, something else answers. `where` names the place to a person.
     """
     from websockets.asyncio import client
-    from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidURI
 
     class Opening(client.connect):
         def process_redirect(self, exc: Exception) -> Exception | str:
@@ -115,14 +117,6 @@ def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
 
 
 def _explain(url: str, error: Exception) -> tuple[str, str | None]:
-    from websockets.exceptions import (
-        InvalidHandshake,
-        InvalidMessage,
-        InvalidProxy,
-        InvalidStatus,
-        InvalidURI,
-        ProxyError,
-    )
 
     is_tls = url.startswith("wss:")
     # Where there is none, it is not loaded to find out that the error is not one of TLS.
@@ -147,7 +141,6 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
 
 def _network(url: str, error: Exception, *, is_tls: bool) -> tuple[str, str | None]:
     """What kept a connection from being made at all, or cut it."""
-    import socket
 
     if isinstance(error, ConnectionRefusedError | socket.gaierror) and _is_by_proxy(url):
         return "the proxy that this machine has to use cannot be reached", _OWN_PROXY

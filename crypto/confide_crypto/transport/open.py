@@ -11,6 +11,7 @@ import json
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from websockets.asyncio.connection import Connection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel.protocol import WELCOME_BUCKET, WELCOME_STREAM, Answer, Channel, FrameType
@@ -46,7 +47,6 @@ from confide_crypto.transport.dial import open_websocket, place_of, websocket_ur
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
-    from websockets.asyncio.connection import Connection as WebSocket
     from websockets.asyncio.server import ServerConnection
 
 __all__ = ["Authorize", "Connection", "Timers", "Welcome", "accept", "connect", "websocket_options"]

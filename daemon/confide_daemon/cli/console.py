@@ -12,6 +12,7 @@ import typer
 
 from confide_daemon import config
 from confide_daemon.datadir import paths
+from confide_daemon.errors import BadNameError, StorageError
 from confide_memory.commands import console
 from confide_memory.commands.console import AsJson, Output, can_ask, clock, commands, remark, say
 
@@ -59,7 +60,6 @@ class Here:
     def opened(self, *, as_it_is: bool = False) -> contextlib.closing[State]:
         """The data folder's state, for a command beside the daemon. `as_it_is` and what it raises: as `open_state`."""
         from confide_daemon.access.registry import open_state
-        from confide_daemon.errors import StorageError
 
         state = open_state(self.paths.data, as_it_is=as_it_is, store=None if as_it_is else self.store())
         with contextlib.suppress(StorageError):  # what is read may be a moment old; what is written tells of it
@@ -94,7 +94,6 @@ def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:
     Raises BadNameError where there is no such space.
     """
     from confide_daemon.access.registry import open_state
-    from confide_daemon.errors import BadNameError
 
     with contextlib.closing(open_state(found.data)) as state:
         known = state.registry.spaces()

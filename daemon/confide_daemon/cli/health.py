@@ -27,6 +27,7 @@ from confide_daemon.errors import DamagedError, LockedError, StorageError, Wrong
 from confide_daemon.sealing.rescan import UnsealedCounts
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.sealing.vault import try_out
+from confide_daemon.spaces import models
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.entry import read_standings
 from confide_daemon.store.migrations import migrations
@@ -253,7 +254,6 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
 
 def _models(found: Paths) -> Iterator[Check]:
     """Every configured model is loaded and embeds a word, so that a refused key or a server that is down shows here."""
-    from confide_daemon.spaces import models
 
     settings = config.load(found.config).embedding
     for place, name in enumerate(models.order(settings)):

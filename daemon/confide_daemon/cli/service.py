@@ -15,9 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from confide_crypto.keys.files import make_private_dir
 from confide_daemon import config
 from confide_daemon.cli.console import Config, Data, Here, Output, command, remark, say
 from confide_daemon.datadir import log_file, paths
+from confide_daemon.errors import AlreadyServedError, DataFolderError
 
 log = logging.getLogger(__name__)
 
@@ -135,10 +137,8 @@ def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False)
 
     `has_store`: what the folder lacks beside the master key may be in a store.
     """
-    from confide_crypto.keys.files import make_private_dir
     from confide_daemon.datadir.credentials import MASTER, credential
     from confide_daemon.datadir.instance import DaemonLock
-    from confide_daemon.errors import AlreadyServedError, DataFolderError
 
     if on_demand or (has_store and (folder.master.exists() or credential(MASTER) is not None)):
         make_private_dir(folder.root)

@@ -21,16 +21,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import httpx2
 
 from confide_daemon import __version__
 from confide_daemon.datadir.credentials import SecretKey
 from confide_daemon.embedding.embedder import BadVectorError
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-
-if TYPE_CHECKING:
-    import httpx2
 
 T = TypeVar("T")
 
@@ -125,7 +124,6 @@ class Endpoint:
         raise AssertionError("at least one try")
 
     async def _once(self, data: bytes, read: Callable[[Any], T], *, deadline_s: float, max_bytes: int) -> T:
-        import httpx2
 
         headers = {
             "Content-Type": "application/json",
@@ -168,8 +166,6 @@ class Endpoint:
 
     def _connected(self) -> httpx2.AsyncClient:
         if self._client is None:
-            import httpx2
-
             for library in ("httpx2", "httpcore2"):
                 # Their debug lines hold headers and URLs.
                 logging.getLogger(library).setLevel(logging.WARNING)

@@ -11,13 +11,14 @@ import binascii
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.memory.resting import WhileUsed
 
 if TYPE_CHECKING:
-    import numpy as np
     import tiktoken
-    from numpy.typing import NDArray
 
 REST_S: Final = 60.0
 """Who stores one note after the other does not wait for the tables again and again: they take a tenth of a second."""
@@ -38,7 +39,6 @@ def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
 
     It takes a tenth of a second.
     """
-    import numpy as np
     import tiktoken
 
     words = packaged("cl100k_base.tiktoken").split()
@@ -76,7 +76,6 @@ def token_ends(text: str) -> NDArray[np.int64]:
 
     Tokens are those of the whole text. A range cut out of it has as many as it touches, give or take one at each end.
     """
-    import numpy as np
 
     with _tables.used() as (encoding, lengths):
         encode = encoding.encode_to_numpy

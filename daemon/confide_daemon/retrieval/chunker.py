@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.tokens import count_tokens, token_ends
@@ -29,8 +30,6 @@ from confide_daemon.store.rows import Piece
 from confide_memory.markdown import Heading, structure
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Whole = NDArray[np.int64]
     Hashes = NDArray[np.uint64]
 

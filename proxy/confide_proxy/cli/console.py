@@ -41,12 +41,13 @@ from confide_memory.commands.console import (
 )
 from confide_memory.commands.group import Command
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES
+from confide_memory.wire.history import DOCUMENTS, PROJECTS, DocumentsRequest
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DeclinedError, FolderError, InputError
 from confide_proxy.link import founding
 from confide_proxy.paths import Paths
 from confide_proxy.sync import project as projects
-from confide_proxy.sync.project import Basis
+from confide_proxy.sync.project import Basis, Project
 from confide_proxy.sync.project_names import allow, named
 
 __all__ = [
@@ -56,7 +57,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import Client
-    from confide_proxy.sync.project import Project
 
 ProjectDir = Annotated[
     Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder.", show_default="here")
@@ -176,7 +176,6 @@ async def _is_the_same(here: Here, project: Project) -> bool:
     archive chose the name of its folder."""
     if not can_ask():
         return False
-    from confide_memory.wire.history import DOCUMENTS, PROJECTS, DocumentsRequest
 
     try:
         async with here.client(project, patience_s=QUESTION_S) as client:

@@ -15,6 +15,7 @@ from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
 from confide_crypto.sealing.pairing import parse_invite
 from confide_crypto.transport.dial import shown_url
+from confide_crypto.transport.open import connect
 from confide_proxy import addons
 from confide_proxy.cli.console import (
     AsJson,
@@ -73,7 +74,6 @@ def join(
 
 
 async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
-    from confide_crypto.transport.open import connect
     from confide_proxy.devices import connection as space_connection
 
     for before in await asyncio.to_thread(addons.each, "joining"):

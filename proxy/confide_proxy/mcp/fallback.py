@@ -6,6 +6,7 @@ A few lines that every session loads; the journal, the search and the replay are
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 import logging
 import os
@@ -20,18 +21,19 @@ from confide_memory.tools.call import Answer
 from confide_memory.wire.session import PING
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
+from confide_proxy.link.link import Link
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
+from confide_proxy.mcp.jsonrpc import Call
 from confide_proxy.offline.completing import Completion
+from confide_proxy.offline.outage import Trouble
 from confide_proxy.paths import Paths
+from confide_proxy.sealing.tool_calls import SealedCalls
 from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.link.link import Link
-    from confide_proxy.mcp.jsonrpc import Call
     from confide_proxy.offline.answers import Offline
     from confide_proxy.offline.queued_writes import Replay
-    from confide_proxy.sealing.tool_calls import SealedCalls
-    from confide_proxy.sync.workspace import Files
 
     Facts = tuple[ConfideError | None, float, bool]
     """Reason, since and is_behind of `outage.Trouble`."""
@@ -101,7 +103,6 @@ class Fallback:
         `tool`: as the catalogue lists it.
         """
         from confide_proxy.offline.answers import Said
-        from confide_proxy.offline.outage import Trouble
 
         if call.is_settled:
             return None
@@ -252,7 +253,5 @@ class Fallback:
 def _give_up(offline: Offline) -> None:
     """Give the memory of the search over local files back to the system: glibc keeps for this process what was freed otherwise."""
     if offline.close() and sys.platform == "linux":
-        import ctypes
-
         with suppress(AttributeError):  # not glibc
             ctypes.CDLL(None).malloc_trim(0)

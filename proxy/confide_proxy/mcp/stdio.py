@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from confide_crypto.errors import ConfideError, where
 from confide_proxy import config as configs
 from confide_proxy import paths as places
+from confide_proxy.config import ProxyConfig
 from confide_proxy.hooks import starting
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
@@ -27,7 +28,6 @@ from confide_proxy.mcp.tunnel import Tunnel
 if TYPE_CHECKING:
     import asyncio
 
-    from confide_proxy.config import ProxyConfig
 
 USAGE = "usage: confide mcp [--project DIR] [--config FILE]"
 SPEECHLESS_S = 0.25

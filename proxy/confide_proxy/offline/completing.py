@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.call import CLASSES, UNASKED, WITHIN
 from confide_memory.wire.history import PROJECTS
+from confide_proxy.config import ProxyConfig
+from confide_proxy.link.link import Link
 from confide_proxy.offline import behind, unindexed
-from confide_proxy.paths import memory_notices
+from confide_proxy.offline.behind import Behind
+from confide_proxy.paths import Paths, memory_notices
+from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.config import ProxyConfig
-    from confide_proxy.link.link import Link
     from confide_proxy.offline.answers import Offline
-    from confide_proxy.offline.behind import Behind
-    from confide_proxy.paths import Paths
-    from confide_proxy.sync.workspace import Files
 
 ABOUT_FILES: Final = frozenset(
     {"memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "entity_list", "entity_search"}

@@ -23,6 +23,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as unseal
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as seal
+from nacl.exceptions import CryptoError
+
 from confide_crypto import atomic
 from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
@@ -221,15 +225,12 @@ class SealedLog:
             self._live_bytes += len(line)
 
     def _sealed(self, record: dict[str, Any]) -> bytes:
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as seal
 
         text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + seal(text, self._label, nonce, self._key())) + b"\n"
 
     def _opened(self, line: bytes) -> dict[str, Any] | None:
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as unseal
-        from nacl.exceptions import CryptoError
 
         try:
             data = base64.b64decode(line.strip(), validate=True)

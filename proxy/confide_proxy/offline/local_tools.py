@@ -6,6 +6,7 @@ that match, when it is asked for. The daemon reads the same with more care.
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -290,7 +291,6 @@ def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | N
 
 
 def _near(memory: LocalMemory, project: str, path: str) -> str | None:
-    import difflib
 
     near = difflib.get_close_matches(path, memory.paths(project), n=5, cutoff=0.4)
     return f"there is: {', '.join(near)}" if near else None

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_memory.classes import OWNER, UNTRUSTED
@@ -36,6 +36,7 @@ from confide_memory.wire.files import (
 )
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.link import Patient
+from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.commits import Commits
 from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
@@ -57,9 +58,6 @@ from confide_proxy.sync.ledger import (
 )
 from confide_proxy.sync.steps import Step, Steps, through
 from confide_proxy.sync.walk import FILE
-
-if TYPE_CHECKING:
-    from confide_proxy.sealing.context import Deposit
 
 _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000

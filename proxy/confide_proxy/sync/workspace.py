@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confide_crypto.errors import RequestError, printable
+from confide_crypto.transport.inbox import Body
 from confide_memory.documents import GLOBAL_PROJECT, Asks, is_memory, receive_text
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
@@ -26,9 +27,6 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
 from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN, Replica
-
-if TYPE_CHECKING:
-    from confide_crypto.transport.inbox import Body
 
 log = logging.getLogger(__name__)
 

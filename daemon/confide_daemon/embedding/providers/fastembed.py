@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from confide_daemon.embedding import libraries
 from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
 from confide_daemon.embedding.local.weights import file_digest
@@ -79,7 +81,6 @@ class FastEmbedder:
         return self._unit(self._model.passage_embed(list(texts)), len(texts))
 
     def _unit(self, rows: Iterable[Any], count: int) -> Vectors:
-        import numpy as np
 
         if not count:
             return np.empty((0, self.dimensions), dtype=np.float32)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
 from confide_daemon.embedding.local.weights import file_digest
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes, for_model, named
@@ -113,7 +115,6 @@ class GgufEmbedder:
             self._model.close()
 
     def _embed(self, texts: list[str]) -> Vectors:
-        import numpy as np
 
         if not texts:
             return np.empty((0, self.dimensions), dtype=np.float32)

@@ -9,6 +9,8 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
 from confide_daemon.embedding.settings import EmbeddingSettings
 
@@ -28,13 +30,11 @@ class HashedEmbedder:
         self.model = model
 
     def embed_query(self, text: str) -> Vectors:
-        import numpy as np
 
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts; one without words gets a constant direction, since no vector may be zero."""
-        import numpy as np
 
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
