@@ -135,12 +135,30 @@ def title_of(body: str) -> str:
     What was sealed gives none.
     """
     for line in body.splitlines():
-        words = re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
-        if words and not re.fullmatch(r"[\W_]+", words) and not placeholder.only(words):
+        words = _unmarked(line)
+        if words and _says_something(words):
             return (
                 words if len(words) <= _SHOWN_TITLE else words[: _SHOWN_TITLE - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
             )
     return ""
+
+
+def first_words(body: str, *, besides: str) -> str:
+    """Return the first line of a text that says more than its title, without marks of markdown; "" if there is none."""
+    for line in body.splitlines():
+        words = _unmarked(line)
+        if words and words != besides and _says_something(words):
+            return words
+    return ""
+
+
+def _unmarked(line: str) -> str:
+    """Return a line without the marks that make it a heading, an item or a quotation."""
+    return re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
+
+
+def _says_something(words: str) -> bool:
+    return not re.fullmatch(r"[\W_]+", words) and not placeholder.only(words)
 
 
 def slug(text: str) -> str:

@@ -12,11 +12,13 @@ from confide_daemon.documents.change_numbers import ChangeNumbers
 from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import ChangeRow, HitRow, ListedRow
 from confide_daemon.store.store import Store
+from confide_daemon.store.tables.mentions import LinkRow
 from confide_daemon.store.tables.overview import DayRow, RelationRow
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import front_matter, note
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FILES, is_log, is_note
-from confide_memory.note_names import title_of
+from confide_memory.note_names import first_words, title_of
+from confide_memory.wire.history import MAX_FOLDERS
 
 MAX_READ_BYTES = 4 * 1024 * 1024
 """Of the texts that one listing reads, to say what they begin with: for 100 ms at most. What is behind has no words."""
@@ -35,6 +37,24 @@ class Listed:
     row: ListedRow
     title: str
     lines: int | None
+    words: str = ""
+    """The first line that says more than the title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list of documents.
+
+    Attributes:
+        total: the number of documents in the whole list.
+        offset: the number of documents before the page.
+        folders: the folders directly below, each with the number of its documents.
+    """
+
+    documents: list[Listed]
+    total: int
+    offset: int
+    folders: list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +84,36 @@ class Listing:
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
 
-    async def documents(self, project: str, *, below: str, limit: int) -> tuple[list[Listed], int]:
-        """The newest changed documents of a project's memory, and how many there are; `below`: a path, or the folder that they lie in."""
+    async def documents(
+        self,
+        project: str,
+        *,
+        below: str,
+        limit: int,
+        offset: int = 0,
+        sort: str = "updated",
+        around: str = "",
+        with_folders: bool = False,
+    ) -> Page:
+        """Return a page of the documents of a project's memory.
 
-        def work(store: Store) -> tuple[list[Listed], int]:
+        Args:
+            below: a path, or the folder that the documents lie in; "" for all.
+            sort: `updated`, `path` or `size`.
+            around: a path. The page begins with the document before it in the order of paths.
+        """
+
+        def work(store: Store) -> Page:
             with store.reading():
-                rows = store.documents.newest(project, below=below, limit=limit)
+                documents, first, order = store.documents, offset, sort
+                if around:
+                    order = "path"
+                    first = max(0, documents.count_below(project, below=below, before=around) - 1)
+                rows = documents.page(project, below=below, limit=limit, offset=first, sort=order)
                 reading = _Reading(store)
                 found = [_listed(row, reading.text(row.document, row.revision, row.bytes)) for row in rows]
-                return found, store.documents.count_below(project, below=below)
+                folders = documents.folders(project, below=below, limit=MAX_FOLDERS) if with_folders else []
+                return Page(found, documents.count_below(project, below=below), first, folders)
 
         return await self._threads.read(work)
 
@@ -148,6 +189,18 @@ class Listing:
 
         return await self._threads.read(work)
 
+    async def links(self, project: str, *, path: str, limit: int) -> list[LinkRow]:
+        """Return the wiki links of a project's memory, or those from and to the document at `path`."""
+
+        def work(store: Store) -> list[LinkRow]:
+            with store.reading():
+                if not path:
+                    return store.mentions.links(project, limit=limit)
+                found = store.documents.find(project, path)
+                return [] if found is None else store.mentions.links_of(found.id, limit=limit)
+
+        return await self._threads.read(work)
+
 
 def _ends(store: Store, project: str) -> list[int]:
     """The last pieces of the files that changed last: of a daily log as many as there is room for, of another file a few."""
@@ -198,8 +251,10 @@ def _former_id(row: ChangeRow, project: str, reading: _Reading, store: Store) ->
 
 
 def _listed(row: ListedRow, text: str | None) -> Listed:
-    title = row.title or title_of(front_matter.split(text or "")[1])
-    return Listed(row, title[:MAX_WORDS], None if text is None else len(text.removesuffix("\n").split("\n")))
+    body = front_matter.split(text or "")[1]
+    title = (row.title or title_of(body))[:MAX_WORDS]
+    lines = None if text is None else len(text.removesuffix("\n").split("\n"))
+    return Listed(row, title, lines, first_words(body, besides=title)[:MAX_WORDS])
 
 
 def _changed(row: ChangeRow, reading: _Reading, before: int) -> Changed:

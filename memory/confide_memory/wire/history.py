@@ -19,10 +19,13 @@ from confide_memory.forms import (
     Shown,
     Size,
     Told,
+    choice,
     count,
+    flag,
     items,
     number,
     optional,
+    place,
     text,
 )
 from confide_memory.wire.files import OfDocument, OfProject
@@ -32,6 +35,10 @@ USUAL_REVISIONS: Final = 20
 USUAL_LISTED: Final = 100
 MAX_DOUBTED: Final = 10_000
 """Parts of a document that are untrusted."""
+MAX_FOLDERS: Final = 200
+"""Folders in one list of documents."""
+SORTS: Final = ("updated", "path", "size")
+"""Orders of a list of documents: the last changed first, by name, the largest first."""
 MAX_PIECES: Final = 64
 """Pieces in each list of a briefing."""
 _MAX_AGES: Final = 16
@@ -85,8 +92,21 @@ History = TypedDict("History", {"revisions": Annotated[list[RevisionRow], MAX_RE
 
 
 class DocumentsRequest(OfProject):
+    """Ask for a page of a list of documents.
+
+    Attributes:
+        path: a document, or the folder that the documents lie in; "" for all.
+        offset: how many documents of the list come before the page.
+        around: the path of a document. The page begins with the one before it; `offset` is ignored.
+        folders: also list the folders directly below `path`.
+    """
+
     path: NotRequired[_Below]
     limit: NotRequired[_Listed]
+    offset: NotRequired[Annotated[int, place]]
+    sort: NotRequired[Annotated[str, optional(choice(SORTS), SORTS[0])]]
+    around: NotRequired[_Below]
+    folders: NotRequired[Annotated[bool, flag()]]
 
 
 class DocumentRow(Classed):
@@ -99,9 +119,24 @@ class DocumentRow(Classed):
     title: Told
     id: Shown | None
     clash: bool
+    words: NotRequired[Told]
 
 
-Documents = TypedDict("Documents", {"documents": Annotated[list[DocumentRow], MAX_LISTED], "total": Size})
+FolderRow = TypedDict("FolderRow", {"path": Shown, "documents": Size})
+
+
+class Documents(TypedDict):
+    """Answer with a page of a list. A daemon of before 0.3.0 leaves out the optional fields, and has one page only.
+
+    Attributes:
+        total: the number of documents in the whole list.
+        offset: the number of documents before this page.
+    """
+
+    documents: Annotated[list[DocumentRow], MAX_LISTED]
+    total: Size
+    offset: NotRequired[Annotated[int | None, optional(place)]]
+    folders: NotRequired[Annotated[list[FolderRow], MAX_FOLDERS] | None]
 
 
 class ChangesRequest(OfProject):
@@ -178,16 +213,36 @@ class Days(TypedDict):
 
 
 class RelationsRequest(OfProject):
+    """Ask how documents relate to each other.
+
+    Attributes:
+        path: of one document, whose links in both directions are wanted; "" for the whole project.
+        links: with `[[wiki links]]` too, which lead to files as well as to notes.
+    """
+
     limit: NotRequired[_Listed]
+    path: NotRequired[_Below]
+    links: NotRequired[Annotated[bool, flag()]]
 
 
 class RelationRow(TypedDict):
+    """One document states a relation to another, or links to it.
+
+    Attributes:
+        id, otherId: of notes; "" for a file.
+        path, otherPath: where both lie.
+        target: a wiki link's target, folded, as `confide_memory.mentions` reads it; "" for a stated relation.
+    """
+
     id: Shown
     title: Shown
     relation: Shown
     otherId: Shown
     otherTitle: Shown
     otherProject: Shown
+    path: NotRequired[Told]
+    otherPath: NotRequired[Told]
+    target: NotRequired[Told]
 
 
 Relations = TypedDict("Relations", {"relations": Annotated[list[RelationRow], MAX_LISTED]})

@@ -57,6 +57,40 @@ async def test_living_documents_are_listed_with_what_they_are(daemon: Serving) -
         assert (await desk.request("documents", {**HERE, "path": "memory/no%"}))["total"] == 0
 
 
+async def test_a_list_has_pages_to_its_end_in_each_order(daemon: Serving) -> None:
+    """Each document is on one page; a page says where it stands, and folders say how many documents they have."""
+    async with machine(daemon, "desk", space="home") as desk:
+        await desk.attach()
+        paths = [f"memory/{'ab'[n % 2]}/deep/{n}.md" for n in range(7)] + ["memory/top.md"]
+        for n, path in enumerate(paths):
+            await desk.put(path, f"# Title {n}\n\n{'words ' * (n + 1)}\n")
+        orders = {"updated": paths[::-1], "path": sorted(paths), "size": paths[::-1]}
+        for sort, expected in orders.items():
+            seen: list[str] = []
+            while len(seen) < len(paths):
+                answer = await desk.request("documents", {**HERE, "sort": sort, "offset": len(seen), "limit": 3})
+                assert (answer["offset"], answer["total"]) == (len(seen), 8)
+                seen += [one["path"] for one in answer["documents"]]
+            assert seen == expected
+        whole = await desk.request("documents", {**HERE, "path": "memory", "folders": True})
+        assert whole["folders"] == [{"path": "memory/a", "documents": 4}, {"path": "memory/b", "documents": 3}]
+        assert whole["documents"][0]["words"] == " ".join(["words"] * 8)
+        deeper = await desk.request("documents", {**HERE, "path": "memory/a", "folders": True})
+        assert deeper["folders"] == [{"path": "memory/a/deep", "documents": 4}]
+        for path, shown in ((paths[2], paths[0:5:2]), (paths[0], paths[0:3:2])):
+            around = await desk.request("documents", {**HERE, "path": "memory/a", "around": path, "limit": 3})
+            assert [one["path"] for one in around["documents"]][: len(shown)] == shown
+
+
+async def test_an_order_that_no_list_has_is_refused(daemon: Serving) -> None:
+    async with machine(daemon, "desk", space="home") as desk:
+        await desk.attach()
+        for wrong in ({"sort": "colour"}, {"offset": -1}, {"folders": "yes"}, {"around": 1}):
+            with pytest.raises(RequestError) as refused:
+                await desk.request("documents", {**HERE, **wrong})
+            assert refused.value.code == "invalid"
+
+
 async def test_changes_are_told_with_what_each_brought(daemon: Serving) -> None:
     """The newest first, over all documents; of a time, of one file, and no more than asked for."""
     async with machine(daemon, "desk", space="home") as desk:

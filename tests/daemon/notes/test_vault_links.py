@@ -47,6 +47,26 @@ async def test_links_lead_where_the_app_would_lead(agent: Agent, laptop: Machine
     assert await ends(agent, "not this", "Beta.md") == {("from", "archive/old/Zeta.md")}
 
 
+async def test_a_graph_of_a_project_has_its_links(agent: Agent, laptop: Machine) -> None:
+    """With the target as it was written, folded; of one document also those that lead to it. Without being asked for there are none."""
+    note = await agent.call("memory_store", content="A zebra, see [[home]].", title="Zebra")
+    await write(laptop, home="[[deep/Beta|shown]] [[Missing]] [[zebra]]\n", **{"deep/Beta": "two\n"})
+
+    async def links(**more: Any) -> set[tuple[str, str, str]]:
+        rows = (await laptop.request("relations", {"project": "proj", **more}))["relations"]
+        assert {row["relation"] for row in rows} <= {"see_also"}
+        return {(row["path"], row["target"], row["otherPath"]) for row in rows}
+
+    held = {("home.md", "deep/beta", "deep/Beta.md"), (note["path"], "home", "home.md")}
+    assert await links() == set()
+    assert await links(links=True) >= held
+    assert await links(path="deep/Beta.md") == {("home.md", "", "deep/Beta.md")}
+    assert await links(path="home.md") >= {("home.md", "deep/beta", "deep/Beta.md"), (note["path"], "", "home.md")}
+    assert await links(path="nowhere.md") == set()
+    (row,) = (await laptop.request("relations", {"project": "proj", "path": note["path"], "limit": 1}))["relations"]
+    assert (row["id"], row["otherId"], row["title"]) == (note["id"], "", "Zebra")
+
+
 async def test_links_follow_files_that_move_and_go(agent: Agent, laptop: Machine) -> None:
     """A link is by name: it leads to where the file of that name is now, and nowhere when there is none."""
     await write(laptop, home="zebra [[alpha]]\n", **{"a/alpha": "one\n"})

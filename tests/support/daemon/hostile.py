@@ -88,6 +88,9 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
                 "otherId": EVIL,
                 "otherTitle": EVIL,
                 "otherProject": EVIL,
+                "path": EVIL,
+                "otherPath": EVIL,
+                "target": EVIL,
             }
         ]
     },
@@ -116,9 +119,12 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
                 "title": EVIL,
                 "id": EVIL,
                 "clash": True,
+                "words": EVIL,
             }
         ],
         "total": 2,
+        "offset": 0,
+        "folders": [{"path": EVIL, "documents": 1}],
     },
     "changes": {
         "changes": [

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from confide_daemon.addons import SessionHost
+from confide_daemon.retrieval.search.results import LINK
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
+from confide_daemon.store.tables.mentions import LinkRow
+from confide_daemon.store.tables.overview import RelationRow
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.forms import MAX_DAYS
@@ -23,6 +26,7 @@ from confide_memory.wire.history import (
     Relations,
     RelationsRequest,
 )
+from confide_memory.wire.history import RelationRow as Relation
 
 
 class OverviewRequests:
@@ -50,26 +54,20 @@ class OverviewRequests:
         }
 
     async def _relations(self, asked: RelationsRequest) -> Relations:
-        project = asked["project"]
+        project, path, limit = asked["project"], asked["path"], asked["limit"]
         grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
-        found = await self._space.listing.relations(project, grants.projects, limit=asked["limit"])
+        listing = self._space.listing
+        stated = [] if path else await listing.relations(project, grants.projects, limit=limit)
+        links = await listing.links(project, path=path, limit=limit) if path or asked["links"] else []
         grants = self._session.grants
         grants.require_project(project)
+        grants.require_source("memory")
+        found = [_stated(row) for row in stated if grants.has_project(row.other_project)]
+        known = {(row["id"], row["otherId"]) for row in found}
         return {
-            "relations": [
-                {
-                    "id": row.id,
-                    "title": row.title,
-                    "relation": row.relation,
-                    "otherId": row.other,
-                    "otherTitle": row.other_title,
-                    "otherProject": row.other_project,
-                }
-                for row in found
-                if grants.has_project(row.other_project)
-            ]
+            "relations": [*found, *(_link(project, row) for row in links if (row.id, row.other) not in known)][:limit]
         }
 
     async def _briefing(self, asked: OfProject) -> Briefing:
@@ -86,6 +84,31 @@ class OverviewRequests:
             return [piece for row in rows if grants.has_project(row.project) and (piece := _piece(row)) is not None]
 
         return {"head": pieces(found.head), "newest": pieces(found.newest)}
+
+
+def _stated(row: RelationRow) -> Relation:
+    return {
+        "id": row.id,
+        "title": row.title,
+        "relation": row.relation,
+        "otherId": row.other,
+        "otherTitle": row.other_title,
+        "otherProject": row.other_project,
+    }
+
+
+def _link(project: str, row: LinkRow) -> Relation:
+    return {
+        "id": row.id or "",
+        "title": row.title,
+        "relation": LINK,
+        "otherId": row.other or "",
+        "otherTitle": row.other_title,
+        "otherProject": project,
+        "path": row.path,
+        "otherPath": row.other_path,
+        "target": row.target,
+    }
 
 
 def _piece(row: HitRow) -> Piece | None:

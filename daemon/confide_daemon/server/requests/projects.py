@@ -112,7 +112,15 @@ class ProjectRequests:
     async def _documents(self, asked: wire.DocumentsRequest) -> wire.Documents:
         project = asked["project"]
         self._require_memory(project)
-        found, total = await self._space.listing.documents(project, below=asked["path"], limit=asked["limit"])
+        page = await self._space.listing.documents(
+            project,
+            below=asked["path"],
+            limit=asked["limit"],
+            offset=asked["offset"],
+            sort=asked["sort"],
+            around=asked["around"],
+            with_folders=asked["folders"],
+        )
         self._require_memory(project)
         return {
             "documents": [
@@ -127,10 +135,13 @@ class ProjectRequests:
                     "id": one.row.id,
                     "clash": bool(one.row.clash),
                     "class": one.row.class_,
+                    "words": one.words,
                 }
-                for one in found
+                for one in page.documents
             ],
-            "total": total,
+            "total": page.total,
+            "offset": page.offset,
+            "folders": [{"path": path, "documents": number} for path, number in page.folders],
         }
 
     async def _changes(self, asked: wire.ChangesRequest) -> wire.Changes:

@@ -45,6 +45,12 @@ _DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.aut
 _PAIR = "SELECT min(a.id, b.id), max(a.id, b.id)"
 _OF_NAMES = "FROM project a, project b WHERE a.name = ? AND b.name = ?"
 
+_SORTS: Final = {
+    "updated": "d.updated_at DESC, d.path",
+    "path": "d.path",
+    "size": "(SELECT coalesce(s.bytes, length(s.text), 0) FROM revision s WHERE s.document = d.id AND s.number = d.revision) DESC, d.path",
+}
+"""Orders of a list of documents (PROTOCOL.md 9), as SQL."""
 _BELOW = "d.source = 'memory' AND (? = '' OR d.path = ? OR substr(d.path, 1, length(?) + 1) = ? || '/')"
 
 
@@ -263,15 +269,22 @@ class DocumentTable(Table):
         found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
         return [(row[0], row[1], row[2]) for row in found]
 
-    def newest(self, project: str, *, below: str, limit: int) -> list[ListedRow]:
-        """The living documents of a project's memory, the last changed first; `below`: of this path or folder, "" for all."""
+    def page(self, project: str, *, below: str, limit: int, offset: int = 0, sort: str = "updated") -> list[ListedRow]:
+        """Return a page of the living documents of a project's memory.
+
+        Args:
+            below: a path, or the folder that the documents lie in; "" for all.
+            offset: how many documents come before the page.
+            sort: one of `_SORTS`.
+        """
+        order = _SORTS[sort]
         # Chosen by the short rows of documents alone: what is told of each is looked up for the few that are given.
         sql = f"""WITH last AS MATERIALIZED (SELECT d.id FROM document d JOIN project p ON p.id = d.project
-                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW} ORDER BY d.updated_at DESC, d.path LIMIT ?)
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW} ORDER BY {order} LIMIT ? OFFSET ?)
                   SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
                   d.class FROM last CROSS JOIN document d ON d.id = last.id JOIN revision r ON r.document = d.id AND r.number = d.revision
-                  LEFT JOIN note n ON n.document = d.id ORDER BY d.updated_at DESC, d.path"""
-        rows = self._rows(sql, (project, *_below(below), limit))
+                  LEFT JOIN note n ON n.document = d.id ORDER BY {order}"""
+        rows = self._rows(sql, (project, *_below(below), limit, offset))
         return [ListedRow(*row) for row in rows]
 
     def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
@@ -281,11 +294,23 @@ class DocumentTable(Table):
                   AND d.made <> 'untrusted' ORDER BY d.updated_at DESC, d.path LIMIT ?"""
         return [_document(row) for row in self._rows(sql, (project, limit))]
 
-    def count_below(self, project: str, *, below: str) -> int:
-        """How many `newest` would give without a limit."""
+    def count_below(self, project: str, *, below: str, before: str | None = None) -> int:
+        """Count the documents that `page` has without a limit; `before`: those alone whose paths sort before this one."""
         sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND NOT d.deleted AND {_BELOW}"""
-        return int(self._rows(sql, (project, *_below(below)))[0][0])
+        values: tuple[str, ...] = (project, *_below(below))
+        if before is not None:
+            sql, values = f"{sql} AND d.path < ?", (*values, before)
+        return int(self._rows(sql, values)[0][0])
+
+    def folders(self, project: str, *, below: str, limit: int) -> list[tuple[str, int]]:
+        """Return the paths of the folders directly in a folder, by name, each with the number of documents below it."""
+        prefix = f"{below}/" if below else ""
+        sql = f"""SELECT substr(rest, 1, instr(rest, '/') - 1), count(*) FROM
+                  (SELECT substr(d.path, ?) AS rest FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW}) WHERE instr(rest, '/') > 0 GROUP BY 1 ORDER BY 1 LIMIT ?"""
+        found = self._rows(sql, (len(prefix) + 1, project, *_below(below), limit))
+        return [(f"{prefix}{name}", number) for name, number in found]
 
     def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangeRow]:
         """The revisions of a project's memory from a moment on (seconds since 1970), the newest first."""

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from confide_daemon.store.database import Table
 from confide_daemon.store.rows import DocumentRow, LinkedRow
@@ -16,6 +18,8 @@ from confide_memory.mentions import Mentions, folded
 MOST_LOOKED_UP: Final = 200
 # Files of one name in a project, among which a link chooses.
 MOST_NAMESAKES: Final = 64
+# Links of a project that are looked up for a graph of it.
+MOST_LINKS: Final = 400
 
 _LINKED = """SELECT d.id, p.name, d.path, n.id, n.title FROM document d JOIN project p ON p.id = d.project
     LEFT JOIN note n ON n.document = d.id WHERE d.id = ? AND NOT d.deleted"""
@@ -28,6 +32,18 @@ class _Named:
     id: int
     path: str
     is_alias: bool
+
+
+class LinkRow(NamedTuple):
+    """A wiki link between two documents of a project; `id` and `other` are those of notes, None for files."""
+
+    id: str | None
+    title: str
+    path: str
+    target: str
+    other: str | None
+    other_title: str
+    other_path: str
 
 
 class MentionTable(Table):
@@ -86,6 +102,44 @@ class MentionTable(Table):
             for identity, name, other, note, title in self._rows(_LINKED, (end,)):
                 rows.append(LinkedRow(direction, identity, note, title or mentions.name_of(other), other, name))
         return rows
+
+    def links(self, project: str, *, limit: int) -> list[LinkRow]:
+        """Return the links that documents of a project hold, those of the last changed documents first."""
+        sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN project p ON p.id = d.project
+                 JOIN document_link l ON l.document = d.id WHERE p.name = ? AND NOT d.deleted
+                 ORDER BY d.updated_at DESC, d.path, l.target LIMIT ?"""
+        return self._ends(self._rows(sql, (project, max(limit, MOST_LINKS))), limit)
+
+    def links_of(self, document: int, *, limit: int) -> list[LinkRow]:
+        """Return the links that a document holds, then those that lead to it."""
+        sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN document_link l ON l.document = d.id
+                 WHERE d.id = ? ORDER BY l.target LIMIT ?"""
+        found = self._ends(self._rows(sql, (document, MOST_LOOKED_UP)), limit)
+        others = [row.document for row in self.linked(document, limit=limit) if row.direction == "from"]
+        rows = ((here, "", document) for here in others)
+        return [*found, *self._rows_of(rows)][:limit]
+
+    def _ends(self, held: list[Any], limit: int) -> list[LinkRow]:
+        """Return the links among those that are held that lead somewhere else: (project, document, path, target)."""
+
+        def resolved() -> Iterator[tuple[int, str, int]]:
+            for project, document, path, target in held:
+                end = self._resolve(project, path, target)
+                if end is not None and end != document:
+                    yield document, target, end
+
+        return self._rows_of(itertools.islice(resolved(), limit))
+
+    def _rows_of(self, links: Iterable[tuple[int, str, int]]) -> list[LinkRow]:
+        known: dict[int, tuple[str | None, str, str]] = {}
+
+        def named(document: int) -> tuple[str | None, str, str]:
+            if document not in known:
+                ((_, _, path, note, title),) = self._rows(_LINKED, (document,))
+                known[document] = (note, title or mentions.name_of(path), path)
+            return known[document]
+
+        return [LinkRow(*named(here), target, *named(end)) for here, target, end in links]
 
     def _resolve(self, project: int, source: str, target: str) -> int | None:
         """The document that a link in `source` leads to, as Obsidian finds it: by its name or path, else by an alias.
