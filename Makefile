@@ -122,7 +122,7 @@ CHAOS_SCHEDULES ?= 1000
 # The tests of the daemon's spaces once more, with a PostgreSQL behind each. A folder that is put back is not older there: its log knows more.
 logged: $(STAMP)
 	CONFIDE_LOGGED=1 $(BIN)/python -m pytest -n 2 tests/daemon/documents tests/daemon/notes tests/daemon/spaces tests/daemon/sealing tests/daemon/server \
-		--ignore tests/daemon/documents/test_lives.py --ignore tests/daemon/server/test_server_folder_put_back.py \
+		--ignore tests/daemon/documents/test_restore_receipts.py --ignore tests/daemon/server/test_server_folder_put_back.py \
 		--ignore tests/daemon/spaces/test_custodian_restored.py --deselect tests/daemon/server/test_watchdog.py::test_on_a_full_disk_it_is_alive
 
 schedules: $(STAMP)

@@ -30,11 +30,11 @@ import apsw
 from bench.hybrid import KEY, filled
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store import database as connections
 
 MOST_SEARCH, MOST_INDEXING = 1.2, 1.3
@@ -93,8 +93,8 @@ async def searches(folder: Path, pieces: int, asked: list[str], rounds: int, emb
 
 
 async def opened(path: Path, embedder: Any) -> Space:
-    handle = Model.ready(embedder)
-    return await Space.open(path, KEY, Shared(IndexSettings(), handle), space_id="bench")
+    handle = LoadedModel.ready(embedder)
+    return await Space.open(path, KEY, SpaceShared(IndexSettings(), handle), space_id="bench")
 
 
 async def indexing(folder: Path, count: int, rounds: int, embedder: Any) -> dict[str, list[float]]:

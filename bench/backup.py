@@ -32,10 +32,10 @@ from tests.support.daemon.loopback import Machine, serving
 from bench.spaces import texts
 from bench.texts import documentation, questions
 from confide_backup.daemon import sealed_keys
-from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.target import Target, signers_of
+from confide_backup.daemon.backup_service import BackupRequest, Backups
+from confide_backup.daemon.target import BackupTarget, signers_of
 from confide_backup.settings import BackupConfig
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 PIECES = 10_000
 LOOK_EVERY = 50
@@ -128,14 +128,14 @@ async def measure(megabytes: int, rounds: int) -> dict[str, Any]:
                 async with reading.mcp() as searcher:
                     await felt_during(searcher, writing, asked, numbers, asyncio.sleep(3), Felt())  # warm
                     for number in range(rounds):
-                        target = Target(Path(name) / f"target-{number}")
+                        target = BackupTarget(Path(name) / f"target-{number}")
                         target.prepare(signers_of(daemon.state), data=data)
                         config = BackupConfig(to=str(target.folder))
                         backups = Backups(daemon.state, daemon.daemon.spaces, config, None)
                         for what, felt in (("take", taking), ("verify", proving)):
                             before = asyncio.sleep(QUIET_S)
                             still = await felt_during(searcher, writing, asked, numbers, before, quiet)
-                            work = backups.do(Asked(what), lambda *_: None)  # type: ignore[arg-type]
+                            work = backups.do(BackupRequest(what), lambda *_: None)  # type: ignore[arg-type]
                             meanwhile = await felt_during(searcher, writing, asked, numbers, work, felt)
                             felt.ratios.append(meanwhile / still)
                         target.remove(target.ids()[0])

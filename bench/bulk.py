@@ -25,7 +25,7 @@ from bench.other_process import CLIENT, DAEMON, serving
 from confide_crypto.channel.protocol import BUCKETS
 from confide_crypto.handshake.noise import TAG_LENGTH
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import accept, connect, websocket_options
+from confide_crypto.transport.open_channel import accept, connect, websocket_options
 
 FRAME = BUCKETS[-1] + TAG_LENGTH
 PART = 256 * 1024

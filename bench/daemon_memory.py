@@ -22,7 +22,7 @@ from tests.support.programs import forked
 from tests.support.programs.processes import Daemon, running_daemon
 
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 
 NOTES = 30
 SEARCHES = 1000

@@ -22,7 +22,7 @@ from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
-from confide_crypto.transport.open import Connection, accept, connect, websocket_options
+from confide_crypto.transport.open_channel import Connection, accept, connect, websocket_options
 
 MESSAGE = bytes(2048)
 MAX_RATIO = 1.5

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.notes_listing import KEY, NOW, notes_of
-from confide_daemon.notes import service
-from confide_daemon.store.store import Store
+from confide_daemon.notes import note_service
+from confide_daemon.store.space_store import Store
 
 BUDGET_MS = 20.0
 ROUNDS = 40
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         fill(store, options.notes, called)
 
         def search() -> None:
-            service.search(store, rng.choice(called)[1:-2], here, tasks=False, limit=5)
+            note_service.search(store, rng.choice(called)[1:-2], here, tasks=False, limit=5)
 
         def counts() -> None:
             with store.reading():

@@ -44,9 +44,9 @@ from tests.support.programs.signing_in import FORM, REDIRECT
 
 from bench.hostile import Attack, Counted, begun, call_for, percentile, under
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
-from confide_crypto.transport.open import connect
-from confide_http.door.limits import MAX_BODY_BYTES
+from confide_crypto.transport.open_channel import connect
 from confide_http.door.pacing import IN_A_ROW, PER_S
+from confide_http.door.request_limits import MAX_BODY_BYTES
 
 GUESSES: Final = 10_000
 HELD: Final = 1000

@@ -23,7 +23,7 @@ from websockets.asyncio.server import ServerConnection
 
 from bench.other_process import CLIENT, DAEMON, serving
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, accept, connect
+from confide_crypto.transport.open_channel import Connection, accept, connect
 
 MAX_GROWTH_MIB = 2.0
 BATCH = 64

@@ -25,7 +25,7 @@ from bench.other_process import serving
 from confide_crypto.errors import HandshakeError
 from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
-from confide_crypto.transport.open import connect, websocket_options
+from confide_crypto.transport.open_channel import connect, websocket_options
 
 ROUNDS = 7
 TIMES = 60

@@ -15,9 +15,9 @@ from tests.support.programs.processes import CONFIDE, Machine
 from tests.support.programs.wire import Wire
 
 from bench.everyday import ANSWERED, HELD_OUT, NOTES, UNANSWERED
-from confide_proxy.hooks.holder.form import HITS
-from confide_proxy.hooks.holder.recall import HIT_SCORE
-from confide_proxy.hooks.prompts import question
+from confide_proxy.hooks.prompt_filter import question
+from confide_proxy.hooks.server.form import HITS
+from confide_proxy.hooks.server.recall import HIT_SCORE
 
 DOCUMENTS: Final = Path(__file__).parents[1] / "docs"
 LEAST_QUIET, MOST_LOST = 95.0, 10.0

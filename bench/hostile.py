@@ -37,7 +37,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
 from confide_crypto.limits import MAX_CONTAINERS
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
 
 ROUNDS = 3
 MEASURE_S = 5.0

@@ -26,10 +26,10 @@ import apsw
 
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 from confide_daemon.tools import search as tool
 from confide_memory.documents import STOP_WORDS
@@ -46,7 +46,7 @@ KEY = bytes(range(32))
 
 async def filled(path: Path, pieces: int, embedder: Any) -> tuple[Space, int]:
     """A space of at least so many pieces, with their vectors in memory."""
-    space = await Space.open(path, KEY, Shared(IndexSettings(), Model.ready(embedder)), space_id="bench")
+    space = await Space.open(path, KEY, SpaceShared(IndexSettings(), LoadedModel.ready(embedder)), space_id="bench")
     count = 0
     for number, (name, text) in enumerate(texts(), 1):
         await space.documents.put("bench", name, text, base=0, author="bench")

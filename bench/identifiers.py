@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.quality import embedder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 SEED = 11
 QUESTIONS = 200
@@ -149,14 +149,14 @@ def questions(chance: random.Random, asked: list[Asked]) -> list[Asked]:
     ]
 
 
-async def measure(handle: Model) -> dict[str, list[tuple[Asked, bool]]]:
+async def measure(handle: LoadedModel) -> dict[str, list[tuple[Asked, bool]]]:
     """For each kind the questions, and whether their first hit was right."""
     chance = random.Random(SEED)
     files, asked = corpus(chance)
     found: dict[str, list[tuple[Asked, bool]]] = {}
     with tempfile.TemporaryDirectory(prefix="confide-identifiers-") as folder:
         path, settings = Path(folder) / "space.db", IndexSettings()
-        space = await Space.open(path, os.urandom(32), Shared(settings, handle), space_id="bench")
+        space = await Space.open(path, os.urandom(32), SpaceShared(settings, handle), space_id="bench")
         try:
             for name, text in files.items():
                 await space.documents.put("bench", name, text, base=0, author="bench")

@@ -24,11 +24,11 @@ from typing import Any
 
 from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 
 MOST_MB = 20.0
@@ -69,8 +69,8 @@ def logs(days: int, chunks: int, settings: ChunkSettings) -> list[tuple[str, lis
 async def size(written: list[tuple[str, list[str]]], settings: ChunkSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="confide-size-") as folder:
         path = Path(folder) / "space.db"
-        embedder = Model.ready(HashedEmbedder(DIMENSIONS))
-        space = await Space.open(path, KEY, Shared(IndexSettings(chunks=settings), embedder), space_id="bench")
+        embedder = LoadedModel.ready(HashedEmbedder(DIMENSIONS))
+        space = await Space.open(path, KEY, SpaceShared(IndexSettings(chunks=settings), embedder), space_id="bench")
         for name, entries in written:
             text, base = "", 0
             for entry in entries:

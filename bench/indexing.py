@@ -29,13 +29,13 @@ from tokenizers import Tokenizer
 
 from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding import Model, libraries
+from confide_daemon.embedding import LoadedModel, libraries
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.local.batches import THREADS
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 MIN_RATIO = 0.85
 BATCH = 4  # what is fastest on a CPU (retrieval.md 3)
@@ -85,8 +85,10 @@ def notes(pieces: int) -> list[tuple[str, str]]:
     return chosen
 
 
-async def through_a_space(folder: Path, handle: Model, chosen: list[tuple[str, str]]) -> float:
-    space = await Space.open(folder / "space.db", os.urandom(32), Shared(IndexSettings(), handle), space_id="bench")
+async def through_a_space(folder: Path, handle: LoadedModel, chosen: list[tuple[str, str]]) -> float:
+    space = await Space.open(
+        folder / "space.db", os.urandom(32), SpaceShared(IndexSettings(), handle), space_id="bench"
+    )
     started = time.perf_counter()
     for path, text in chosen:
         await space.documents.put("bench", path, text, base=0, author="bench")
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     options = parser.parse_args(arguments)
     chosen = notes(options.pieces)
     texts = list({piece.text: None for _, text in chosen for piece in cut(text, ChunkSettings())})
-    bare, handle = Bare(), Model.ready(load_minilm())
+    bare, handle = Bare(), LoadedModel.ready(load_minilm())
     bare.embed(texts[:64])
     times: dict[str, list[float]] = {"bare": [], "space": []}
     used: dict[str, list[float]] = {"bare": [], "space": []}

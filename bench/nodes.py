@@ -26,10 +26,10 @@ from tests.support.daemon.postgres import Postgres, server
 from tests.support.programs.nodes import LEASE_S, Nodes, Wire, news, several
 
 from bench.texts import documentation, pieces
-from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.engine import Engine
-from confide_cluster.daemon.log.tables import Log
-from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.daemon.log import log_snapshot
+from confide_cluster.daemon.log.log_tables import Log
+from confide_cluster.daemon.log.postgres_engine import PostgresEngine
+from confide_cluster.daemon.postgres_store import Postgres as Logs
 from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state
@@ -125,7 +125,7 @@ async def open_elsewhere(logged: Store, texts: list[str]) -> None:
         async with logged.node("two") as node:
             times.append(await timed(lambda: node.put(f"memory/elsewhere{number}.md", "here\n")) / 1e3)  # noqa: B023
             assert len(await node.texts()) > TAIL
-        snapshot.remove(node.path)
+        log_snapshot.remove(node.path)
     print(
         f"the first write elsewhere: {sorted(times)[len(times) // 2]:.2f} s, {max(times):.2f} s at most (goal {GOAL_S})"
     )
@@ -133,7 +133,7 @@ async def open_elsewhere(logged: Store, texts: list[str]) -> None:
 
 def rate(postgres: Postgres) -> None:
     """Entries of 512 bytes to many logs, over the connections of one daemon."""
-    engine = Engine(postgres.database(), most=16)
+    engine = PostgresEngine(postgres.database(), most=16)
     engine.ready()
     logs = [Log(engine, f"log{number}", lambda: 1, 6.0) for number in range(LOGS)]
     leases = [one.take().lease for one in logs]

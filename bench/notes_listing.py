@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_daemon.store.rows import NoteFilter
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.note_listing import SORTS
 from confide_memory import note as notes
 from confide_memory.note import Note

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection as Pipe
 from websockets.asyncio.server import ServerConnection, serve
 
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import websocket_options
+from confide_crypto.transport.open_channel import websocket_options
 
 CLIENT, DAEMON = Identity(bytes(range(32))), Identity(bytes(range(32, 64)))
 END_S = 5.0

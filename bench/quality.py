@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL, Weights
-from confide_daemon.retrieval.search.results import Hit
+from confide_daemon.retrieval.search.results import SearchHit
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 EVAL = Path(os.environ.get("CONFIDE_EVAL", "eval"))
 """Where the data sets and their harness lie; `eval` below the current folder unless CONFIDE_EVAL names another place."""
@@ -96,7 +96,7 @@ class RememberingEmbedder:
 class SpaceSystem:
     """A space as the harness drives it: `index` and `search`."""
 
-    def __init__(self, module: ModuleType, handle: Model, settings: IndexSettings) -> None:
+    def __init__(self, module: ModuleType, handle: LoadedModel, settings: IndexSettings) -> None:
         self._module, self._handle, self._settings = module, handle, settings
         self._folder = tempfile.TemporaryDirectory(prefix="confide-quality-")
         self._loop = asyncio.new_event_loop()
@@ -112,7 +112,7 @@ class SpaceSystem:
 
     async def _index(self, files: list[tuple[str, str]]) -> None:
         path, key = Path(self._folder.name) / "space.db", os.urandom(32)
-        self._space = await Space.open(path, key, Shared(self._settings, self._handle), space_id="bench")
+        self._space = await Space.open(path, key, SpaceShared(self._settings, self._handle), space_id="bench")
         for name, text in files:
             await self._space.documents.put("bench", name, text, base=0, author="bench")
         if self._handle.state == "ready":
@@ -124,7 +124,7 @@ class SpaceSystem:
         )
         return [self._hit(hit) for hit in result.hits]
 
-    def _hit(self, hit: Hit) -> Any:
+    def _hit(self, hit: SearchHit) -> Any:
         record = self._records.get(hit.path)
         if record is None:
             return self._module.Hit(hit.path, hit.start_line, hit.end_line, hit.score, hit.snippet)
@@ -188,11 +188,11 @@ class Thresholds:
         }
 
 
-def embedder(model: str) -> Model:
+def embedder(model: str) -> LoadedModel:
     """The model of that name, its vectors remembered."""
     if model == "none":
-        return Model.none()
-    return Model.ready(RememberingEmbedder(HashedEmbedder() if model == "hashed" else load_minilm()))
+        return LoadedModel.none()
+    return LoadedModel.ready(RememberingEmbedder(HashedEmbedder() if model == "hashed" else load_minilm()))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 
 DOCS = Path(__file__).parents[1] / "docs"
 HITS = 5

@@ -26,7 +26,7 @@ from typing import Any
 from bench.hybrid import filled, percentile
 from bench.spaces import PerturbedEmbedder, texts
 from bench.texts import documentation, questions
-from confide_daemon.embedding.embedder import Limits, Vectors
+from confide_daemon.embedding.embedder import BatchLimits, Vectors
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.space import Space
 
@@ -45,7 +45,7 @@ class Switched(PerturbedEmbedder):
     is_real = False
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         return self._model.limits if self.is_real else super().limits
 
     def embed_documents(self, pieces: Sequence[str]) -> Vectors:

@@ -30,7 +30,7 @@ from tests.support.sealing.secret_corpus import Sample, negatives, positives
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import Policy
 from confide_proxy.sealing.detection.scanner import scan
-from confide_proxy.sealing.known import KnownValues
+from confide_proxy.sealing.known_values import KnownValues
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bench.texts import documentation, embedded
-from confide_daemon.embedding.embedder import Limits, Vectors
+from confide_daemon.embedding.embedder import BatchLimits, Vectors
 from confide_daemon.embedding.local.minilm import load_minilm
 
 SEED = 11
@@ -50,9 +50,9 @@ class PerturbedEmbedder:
         self.dimensions = self._model.dimensions
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         """Large calls: these vectors cost nothing, so the rounds would."""
-        return Limits(texts=1024, tokens=100_000)
+        return BatchLimits(texts=1024, tokens=100_000)
 
     def embed_query(self, text: str) -> Vectors:
         return self._model.embed_query(text)

@@ -23,10 +23,10 @@ from pathlib import Path
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access.callers import Grants
-from confide_daemon.store.store import Store
-from confide_night.daemon import claims, desk, planning
-from confide_night.daemon.claims import Ending, Name, Runner
-from confide_night.daemon.queue import queue
+from confide_daemon.store.space_store import Store
+from confide_night.daemon import claims, planning, task_actions
+from confide_night.daemon.claims import Ending, Runner, SlotId
+from confide_night.daemon.task_queue import queue
 from confide_night.order.order import ALWAYS_LASTS_S, Order, sign_order
 
 KEY = bytes(range(32))
@@ -58,7 +58,7 @@ def fill(store: Store, identity: Identity, roster: Roster, *, slots: int, ended:
             )
             data = order.encode()
             signature = sign_order(identity, roster.space, data)
-            desk.add(store, Grants("laptop"), roster, identity.public_key, data, signature, now=NOW - 86_400)
+            task_actions.add(store, Grants("laptop"), roster, identity.public_key, data, signature, now=NOW - 86_400)
         for number in range(slots):
             queue(store).slots.add(f"{number % TASKS:016x}", NOW - 60 - number // TASKS)
         sql = "INSERT OR IGNORE INTO slot (task, at, state, next_try_at, ended_at) VALUES (?, ?, 'succeeded', 0, ?)"
@@ -122,12 +122,12 @@ def claims_p95_ms(slots: int, ended: int, rounds: int) -> float:
             with store.writing():
                 claims.look(store, roster, now=NOW + number, draw=draw)
 
-        leased: list[claims.Lease] = []
+        leased: list[claims.SlotLease] = []
         took: list[float] = []
         for number in range(rounds):
             took += measured(claim, 1, begin=number)
             slot = leased[-1].slot
-            name = Name(slot.task, slot.at, slot.attempt, slot.fence)
+            name = SlotId(slot.task, slot.at, slot.attempt, slot.fence)
             with store.writing():
                 claims.begin(store, name, "aa" * 32, is_repeatable=False, now=NOW + number)
                 claims.end(store, name, "aa" * 32, Ending("succeeded"), now=NOW + number, draw=draw)

@@ -32,7 +32,7 @@ import sqlite_vec
 from bench.texts import embedded
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 
 REAL = 20_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.crypto.channels import HOST, LAPTOP
 
-from confide_crypto.channel.requests import (
+from confide_crypto.channel.request_codec import (
     decode_answer,
     decode_request,
     encode_error,
@@ -16,15 +16,15 @@ from confide_crypto.channel.requests import (
     encode_result,
 )
 from confide_crypto.errors import DeniedError, HandshakeError, ProtocolViolation, RequestError
-from confide_crypto.handshake.rotation import Succession, sign_rotation, successor_in, verify_rotation
+from confide_crypto.handshake.rotation import KeySuccession, sign_rotation, successor_in, verify_rotation
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import _DAEMON_LABEL, _read_welcome
+from confide_crypto.transport.open_channel import _DAEMON_LABEL, _read_welcome
 from fuzz.supply import Supply
 
 _NEXT = Identity(bytes(range(33, 65)))
 _SESSION = bytes(range(16)).hex()
 _ROTATE = sign_rotation(LAPTOP, _NEXT, _SESSION)
-_SUCCESSION = Succession.make(HOST, _NEXT, 2_000_000_000)
+_SUCCESSION = KeySuccession.make(HOST, _NEXT, 2_000_000_000)
 _STATEMENT = {"key": HOST.public_key.hex(), "signature": HOST.sign(_DAEMON_LABEL, HOST.static_key).hex()}
 _WELCOME = {"ok": {"daemon": _STATEMENT, "welcome": {"space": "notes", "rotation": _SUCCESSION.to_json()}}}
 _WORDS = (

@@ -10,14 +10,14 @@ from confide_crypto.channel.protocol import (
     BUCKETS,
     HEADER_LENGTH,
     MAX_PAYLOAD,
-    Answer,
+    AnswerReceived,
+    BodyOpened,
     Channel,
     Data,
     Event,
     FrameType,
-    Message,
-    Opened,
-    Request,
+    MessageReceived,
+    RequestReceived,
 )
 from confide_crypto.channel.streams import StreamViolation
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
@@ -61,7 +61,10 @@ class End:
             raise AssertionError("an event of no known kind")
         if isinstance(event, Data):
             self.taken += len(event.data)
-        if isinstance(event, Message | Request | Answer | Opened) and len(event.data) > MAX_MESSAGE:
+        if (
+            isinstance(event, MessageReceived | RequestReceived | AnswerReceived | BodyOpened)
+            and len(event.data) > MAX_MESSAGE
+        ):
             raise AssertionError("a message over the limit")
 
     def _check_bounds(self) -> None:

@@ -13,7 +13,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, device, e
 from confide_crypto.errors import InviteError, PairingError, RecoveryCodeError, RosterError, SealingError, WrapError
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.pairing import DeviceInvite, Pair, parse_invite
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card
@@ -23,7 +23,7 @@ from fuzz.supply import Supply
 _KNOWN, _KEYS = shared()
 _ADDED = encoded(_KNOWN.add(DESKTOP, device(PHONE, "phone"), _KEYS, now=NOW))[-1]
 _ROTATED = encoded(_KNOWN.rotate(DESKTOP, _KEYS, now=NOW)[0])[-1]
-_RECORD = Record.seal(_KEYS, "github-token", b"ghp_0123456789").encode()
+_RECORD = SealedRecord.seal(_KEYS, "github-token", b"ghp_0123456789").encode()
 _MARK = str(placeholder.Placeholder("github-token", bytes(range(16)))).encode()
 _CODE = RecoveryCode(bytes(range(20))).to_string().encode()
 _INVITE = DeviceInvite.new(bytes(32), "confide://h:1/").to_string().encode()
@@ -57,7 +57,7 @@ def sealing(data: bytes) -> None:
 
 def _record(data: bytes) -> None:
     try:
-        record = Record.parse(data)
+        record = SealedRecord.parse(data)
         if record.encode() != data:
             raise AssertionError("a record that is written as another")
         record.open(_KEYS)

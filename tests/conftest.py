@@ -52,13 +52,13 @@ SLOW = {
         "test_classes.py",
         "test_session.py",
         "test_notes_deleted.py",
-        "test_dedupe.py",
+        "test_deduplication.py",
         "test_dial.py",
     ),
     *(
         "test_connection_goodbye.py",
         "test_connection_ends.py",
-        "test_jobs.py",
+        "test_job_queue.py",
         "test_duplicates.py",
         "test_dear_requests.py",
     ),
@@ -67,7 +67,7 @@ SLOW = {
         "test_limited_caller.py",
         "test_move_breaks.py",
         "test_search_hits.py",
-        "test_limits.py",
+        "test_request_limits.py",
         "test_rates_limits.py",
     ),
     *(
@@ -85,10 +85,10 @@ E2E = {
     # Real programs that talk to each other, but for JOURNEYS.
     *("e2e", "chaos", "browser", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces (addons/cluster).
-    *("log", "test_from_nodes.py", "test_relay.py", "test_balancer.py"),
+    *("log", "test_forwarded_requests.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
     *("test_listening_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
-    *("test_server_attacks.py", "test_serving.py", "test_limits.py", "test_rates_limits.py"),
+    *("test_server_attacks.py", "test_serving.py", "test_request_limits.py", "test_rates_limits.py"),
     # More than three programs at once, or programs that are killed again and again.
     *("backup", "test_generation_kills.py", "test_store_crash.py", "test_oauth_killed.py"),
     *(

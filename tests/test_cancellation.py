@@ -16,7 +16,7 @@ ENDS_HERE = {
     HELPER: "the exit of the group, which counts them and raises one at its end",
     "proxy/confide_proxy/sync/steps.py": "waits for its thread, however often it is cancelled, and raises then",
     "daemon/confide_daemon/spaces/maintenance.py": "its own child is cancelled where the space closes",
-    "daemon/confide_daemon/server/operator/control.py": "the last that its task does",
+    "daemon/confide_daemon/server/operator/control_socket.py": "the last that its task does",
 }
 """Where a cancellation is caught and not raised at once, and why it is not lost."""
 SURVIVES = {(HELPER, "__aexit__"), ("proxy/confide_proxy/sync/steps.py", "through")}

@@ -17,10 +17,10 @@ from confide_daemon.errors import InvalidPathError
 from confide_memory import documents
 from confide_memory.documents import check_path, check_stored_path, text_hash
 from confide_proxy.errors import FolderError, ToolError
-from confide_proxy.offline.journal import Entry
+from confide_proxy.offline.journal import QueuedCall
 from confide_proxy.offline.queued_writes import placed
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.replica import Replica
 from confide_transfer.local.export import tree as export_tree
 
@@ -40,7 +40,7 @@ def test_both_ends_agree(tmp_path: Path, path: str, is_taken: bool, is_kept: boo
     assert is_let(check_path, path) == is_taken
     assert folder.is_memory(path) == folder.is_watched(path) == is_taken
     stored = {"path": path, "content": "x", "project": "p"}
-    wish = Entry("o", 0.0, "2026-11-21T00:00:00+00:00", "p", "memory_store", "", "", stored)
+    wish = QueuedCall("o", 0.0, "2026-11-21T00:00:00+00:00", "p", "memory_store", "", "", stored)
     assert is_let(placed, wish, stored) == (is_taken or not path)
     assert is_let(check_stored_path, path) == is_kept
     # Copies of what is there can be written, transcripts too.
@@ -90,7 +90,7 @@ async def test_what_an_earlier_version_took_stays_of_use(
         # On a machine of its own it was never a file, and is none now.
         (tmp_path / "project/memory").mkdir(parents=True)
         here = Replica(
-            Folder("p", tmp_path / "project"), Ledger(tmp_path / "l", "s", tmp_path / "project"), laptop.connection
+            Folder("p", tmp_path / "project"), SyncLedger(tmp_path / "l", "s", tmp_path / "project"), laptop.connection
         )
         (skipped,) = (await here.compare()).skipped
         assert (skipped["path"], why in skipped["reason"]) == (path, True)

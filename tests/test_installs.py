@@ -29,7 +29,7 @@ INITIALIZE: Final = json.dumps(
 ALONE: Final = ("gateway", "runner", "keyring", "lancedb")
 """The extras of a machine whose daemon is elsewhere."""
 BESIDE: Final = {
-    "postgres": "confide_cluster.daemon.log.engine",
+    "postgres": "confide_cluster.daemon.log.postgres_engine",
     "vault": "confide_daemon.sealing.vault_client",
     "fastembed": "confide_daemon.embedding.libraries, fastembed",
     "onnx": "confide_daemon.embedding.libraries, onnxruntime, tokenizers",
@@ -41,7 +41,7 @@ PARTS: Final[dict[str, str]] = {
     "confide_crypto": "",
     "confide_memory": "",
     "confide_proxy": "",
-    "confide_proxy.link.identity": "keyring",
+    "confide_proxy.link.device_identity": "keyring",
     "confide_daemon": "daemon",
     "confide_daemon.embedding.libraries": "daemon,fastembed",
     "confide_daemon.embedding.providers.gguf": "daemon,gguf",
@@ -57,7 +57,7 @@ PARTS: Final[dict[str, str]] = {
     "confide_cluster.shared": "",
     "confide_http": "gateway",
     "confide_http.cli": "",
-    "confide_http.cli.server": "daemon",
+    "confide_http.cli.gateway_commands": "daemon",
     "confide_http.server": "daemon",
     "confide_learn": "",
     "confide_night": "",

@@ -114,9 +114,9 @@ def test_the_start_path_is_lean(tmp_path: Path) -> None:
     script = (
         "import json, sys\n"
         "sys.argv = ['confide', 'mcp']\n"
-        "from confide_proxy.mcp import stdio, session, client, tunnel\n"
-        "from confide_proxy.link import link; from confide_proxy.sync import replica\n"
-        "import confide_crypto.transport.open\n"
+        "from confide_proxy.mcp import stdio, agent_session, client, tunnel\n"
+        "from confide_proxy.link import daemon_link; from confide_proxy.sync import replica\n"
+        "import confide_crypto.transport.open_channel\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -146,8 +146,8 @@ def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
     }
     assert {package for package, _ in users} == {"confide_http", "confide_night", "confide_panel"}
     assert {room for package, room in users if package == "confide_night"} == {"runner"}
-    names = "from confide_http.cli import local; from confide_night.cli import runner; from confide_night.runner import service"
-    script = f"import json, sys; {names}; print(json.dumps(sorted(sys.modules)))"
+    names = "confide_http.cli.local_commands, confide_night.cli.runner, confide_night.runner.runner_service"
+    script = f"import json, sys, {names}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {name.split(".")[0] for name in json.loads(done.stdout)} & {*SERVING, "httpx2"}
 
@@ -156,11 +156,11 @@ def test_a_hook_loads_next_to_nothing() -> None:
     """A person waits for it at every turn: of our own code its light half, beside what json and socket bring along."""
     bare = "json, os, select, socket, stat, struct, time, contextlib, fcntl, resource"
     loaded = []
-    for names in (bare, f"{bare}, confide_proxy.__main__, confide_proxy.hooks.process"):
+    for names in (bare, f"{bare}, confide_proxy.__main__, confide_proxy.hooks.hook_process"):
         script = f"from __future__ import annotations; import sys, {names}; print(*sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         loaded.append(set(done.stdout.split()))
-    light = ("block", "briefings", "counts", "events", "places", "pointers", "process", "starting")
+    light = ("block", "briefings", "counts", "events", "hook_paths", "hook_process", "learning_queue", "startup_marks")
     room = "confide_proxy.hooks"
     assert loaded[1] - loaded[0] == {
         "confide_crypto",

@@ -13,13 +13,13 @@ NAMED = {name.removesuffix("/") for name in re.findall(r"(?<!`)`([^`\n]+)`(?!`)"
 
 
 def test_the_page_names_what_the_proxy_keeps() -> None:
-    names = [value._name for value in vars(proxy.Paths).values() if isinstance(value, proxy._InState)]
+    names = [value._name for value in vars(proxy.ProxyPaths).values() if isinstance(value, proxy._InState)]
     assert len(names) > 10
     assert not set(names) - NAMED
 
 
 def test_the_page_names_what_the_daemon_keeps() -> None:
-    names = [value._name for value in vars(daemon.DataFolder).values() if isinstance(value, daemon._Named)]
+    names = [value._name for value in vars(daemon.DataFolder).values() if isinstance(value, daemon._PathName)]
     assert len(names) > 8
     assert not set(names) - NAMED
 

@@ -28,5 +28,5 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "panel",
     commands=_COMMANDS,
-    rooms="confide_panel.room:room",
+    rooms="confide_panel.panel_app:routes",
 )

@@ -17,14 +17,14 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from confide_crypto.keys.files import make_private_dir, write_private_file
-from confide_http.local.running import PORT, Running, running
+from confide_crypto.keys.private_files import make_private_dir, write_private_file
+from confide_http.local.running_gateway import PORT, RunningGateway, running
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_panel.links import GOOD_S, Links
 from confide_proxy.cli.completion import memory_paths
-from confide_proxy.cli.console import Here, Output, ProjectDir, command, folder_of, identified, remark, say
+from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, folder_of, identified, remark, say
 from confide_proxy.errors import GatewayError, GatewayMissingError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 START_S: Final = 20.0
 """Within which `confide serve` has begun: it may have to ask a daemon which project a folder is."""
@@ -42,7 +42,7 @@ IsPrinted = Annotated[
 
 @command
 def panel(
-    here: Here,
+    here: CommandContext,
     stop: Annotated[bool, typer.Option("--stop", help="End the gateway that serves it.")] = False,
     is_printed: IsPrinted = False,
     project: ProjectDir = Path(),
@@ -55,7 +55,7 @@ def panel(
 
 @command
 async def open_page(
-    here: Here,
+    here: CommandContext,
     name: Annotated[
         str | None,
         typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.", autocompletion=memory_paths),
@@ -75,7 +75,7 @@ async def open_page(
     return _opened(here, folder_of(project), target, is_printed=is_printed)
 
 
-def _opened(here: Here, folder: Path, target: str, *, is_printed: bool) -> Output:
+def _opened(here: CommandContext, folder: Path, target: str, *, is_printed: bool) -> Output:
     found = running(here.paths)
     is_started = found is None
     found = found or _start(here, folder)
@@ -93,7 +93,7 @@ def _opened(here: Here, folder: Path, target: str, *, is_printed: bool) -> Outpu
     return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, tell)
 
 
-def _start(here: Here, folder: Path) -> Running:
+def _start(here: CommandContext, folder: Path) -> RunningGateway:
     """A gateway of its own session, so that it outlives this terminal. Raises GatewayError, GatewayMissingError: it did not begin."""
     make_private_dir(here.paths.gateway)
     log = here.paths.gateway / LOG
@@ -130,7 +130,7 @@ def _failure(log: Path) -> GatewayError:
     return GatewayError(f"confide serve did not begin: {why}", hint=hint or "start it by hand: confide serve")
 
 
-def _stopped(paths: Paths) -> Output:
+def _stopped(paths: ProxyPaths) -> Output:
     found = running(paths)
     if found is None:
         return Output({"stopped": False}, "no gateway runs")
@@ -158,7 +158,7 @@ def _has_screen() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _show(paths: Paths, address: str) -> None:
+def _show(paths: ProxyPaths, address: str) -> None:
     """Open the link by way of a file of this user's: what a program is started with every user of this machine can read."""
     file = paths.gateway / "panel.html"
     leads = f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">'

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 
 GOOD_S: Final = 60.0
 """How long a link is good: a browser opens within seconds, and a terminal keeps what was printed."""

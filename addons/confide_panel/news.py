@@ -13,10 +13,10 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
-from confide_http.local.app import Gateway, Stream
-from confide_memory.wire.history import PROJECTS
+from confide_http.local.gateway_app import EventStreamResponse, GatewayShared
+from confide_memory.wire.revisions import PROJECTS
 from confide_panel import rendering
-from confide_panel.desk import ASK_S, Desk
+from confide_panel.page_context import ASK_S, PageContext
 
 LOOK_S: Final = 2.0
 PULSE_S: Final = 0.5
@@ -25,13 +25,15 @@ COMMENT_S: Final = 20.0
 """A stream that says nothing is told to be there so often."""
 
 
-async def stream(desk: Desk) -> Response:
+async def stream(desk: PageContext) -> Response:
     """Server-sent events: `changed` where the memory or the link is another than it was. Raises RefusalError: too many are open."""
     end = asyncio.Event()
-    return Stream(desk.gateway, desk.visit.identity, _events(desk, end), end=end.set, headers=rendering.HEADERS)
+    return EventStreamResponse(
+        desk.gateway, desk.visit.identity, _events(desk, end), end=end.set, headers=rendering.HEADERS
+    )
 
 
-async def _events(desk: Desk, end: asyncio.Event) -> AsyncIterator[bytes]:
+async def _events(desk: PageContext, end: asyncio.Event) -> AsyncIterator[bytes]:
     yield b"retry: 5000\n\n"
     before, quiet_s, looked_s = await _seen(desk.gateway), 0.0, 0.0
     while desk.is_good():
@@ -51,7 +53,7 @@ async def _events(desk: Desk, end: asyncio.Event) -> AsyncIterator[bytes]:
             yield b": here\n\n"
 
 
-async def _seen(gateway: Gateway) -> Any:
+async def _seen(gateway: GatewayShared) -> Any:
     """What differs where something is new."""
     link = gateway.exchange.link
     if not link.is_up:

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from confide_panel.markdown import plain
-from confide_panel.visits import Visit
+from confide_panel.browser_sessions import BrowserSession
+from confide_panel.markdown_html import plain
 from confide_proxy import VERSION
 from confide_proxy.addons import Pages, installed
 
@@ -75,7 +75,7 @@ class AsItIs(str):
     __slots__ = ()
 
 
-def answer(template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:
+def answer(template: str, visit: BrowserSession | None, status: int = 200, **values: Any) -> Response:
     """A page. `visit`: whose, for addresses and forms; None for the ones that anybody may see."""
     shared: dict[str, object] = {
         "nav": nav(),

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confide_learn.local import rules
+from confide_learn.local import rule_judge
 from confide_learn.local.checks import checked
-from confide_learn.local.exchanges import Exchange, Said
+from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange
 
 FOLDER = Path(__file__).parent
 HALVES = ("development", "held-out")
@@ -56,7 +56,7 @@ def scored(half: str) -> Score:
     """The score of one of `HALVES`, or of `LATER`."""
     right = found = wanted = count = 0
     for keep, exchange in turns(half):
-        findings = checked(rules.judge([exchange]), [exchange])
+        findings = checked(rule_judge.judge([exchange]), [exchange])
         count += 1
         wanted += bool(keep)
         found += len(findings)
@@ -64,14 +64,14 @@ def scored(half: str) -> Score:
     return Score(right, found, wanted, count)
 
 
-def turns(half: str) -> Iterator[tuple[list[str], Exchange]]:
+def turns(half: str) -> Iterator[tuple[list[str], LearnedExchange]]:
     """The labels and exchanges of one."""
     file = FOLDER / ("later.jsonl" if half == LATER else "turns.jsonl")
     for line in file.read_text(encoding="utf-8").splitlines():
         turn = json.loads(line)
         if half in (LATER, HALVES[0] if turn.get("fitted") else half_of(turn["said"])):
-            said = tuple(Said(role, text, *rest) for role, text, *rest in turn["said"])
-            yield turn["keep"], Exchange(0, 1, said)
+            said = tuple(ExchangeMessage(role, text, *rest) for role, text, *rest in turn["said"])
+            yield turn["keep"], LearnedExchange(0, 1, said)
 
 
 def half_of(said: list[Any]) -> str:

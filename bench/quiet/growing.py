@@ -24,7 +24,7 @@ from bench.quiet.questions import HERE, SEED, Asked, Memory, read_memory
 from bench.vault import make
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 YEAR = HERE / "year"
 PROJECTS = ("booking", "shop")
@@ -83,7 +83,7 @@ async def measured(model: str = "local", *, days: tuple[int, ...] = DAYS, with_v
     with tempfile.TemporaryDirectory(prefix="confide-growing-") as folder:
         path = Path(folder) / "space.db"
         handle = embedder(model)
-        space = await Space.open(path, os.urandom(32), Shared(IndexSettings(), handle), space_id="bench")
+        space = await Space.open(path, os.urandom(32), SpaceShared(IndexSettings(), handle), space_id="bench")
         try:
             for project in PROJECTS:
                 await put(space, project, notes(project).without(None))

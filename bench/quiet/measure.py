@@ -19,11 +19,11 @@ from typing import Any
 
 from bench.quiet.questions import PROMPTS, Asked, Memory
 from bench.texts import documentation
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
-from confide_proxy.hooks.prompts import question as hook_question
+from confide_daemon.spaces.space import Space, SpaceShared
+from confide_proxy.hooks.prompt_filter import question as hook_question
 
 MODULES = frozenset(
     "calendar difflib imaplib mailbox plistlib sched shelve smtplib statistics tarfile turtle zipfile".split()  # noqa: SIM905
@@ -89,7 +89,7 @@ def others(*, kept_aside: bool) -> dict[str, dict[str, str]]:
 
 
 async def answers(
-    handle: Model,
+    handle: LoadedModel,
     memories: Mapping[str, Memory],
     asked: Sequence[Asked],
     *,
@@ -104,7 +104,7 @@ async def answers(
     for name, files in beside.items():
         with tempfile.TemporaryDirectory(prefix="confide-quiet-") as folder:
             path, settings = Path(folder) / "space.db", IndexSettings()
-            space = await Space.open(path, os.urandom(32), Shared(settings, handle), space_id="bench")
+            space = await Space.open(path, os.urandom(32), SpaceShared(settings, handle), space_id="bench")
             try:
                 await put(space, "others", files)
                 # One after the other in the same space: to index what stands beside them again each time would take an hour.

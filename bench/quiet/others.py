@@ -10,7 +10,7 @@ from typing import Any
 from bench.quality import EVAL, harness
 from bench.quiet.measure import ALONE, PACKAGES, Answer, answers, packages
 from bench.quiet.questions import PARTS, SEED, Asked, Fact, Memory
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 
 SETS = ("locomo_dev", "devmembench_dev", "devbench_dev")
 # In a conversation of hundreds of turns others say nearly the same as the one that is taken out.
@@ -23,7 +23,7 @@ def is_there() -> bool:
     return (EVAL / "eval_retrieval.py").is_file()
 
 
-async def other_answers(handle: Model) -> list[Answer]:
+async def other_answers(handle: LoadedModel) -> list[Answer]:
     """Of all the sets, alone and beside some packages."""
     module = harness()
     beside = {ALONE: {}, "beside 700": packages(PACKAGES[700], seed=4)}

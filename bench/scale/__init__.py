@@ -27,7 +27,7 @@ from bench.scale.model import SERVER, USE, Measured, lines, walls
 from bench.scale.plan import Plan
 from bench.scale.registries import ALONE, REGISTRYS
 from bench.scale.simulation import BEAT, BEHIND_CHECKPOINT, EVERYDAY, LARGE_SNAPSHOT, LOOK, STATUS, Simulation
-from confide_cluster.daemon.log.engine import DEADLINE_S
+from confide_cluster.daemon.log.postgres_engine import DEADLINE_S
 from confide_cluster.daemon.nodes import FOLLOW_S
 from confide_cluster.daemon.spaces.leases import BEATS
 from confide_cluster.settings import StoreConfig

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.entry import GENESIS, Place, Sealing, tag_of
-from confide_cluster.daemon.log.shipped import Shipped
-from confide_cluster.daemon.spaces.leases import Lease, Leases
+from confide_cluster.daemon.log import log_snapshot
+from confide_cluster.daemon.log.log_sealing import GENESIS, LogPosition, LogSealing, tag_of
+from confide_cluster.daemon.log.replication_position import Shipped
+from confide_cluster.daemon.spaces.leases import SpaceLease, SpaceLeases
 
 SCHEMA = 1
 KEY = bytes(32)
@@ -20,7 +20,7 @@ KEY = bytes(32)
 class Open:
     """A space that a node has the lease of."""
 
-    lease: Lease
+    lease: SpaceLease
     number: int
     tag: bytes
 
@@ -28,13 +28,13 @@ class Open:
 class Node:
     """What a daemon does with the engine, for the spaces that it was given."""
 
-    def __init__(self, leases: Leases, ids: list[str], most: int, tags: dict[str, tuple[int, bytes]]) -> None:
+    def __init__(self, leases: SpaceLeases, ids: list[str], most: int, tags: dict[str, tuple[int, bytes]]) -> None:
         self.leases = leases
         self.ids = ids
         self._most = most
         self._tags = tags
         self.open: OrderedDict[str, Open] = OrderedDict()
-        self._sealings: dict[str, Sealing] = {}
+        self._sealings: dict[str, LogSealing] = {}
         self.busy: set[str] = set()
         self.is_stale = False
 
@@ -51,9 +51,9 @@ class Node:
     async def write(self, space_id: str, patchset: bytes) -> None:
         """One entry behind the last one."""
         held = self.open[space_id]
-        sealing = self._sealings.setdefault(space_id, Sealing(space_id, KEY))
+        sealing = self._sealings.setdefault(space_id, LogSealing(space_id, KEY))
         lease = held.lease.standing.lease
-        body = sealing.seal(Place(held.number + 1, lease, SCHEMA, held.tag), patchset)
+        body = sealing.seal(LogPosition(held.number + 1, lease, SCHEMA, held.tag), patchset)
         assert await asyncio.to_thread(held.lease.log.append, held.number + 1, lease, SCHEMA, body), "fenced"
         held.number, held.tag = held.number + 1, tag_of(body)
         self._tags[space_id] = held.number, held.tag
@@ -64,7 +64,7 @@ class Node:
         await self.leases.leave(space_id)
 
     async def make_room(self) -> None:
-        """Close the longest unused, as `spaces.room` does."""
+        """Close the longest unused, as `spaces.open_limit` does."""
         for space_id in list(self.open):
             if len(self.open) < self._most:
                 return
@@ -75,9 +75,9 @@ class Node:
         self.is_stale = True
 
 
-def bring(held: Open, sealing: Sealing, file: Path) -> None:
+def bring(held: Open, sealing: LogSealing, file: Path) -> None:
     """As `Outbox.take_snapshot`, with a file that is there already."""
     found = Shipped(held.number, held.tag)
-    number = snapshot.upload(held.lease.log.bring_part, sealing, file, found)
+    number = log_snapshot.upload(held.lease.log.bring_part, sealing, file, found)
     lease = held.lease.standing.lease
     held.lease.log.settle(number, lease, base=held.number, tag=held.tag, schema=SCHEMA, custody=None)

@@ -22,11 +22,11 @@ from bench.scale.plan import Plan
 from bench.scale.registries import registries
 from bench.scale.weighing import Cost, Scales
 from confide_cluster.daemon.log.configured import open_engine, standing_of
-from confide_cluster.daemon.log.engine import Engine
-from confide_cluster.daemon.log.entry import Sealing
+from confide_cluster.daemon.log.log_sealing import LogSealing
+from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 from confide_cluster.daemon.log.shared import REGISTRY
 from confide_cluster.daemon.nodes import FOLLOW_S
-from confide_cluster.daemon.spaces.leases import Leases
+from confide_cluster.daemon.spaces.leases import SpaceLeases
 from confide_cluster.settings import StoreConfig
 from confide_daemon.datadir.paths import DataFolder
 
@@ -53,7 +53,7 @@ class Simulation:
         self.plan = plan
         self.url = postgres.database()
         self._postgres = postgres
-        self._engine = Engine(self.url)
+        self._engine = PostgresEngine(self.url)
         self.scales = Scales(postgres, self.url)
         self.costs: dict[str, Cost] = {}
         self.notes: list[str] = []
@@ -94,7 +94,7 @@ class Simulation:
         for number in range(self.plan.nodes):
             folder = DataFolder(self.root / f"node{number}")
             folder.root.mkdir(mode=0o700)
-            leases = Leases(config, folder, open_engine(config))
+            leases = SpaceLeases(config, folder, open_engine(config))
             assert leases is not None
             self._nodes.append(Node(leases, ids[number :: self.plan.nodes], self.plan.open_each, self.written))
         try:
@@ -258,7 +258,7 @@ class Simulation:
                 for space_id in spaces:
                     held = node.open[space_id]
                     began = time.perf_counter()
-                    await asyncio.to_thread(bring, held, Sealing(space_id, KEY), file)
+                    await asyncio.to_thread(bring, held, LogSealing(space_id, KEY), file)
                     cost.times_ms.append((time.perf_counter() - began) * 1e3)
                     cost.count += 1
                     self.brought_mib += size
@@ -266,7 +266,7 @@ class Simulation:
         for _ in range(min(TAIL, int(self.plan.seconds * 100))):
             await node.write(space_id, self._patchset())
         with self.stage("a snapshot that takes the place of a tail") as cost:
-            await asyncio.to_thread(bring, node.open[space_id], Sealing(space_id, KEY), file)
+            await asyncio.to_thread(bring, node.open[space_id], LogSealing(space_id, KEY), file)
             cost.count = 1
         self.brought_mib += size
 

@@ -18,7 +18,7 @@ from tests.support.daemon.loopback import Machine
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 
 PROJECT: Final = "soak"
 SHARED_PART: Final = 0.05

@@ -16,22 +16,22 @@ from typing import Any, ClassVar, Protocol
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.limits import Timers
-from confide_crypto.transport.inbox import Toll
-from confide_crypto.transport.open import Authorize, Connection
-from confide_daemon.access.authorization import Callers
+from confide_crypto.transport.inbox import RateLimit
+from confide_crypto.transport.open_channel import Authorize, Connection
+from confide_daemon.access.authorization import CallerAuthorization
 from confide_daemon.access.callers import Caller, Grants
-from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig
-from confide_daemon.datadir.identity import Keys
-from confide_daemon.datadir.paths import DataFolder, Paths
-from confide_daemon.documents.changes import Change
-from confide_daemon.entries import ADDONS, loaded
+from confide_daemon.datadir.daemon_keys import Keys
+from confide_daemon.datadir.paths import DaemonPaths, DataFolder
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.entry_points import ADDONS, loaded
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import Prompt, Tool
+from confide_daemon.tools.tool_context import Prompt, Tool
 from confide_memory.forms import Carried
 from confide_memory.wire.operation import Answerer, Operation
 
@@ -64,7 +64,7 @@ class SessionHost(Protocol):
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
         """What the machine answers, for `Operation.ask_machine`."""
 
-    def publish_here_too(self, change: Change) -> None:
+    def publish_here_too(self, change: DocumentChange) -> None:
         """Tell all machines of the space of a new revision, this one among them."""
 
     async def close_others(self) -> None:
@@ -92,7 +92,7 @@ class SessionPart:
 
 
 class Verbs(Protocol):
-    """What commands may ask of the running daemon (`confide_daemon.datadir.control`)."""
+    """What commands may ask of the running daemon (`confide_daemon.datadir.control_client`)."""
 
     def add(
         self,
@@ -115,7 +115,7 @@ class DaemonHost(Protocol):
     """The running daemon, as an add-on sees it."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> RegistryState:
         """The data folder, opened."""
 
     @property
@@ -153,11 +153,11 @@ class DaemonHost(Protocol):
     async def is_cut_off(self) -> bool:
         """Return whether what others have changed may not be known here: then nobody new is let in."""
 
-    def announce(self, space_id: str, change: Change) -> None:
+    def announce(self, space_id: str, change: DocumentChange) -> None:
         """Tell all machines of a space, and all services, of a revision that none of the machines made."""
 
 
-class Listening(Protocol):
+class ListeningSocket(Protocol):
     """A socket of the daemon's."""
 
     async def open(self, host: str, port: int) -> None:
@@ -171,7 +171,7 @@ class PeersHost(DaemonHost, Protocol):
     """The running daemon, as it is seen by what knows of other daemons."""
 
     @property
-    def callers(self) -> Callers:
+    def callers(self) -> CallerAuthorization:
         """Who may come in."""
 
     @property
@@ -193,7 +193,7 @@ class PeersHost(DaemonHost, Protocol):
     def keys(self) -> Keys:
         """Return those that are in force."""
 
-    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> Listening:
+    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> ListeningSocket:
         """Return a socket of its own, for whom `authorize` lets in."""
 
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
@@ -203,7 +203,7 @@ class PeersHost(DaemonHost, Protocol):
         """Ask the daemon to end in good order."""
 
 
-class Far(Protocol):
+class RemoteSpace(Protocol):
     """A channel to the node that holds a space, for one caller."""
 
     @property
@@ -218,7 +218,7 @@ class Far(Protocol):
 class Ways(Protocol):
     """The ways to nodes that hold spaces of callers who come to this one by HTTP."""
 
-    async def reach_by_http(self, caller: Caller, session_id: str) -> Far | None:
+    async def reach_by_http(self, caller: Caller, session_id: str) -> RemoteSpace | None:
         """Return a channel to whoever holds the caller's space; None: this node is to serve it.
 
         Raises EngineError: nobody can be asked who that is; DeniedError, ConnectionLost: that node takes nothing.
@@ -264,7 +264,7 @@ class Peers:
         """Return what of it does not work as it should, in words for `/health`."""
         return set()
 
-    async def pass_on(self, connection: Connection, space_id: str, toll: Toll) -> bool:
+    async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
         """Pass a caller's session on to whoever holds its space, until it ends; return False where this node is to serve it."""
         return False
 
@@ -310,7 +310,7 @@ class Service:
         """Return what of it does not work as it should, in words for `/health`."""
         return set()
 
-    def changed(self, space_id: str, change: Change) -> None:
+    def changed(self, space_id: str, change: DocumentChange) -> None:
         """A document of the space has a new revision."""
 
     def elsewhere(self, space_id: str) -> None:
@@ -397,7 +397,7 @@ class Addon:
         Nobody serves the folder meanwhile. Raises ConfideError: it cannot be copied.
         """
 
-    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+    def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look at what it has on this machine, where the configuration and the data folder can be read. `follow`: told of each step."""
         return ()
 

@@ -23,7 +23,7 @@ from confide_crypto.limits import LEAST_KEEPALIVE_S, MOST_KEEPALIVE_S
 from confide_daemon.datadir.key_state import KEEPERS, Keeper
 from confide_daemon.embedding import providers
 from confide_daemon.embedding.settings import AUTO, KEY_LIKE, EmbeddingSettings, url_problem
-from confide_daemon.entries import ADDONS, entries
+from confide_daemon.entry_points import ADDONS, entries
 from confide_daemon.errors import ConfigError
 
 DEFAULT_PORT = 7733
@@ -258,14 +258,14 @@ class MetricsConfig:
         return None
 
 
-class Table(Protocol):
+class AddonTable(Protocol):
     """What an add-on's table says: a frozen dataclass, whose defaults stand for a file without it."""
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
         """As `VaultConfig.problem`; `config`: all that the file says."""
 
 
-_Table = TypeVar("_Table", bound=Table)
+_Table = TypeVar("_Table", bound=AddonTable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class DaemonConfig:
     at_rest: AtRestConfig = field(default_factory=AtRestConfig)
     vault: VaultConfig = field(default_factory=VaultConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, AddonTable] = field(default_factory=dict)
 
     def table(self, kind: type[_Table]) -> _Table:
         """What the table of an add-on says; its defaults where the file has none."""
@@ -372,9 +372,9 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
 
 
 @cache
-def addon_tables() -> Mapping[str, type[Table]]:
+def addon_tables() -> Mapping[str, type[AddonTable]]:
     """The tables of the add-ons that are installed, by their names in the file: `TABLES` of the `settings.py` in each one's package."""
-    found: dict[str, type[Table]] = {}
+    found: dict[str, type[AddonTable]] = {}
     for entry in entries(ADDONS):
         settings = f"{entry.module.partition('.')[0]}.settings"
         if find_spec(settings) is not None:

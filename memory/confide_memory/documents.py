@@ -314,7 +314,7 @@ def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
     ]
 
 
-class Asks(Protocol):
+class RequestChannel(Protocol):
     """A connection, or a link that has one."""
 
     async def request(
@@ -326,7 +326,9 @@ class Asks(Protocol):
         """As `Connection.upload`."""
 
 
-async def send_text(link: Asks, op: str, body: dict[str, object], text: str, *, timeout_s: float) -> dict[str, object]:
+async def send_text(
+    link: RequestChannel, op: str, body: dict[str, object], text: str, *, timeout_s: float
+) -> dict[str, object]:
     """Ask with a text, behind everything interactive. Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`."""
     data = text.encode()
     if len(data) > INLINE_BYTES:

@@ -16,7 +16,7 @@ import yaml
 
 from confide_memory import yaml_edit
 from confide_memory.errors import InvalidTextError
-from confide_memory.markdown import MARK, front_matter_lines, split_keeping_ends
+from confide_memory.markdown_blocks import MARK, front_matter_lines, split_keeping_ends
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
@@ -35,7 +35,7 @@ _PLAIN_LINE = re.compile(r"(?P<name>[^:\n]*):[ \t]+(?P<rest>[^\s\[{*&!|>%@`][^\n
 _TAGGED = re.compile(r"[:-][ \t]+!")
 
 
-class UnreadableError(ValueError):
+class FrontMatterError(ValueError):
     """The front matter is not YAML, or no mapping, or too large; the sentence says which, without quoting it."""
 
 
@@ -69,7 +69,7 @@ def parse(text: str) -> FrontMatter:
     inside = _parts(head)[1]
     try:
         return FrontMatter(head, body, _fields_of(_composed(inside)))
-    except UnreadableError as error:
+    except FrontMatterError as error:
         return FrontMatter(head, body, _readable(inside)[0], str(error))
 
 
@@ -97,8 +97,8 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
         fence = FENCE.replace("\n", ends)
         opening, closing = mark + fence, fence + ends
     if node is not None and node.flow_style:
-        raise UnreadableError("its front matter is in braces; only one field a line can be changed")
-    source = yaml_edit.Source(inside, _yaml, ends)
+        raise FrontMatterError("its front matter is in braces; only one field a line can be changed")
+    source = yaml_edit.YamlText(inside, _yaml, ends)
     if node is None or not node.value:
         new = "".join(_yaml({name: value}) for name, value in wanted.items())
         candidates: Iterable[str] = [inside + new.replace("\n", ends)]
@@ -107,7 +107,7 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
     for candidate in candidates:
         if _reads_as(candidate, wanted):
             return opening + candidate + closing + body
-    raise UnreadableError("its front matter is written in a way in which that field cannot be changed")
+    raise FrontMatterError("its front matter is written in a way in which that field cannot be changed")
 
 
 def compose(fields: Mapping[str, object], body: str) -> str:
@@ -150,7 +150,7 @@ def _reads_as(inside: str, wanted: Mapping[str, object]) -> bool:
         return False
     try:
         found = _fields_of(_composed(inside))
-    except UnreadableError:
+    except FrontMatterError:
         return False
     return list(found) == list(wanted) and not _differs(found, wanted)
 
@@ -166,29 +166,29 @@ def _differs(one: Any, other: Any) -> bool:
 
 def _composed(inside: str) -> yaml.MappingNode | None:
     if len(inside.encode()) > MAX_BYTES:
-        raise UnreadableError(f"its front matter is larger than {MAX_BYTES // 1024} KiB")
+        raise FrontMatterError(f"its front matter is larger than {MAX_BYTES // 1024} KiB")
     try:
         # Aliases and depth are seen among the events, before anything is built of them.
         depth = 0
         for event in yaml.parse(inside, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise UnreadableError("its front matter holds YAML references (*), which are not read")
+                raise FrontMatterError("its front matter holds YAML references (*), which are not read")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise UnreadableError(f"its front matter is nested more than {MAX_DEPTH} deep")
+                raise FrontMatterError(f"its front matter is nested more than {MAX_DEPTH} deep")
         node = yaml.compose(inside, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 2})" if mark is not None else ""
-        raise UnreadableError(f"its front matter is not YAML{where}") from None
+        raise FrontMatterError(f"its front matter is not YAML{where}") from None
     if node is None:
         return None
     if not isinstance(node, yaml.MappingNode) or any(not isinstance(key, yaml.ScalarNode) for key, _ in node.value):
-        raise UnreadableError("its front matter is not a list of `name: value`")
+        raise FrontMatterError("its front matter is not a list of `name: value`")
     names = [key.value for key, _ in node.value]
     twice = len(names) != len(set(names))
     if twice:
-        raise UnreadableError("its front matter has a field twice")
+        raise FrontMatterError("its front matter has a field twice")
     return node
 
 
@@ -212,7 +212,7 @@ def _readable(inside: str) -> tuple[dict[str, object], bool]:
     for block in blocks[:MOST_FIELDS]:
         try:
             fields = _fields_of(_composed(block))
-        except UnreadableError:
+        except FrontMatterError:
             if (told := _PLAIN_LINE.fullmatch(block)) is None:
                 is_all = False
                 continue

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confide_memory import front_matter
 from confide_memory.documents import composed
-from confide_memory.markdown import FENCE, is_item
+from confide_memory.markdown_blocks import FENCE, is_item
 
 MAX_TAGS: Final = 64
 MAX_LINKS: Final = 500

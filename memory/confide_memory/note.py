@@ -14,7 +14,7 @@ from typing import Any
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, task_of
 from confide_memory.front_matter import FrontMatter
-from confide_memory.markdown import is_sensitive
+from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.note_names import MAX_TITLE, title_of
 
 SCOPES = ("global", "project", "task")
@@ -156,10 +156,10 @@ def scope_of(project: str, task_id: str | None) -> str:
 
 def read(project: str, path: str, text: str) -> Note:
     """The note that a document is. Never raises: what cannot be understood is in its `problems`."""
-    return _Reading(front_matter.parse(text)).note(project, path)
+    return _FieldReader(front_matter.parse(text)).note(project, path)
 
 
-class _Reading:
+class _FieldReader:
     """Takes the fields of one document, and notes what is odd."""
 
     def __init__(self, parts: FrontMatter) -> None:

@@ -29,7 +29,7 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class YamlText:
     """A text and the way to read and write values of it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Source:
 
 
 def changed(
-    source: Source, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
+    source: YamlText, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
 ) -> Iterator[str]:
     """The text with `new` in place of `old`, the gentlest way first; the caller takes the first that reads as it should."""
     for is_gentle in (True, False):
@@ -71,7 +71,7 @@ def changed(
 
 
 def _mapping(
-    source: Source,
+    source: YamlText,
     node: yaml.MappingNode,
     old: Mapping[str, object],
     new: Mapping[str, object],
@@ -92,7 +92,9 @@ def _mapping(
         yield Patch(end, end, source.lines(added, node.value[0][0].start_mark.column))
 
 
-def _field(source: Source, key: yaml.Node, value: yaml.Node, old: Any, new: Any, *, is_gentle: bool) -> Iterator[Patch]:
+def _field(
+    source: YamlText, key: yaml.Node, value: yaml.Node, old: Any, new: Any, *, is_gentle: bool
+) -> Iterator[Patch]:
     is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value
     if (
         is_gentle
@@ -114,7 +116,7 @@ def _is_plain(node: yaml.MappingNode) -> bool:
     return len({key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}) == len(node.value)
 
 
-def _items(source: Source, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
+def _items(source: YamlText, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
     """A list of one item a line: items that stay keep their lines."""
     indent = node.start_mark.column
     place = 0  # in `new`
@@ -132,12 +134,12 @@ def _items(source: Source, node: yaml.SequenceNode, old: list[Any], new: list[An
         yield Patch(end, end, source.lines(source.dumped(new[place:]), indent))
 
 
-def _removal(source: Source, key: yaml.Node, value: yaml.Node) -> Patch:
+def _removal(source: YamlText, key: yaml.Node, value: yaml.Node) -> Patch:
     start = source.line_start(key.start_mark.index)
     return Patch(start, source.line_end(_end(source, value, key), with_break=True), "")
 
 
-def _replacement(source: Source, key: yaml.Node, value: yaml.Node, new: Any) -> Patch:
+def _replacement(source: YamlText, key: yaml.Node, value: yaml.Node, new: Any) -> Patch:
     """The field written anew behind its name; a comment on its first line stays there, or one behind a value that ends a line."""
     start, end = key.end_mark.index, _end(source, value, key)
     first, *more = source.dumped({"k": new}).removeprefix("k").removesuffix("\n").split("\n")
@@ -151,7 +153,7 @@ def _replacement(source: Source, key: yaml.Node, value: yaml.Node, new: Any) -> 
     return Patch(start, source.line_end(end), text)
 
 
-def _end(source: Source, node: yaml.Node, key: yaml.Node | None = None) -> int:
+def _end(source: YamlText, node: yaml.Node, key: yaml.Node | None = None) -> int:
     """Where a value ends: comments and blank lines behind it are nobody's."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]

@@ -24,9 +24,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments == ["hook"]:
         try:
-            from confide_proxy.hooks import process
+            from confide_proxy.hooks import hook_process
 
-            process.main()
+            hook_process.main()
         finally:
             os._exit(0)  # also where it is interrupted while it loads
     if time.time() < 0:  # a list of devices, an invite and a day's file all have a date, and none of before

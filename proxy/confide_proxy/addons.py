@@ -25,12 +25,12 @@ from confide_memory.errors import AddonError
 GROUP: Final = "confide.addons.proxy"
 
 
-class Tool(NamedTuple):
+class ToolHandlers(NamedTuple):
     """What becomes of the calls of one tool on this machine; "" where nothing does.
 
     Attributes:
         sent: `(arguments, *, identity, space, project, operation, said) -> arguments`, as they go up; the
-            core knows the tools of which that is so (`sealing/tool_calls.py`). Blocks, and raises ToolError.
+            core knows the tools of which that is so (`sealing/sealed_calls.py`). Blocks, and raises ToolError.
         queued: `(arguments, operation) -> (structured, sentence)`, for a call that waits for the daemon.
         answered: `async (arguments, project, config, link, sealing, *, progress, is_wanted) -> Answer`,
             for a tool that is about files of this machine and never goes up.
@@ -80,7 +80,7 @@ class Addon(NamedTuple):
         set_up: `(here, folder)`, a client was given its entry for this project.
 
     And what add-ons are to each other, which know no other's name:
-        rooms: `(gateway) -> Room`, routes beside those of `confide serve`.
+        rooms: `(gateway) -> RouteGroup`, routes beside those of `confide serve`.
         pages: of the panel.
         bring: `async (file, project, config, link, sealing, *, is_dry) -> data`, memories in a file become
             notes, or would. Raises UnreadableError: it holds none.
@@ -92,7 +92,7 @@ class Addon(NamedTuple):
     name: str
     commands: Sequence[Command] = ()
     other_words: OtherWords = MappingProxyType({})
-    tools: Mapping[str, Tool] = MappingProxyType({})
+    tools: Mapping[str, ToolHandlers] = MappingProxyType({})
     beside: str = ""
     key_changed: str = ""
     devices_removed: str = ""
@@ -108,7 +108,7 @@ class Addon(NamedTuple):
     given_up: str = ""
 
 
-class Told(NamedTuple):
+class AddonMessage(NamedTuple):
     """What a command tells of an add-on's.
 
     Attributes:
@@ -124,7 +124,7 @@ class Told(NamedTuple):
     heading: str = ""
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What a check of `confide doctor` found.
 
     Attributes:
@@ -206,7 +206,7 @@ def each(moment: str) -> list[Any]:
 
 
 def of_tool(tool: str, moment: str) -> Any | None:
-    """What an add-on has for the calls of a tool, an attribute of `Tool`; None where none has. The first look blocks."""
+    """What an add-on has for the calls of a tool, an attribute of `ToolHandlers`; None where none has. The first look blocks."""
     places = (getattr(addon.tools[tool], moment) for addon in installed() if tool in addon.tools)
     return next((loaded(place) for place in places if place), None)
 

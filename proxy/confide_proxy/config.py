@@ -83,7 +83,7 @@ class Learning(NamedTuple):
 MOST_FRAMERS: Final = 16
 
 
-class Panel(NamedTuple):
+class PanelConfig(NamedTuple):
     """Of the panel (docs/panel.md).
 
     Attributes:
@@ -158,7 +158,7 @@ class ProxyConfig:
     hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
-    panel: Panel = Panel()  # noqa: RUF009 - it is frozen
+    panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen
     folders: tuple[FolderChoice, ...] = ()
 
     def chosen(self, root: Path) -> FolderChoice | None:
@@ -240,11 +240,11 @@ def learning_of(path: Path, table: Any) -> Learning:
     return Learning(**{key: _checked_learning(path, key, value) for key, value in table.items()})
 
 
-def panel_of(path: Path, table: Any) -> Panel:
+def panel_of(path: Path, table: Any) -> PanelConfig:
     """What the section [panel] of the configuration in `path` says. Raises as `learning_of`."""
     if not isinstance(table, dict):
         raise _wrong(path, "'panel'", "it is a section: [panel]")
-    return Panel(**{key: _checked_panel(path, key, value) for key, value in table.items()})
+    return PanelConfig(**{key: _checked_panel(path, key, value) for key, value in table.items()})
 
 
 def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
@@ -359,8 +359,8 @@ def _checked_learning(path: Path, key: str, value: Any) -> Any:
 
 def _checked_panel(path: Path, key: str, value: Any) -> Any:
     shown = f"'{key}' in [panel]"
-    if key not in Panel._fields:
-        raise _unknown(path, key, shown, Panel._fields)
+    if key not in PanelConfig._fields:
+        raise _unknown(path, key, shown, PanelConfig._fields)
     if not isinstance(value, list) or len(value) > MOST_FRAMERS or not all(is_framer(each) for each in value):
         hint = f"it takes up to {MOST_FRAMERS} origins, of https or of this machine, without a path"
         raise _wrong(path, shown, f'{hint}: ["http://127.0.0.1:8000"]')

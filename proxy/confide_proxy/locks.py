@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from confide_crypto.keys.files import make_closed_dirs
+from confide_crypto.keys.private_files import make_closed_dirs
 
 LOOK_AGAIN_S: Final = 0.01
 """What another process holds is tried for again so soon: it is done within a round trip."""

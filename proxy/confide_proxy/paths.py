@@ -34,17 +34,17 @@ _followed: Variables = {}
 
 
 class _InState:
-    """A file or a folder below `Paths.state`."""
+    """A file or a folder below `ProxyPaths.state`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, paths: Paths, _owner: type[Paths]) -> Path:
+    def __get__(self, paths: ProxyPaths, _owner: type[ProxyPaths]) -> Path:
         return paths.state / self._name
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class ProxyPaths:
     """The proxy's places on disk.
 
     Attributes:
@@ -103,19 +103,19 @@ class Paths:
     """Locks that say which process of this machine does what only one should do."""
 
 
-def find(config: Path | None = None) -> Paths:
+def find(config: Path | None = None) -> ProxyPaths:
     """The paths for this user, or below `CONFIDE_HOME`; `config` overrides the configuration file alone."""
     follow_note()
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = Path(home).expanduser().absolute()
-        return Paths(config or root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
+        return ProxyPaths(config or root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
     # Imported late: platformdirs costs more than everything else that `confide mcp` needs before it answers.
     import platformdirs
 
     data = platformdirs.user_data_path("confide")
     settings = platformdirs.user_config_path("confide")
-    return Paths(config or settings / "proxy.toml", data / "proxy", data / "global", data / "daemon")
+    return ProxyPaths(config or settings / "proxy.toml", data / "proxy", data / "global", data / "daemon")
 
 
 def runtime_folders() -> list[Path]:

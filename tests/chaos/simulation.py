@@ -22,10 +22,10 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.replica import Replica
 
 LONGEST_LAG_S: Final = 0.02
@@ -70,7 +70,7 @@ class Session(Machine):
         self._late = late
         self.restores = 0
         """How often the daemon was put back, as it has told."""
-        self.replica = Replica(folder, Ledger(ledgers, "s", folder.root), self)
+        self.replica = Replica(folder, SyncLedger(ledgers, "s", folder.root), self)
 
     async def request(  # type: ignore[override]  # of the link that a replica asks, and not of the machine
         self, op: str, body: dict[str, Any], *, timeout_s: float = DEADLINE_S, bulk: bool = False

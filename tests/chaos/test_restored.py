@@ -29,9 +29,9 @@ from tests.chaos.simulation import Computer, Weather, agreed, computers
 from tests.support.daemon.backups import Backed
 from tests.support.daemon.loopback import Serving, serving
 
-from confide_backup.daemon import restore, target
-from confide_backup.daemon.manifest import Manifest
-from confide_backup.daemon.restore import ByCode
+from confide_backup.daemon import snapshot_restore, target
+from confide_backup.daemon.manifest import BackupManifest
+from confide_backup.daemon.snapshot_restore import ByCode
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
@@ -40,7 +40,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.server import replicas
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 SCHEDULES = int(os.environ.get("CONFIDE_CHAOS", "1"))
 SEED = int(os.environ.get("CONFIDE_CHAOS_SEED", "1"))
@@ -90,7 +90,7 @@ class World:
     async def _serving(self) -> Serving:
         return await self._stack.enter_async_context(serving(self._data.root, config=self._config))
 
-    async def taken(self) -> Manifest:
+    async def taken(self) -> BackupManifest:
         """A snapshot, of whatever the daemon has by then."""
         return await Backed(self.daemon, self._folder / "target").take()
 
@@ -106,11 +106,13 @@ class World:
         shutil.rmtree(self._data.root)
         return texts
 
-    async def restore(self, made: Manifest, *, left: list[Computer], book: Book, gone: str) -> None:
+    async def restore(self, made: BackupManifest, *, left: list[Computer], book: Book, gone: str) -> None:
         """Have the daemon again as it was then; what only it had since is owed no more."""
         snapshot = self._folder / "target" / made.id
         config_file = self._folder / "daemon.toml"
-        await asyncio.to_thread(restore.restore, snapshot, self._data, ByCode(self._code), config_file=config_file)
+        await asyncio.to_thread(
+            snapshot_restore.restore, snapshot, self._data, ByCode(self._code), config_file=config_file
+        )
         kept = "\n".join([self.texts(), *(text for one in left for text in one.files().values())])
         book.forget({mark for mark in MARK.findall(gone) if mark not in kept})
         book.only_on_disks(set(MARK.findall(kept)) - set(MARK.findall(self.texts())))
@@ -174,7 +176,7 @@ def clock() -> Iterator[TimeOfDay]:
         patch.setattr(replicas, "AGAIN_S", 0.02)
         patch.setattr(target, "LEAST_FREE", 0)
         patch.setattr(target, "LEAST_FREE_SHARE", 0)
-        patch.setattr(restore, "_LEAST_FREE", 0)
+        patch.setattr(snapshot_restore, "_LEAST_FREE", 0)
         yield jumped
 
 

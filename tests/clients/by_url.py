@@ -13,7 +13,7 @@ from tests.clients import claude, codex
 from tests.clients.models import Step
 from tests.clients.trial import BIN, FACT, NOTICE, PROMPT, Trial
 
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 
 STEPS: Final = (
     Step("memory_search", {"query": PROMPT}),

@@ -9,7 +9,7 @@ from typing import Any
 from tests.clients.models import Step, playing
 from tests.clients.trial import FACT, NOTICE, PROMPT, STATES, Trial, heard, number_in
 
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 
 PACKAGE = "@anthropic-ai/claude-code@2.1.330"
 PROGRAM = "node_modules/.bin/claude"

@@ -9,7 +9,7 @@ from typing import Any
 from tests.clients.models import Step, playing
 from tests.clients.trial import FACT, NOTICE, PROMPT, STATES, Trial, ready_ms
 
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 
 PACKAGE = "@google/gemini-cli@0.61.0"
 PROGRAM = "node_modules/@google/gemini-cli/bundle/gemini.js"

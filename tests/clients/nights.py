@@ -21,9 +21,9 @@ from tests.support.runs import KEY, repository
 
 from confide_night.runner.agents import program_of, prompt
 from confide_night.runner.mirrors import Mirror
-from confide_night.runner.run import Job, Result, Run
+from confide_night.runner.run import Result, Run, RunJob
 from confide_night.runner.sandbox.bubblewrap import PORT
-from confide_night.runner.settings.recipes import Settings, read
+from confide_night.runner.settings.recipes import RunnerSettings, read
 from confide_night.runner.trial import sandbox_works
 
 ROUNDS = 3
@@ -56,10 +56,10 @@ def _fix(trial: Trial, client: str) -> None:
 
 async def _run(trial: Trial, client: str, folder: Path, port: int) -> tuple[Result, str]:
     settings, mirror = _at(trial, client, folder, port, "fix", 'check = ["grep", "-q", "two", "a.txt"]')
-    return await _go(Job("0-1", settings.recipes["fix"], "add a line", "", mirror, 1.0, 120.0), settings, folder)
+    return await _go(RunJob("0-1", settings.recipes["fix"], "add a line", "", mirror, 1.0, 120.0), settings, folder)
 
 
-async def _go(job: Job, settings: Settings, folder: Path) -> tuple[Result, str]:
+async def _go(job: RunJob, settings: RunnerSettings, folder: Path) -> tuple[Result, str]:
     run = Run(replace(job, key=KEY), settings, folder / "work")
     return await run.go(), run.log.redacted()
 
@@ -76,7 +76,7 @@ def _first_request(trial: Trial, client: str) -> None:
             place.mkdir()
             with _asked(Step(text="done")) as (model, asked):
                 settings, mirror = _at(trial, client, place, model.port, "review")
-                job = Job("0-1", settings.recipes["review"], "look at it", "", mirror, 1.0, 120.0)
+                job = RunJob("0-1", settings.recipes["review"], "look at it", "", mirror, 1.0, 120.0)
                 began = time.monotonic()
                 if kind == "task":
                     asyncio.run(_go(job, settings, place))
@@ -106,7 +106,7 @@ def _asked(*steps: Step) -> Iterator[tuple[Model, list[float]]]:
         yield model, times
 
 
-def _bare(trial: Trial, job: Job, settings: Settings, place: Path, port: int) -> None:
+def _bare(trial: Trial, job: RunJob, settings: RunnerSettings, place: Path, port: int) -> None:
     program = program_of(job.recipe, settings.model.api)
     command = [word.replace(f":{PORT}", f":{port}") for word in program.command]
     given = {name: value.replace(f":{PORT}", f":{port}") for name, value in program.environment.items()}
@@ -115,7 +115,7 @@ def _bare(trial: Trial, job: Job, settings: Settings, place: Path, port: int) ->
     subprocess.run(command, input=words, cwd=place / "repository", env=environment, capture_output=True, timeout=120)
 
 
-def _at(trial: Trial, client: str, folder: Path, port: int, kind: str, more: str = "") -> tuple[Settings, Mirror]:
+def _at(trial: Trial, client: str, folder: Path, port: int, kind: str, more: str = "") -> tuple[RunnerSettings, Mirror]:
     """A runner's settings with one recipe, and the mirror of a repository of one file."""
     api, model = _FORMS[client]
     program = trial.clients / "node_modules/.bin" / client

@@ -9,7 +9,7 @@ from typing import Any
 from tests.clients.models import Step, playing
 from tests.clients.trial import FACT, NOTICE, PROMPT, STATES, Trial, ready_ms
 
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 
 PACKAGE = "opencode-ai@1.18.33"
 PROGRAM = "node_modules/.bin/opencode"

@@ -26,10 +26,10 @@ from confide_crypto.handshake.noise import XKPSK3, HandshakeState
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.encoding import joined, labelled, u32
 from confide_crypto.sealing.pairing import Pair
-from confide_crypto.sealing.roster_entry import Card, Entry
+from confide_crypto.sealing.roster_entry import Card, RosterEntry
 from confide_crypto.sealing.space_keys import WrapKey
-from confide_crypto.transport import open as opening
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport import open_channel as opening
+from confide_crypto.transport.open_channel import Connection, connect
 
 LABELS = {
     "label_id": b"confide/handshake-id/1",
@@ -207,7 +207,7 @@ async def test_the_first_record_is_the_models(monkeypatch: pytest.MonkeyPatch) -
     assert json.loads(seen[0]) == {"ok": {"daemon": daemon, "welcome": door.welcome}}
 
 
-def entries() -> list[Entry]:
+def entries() -> list[RosterEntry]:
     """The history that the model of the roster has: a genesis, two that add, one that removes."""
     roster, keys = founded()
     roster = roster.add(LAPTOP, device(DESKTOP, "desktop"), keys, now=NOW + 1)

@@ -23,12 +23,12 @@ from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from confide_crypto.channel.protocol import Channel, FrameType, Message
+from confide_crypto.channel.protocol import Channel, FrameType, MessageReceived
 from confide_crypto.errors import ConnectionLost, DeniedError, RequestError, WrongDaemonKey
 from confide_crypto.handshake.handshake import DaemonHandshake
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the package is of 2020
@@ -305,5 +305,5 @@ async def test_keys_change_at_the_same_record_as_a_strangers() -> None:
     here.put_nowait(channel.seal(FrameType.RES, 0, b"{}"))
     await calling
     for _ in range(2 * 16384 + 10):
-        assert channel.receive(stranger.seal(11, 0, b"up")) == Message(b"up")
+        assert channel.receive(stranger.seal(11, 0, b"up")) == MessageReceived(b"up")
         assert stranger.open(channel.seal(FrameType.MSG, 0, b"down"))[3] == b"down"

@@ -17,7 +17,7 @@ from tests.support.crypto.snapshots import again, handshake
 
 from confide_crypto import errors
 from confide_crypto.channel.protocol import FrameType, KeepAlive
-from confide_crypto.channel.requests import decode_answer, decode_request
+from confide_crypto.channel.request_codec import decode_answer, decode_request
 from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake, derive_psk, transcript
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.handshake.noise import KeyPair
@@ -30,7 +30,7 @@ from confide_crypto.keys.identity import (
     parse_public_key,
     verify,
 )
-from confide_crypto.transport.open import _read_welcome
+from confide_crypto.transport.open_channel import _read_welcome
 
 Case = dict[str, Any]
 SESSIONS = {case["name"]: case for case in freeze.frozen("handshakes") if "message1" in case}

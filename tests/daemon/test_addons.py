@@ -20,15 +20,15 @@ from confide_crypto.errors import EXIT_CONFIG, EXIT_UNREACHABLE, RequestError
 from confide_daemon import addons
 from confide_daemon.cli import app as commands
 from confide_daemon.config import DaemonConfig
-from confide_daemon.documents.changes import Change
-from confide_daemon.entries import ADDONS
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.entry_points import ADDONS
 from confide_daemon.server.mcp import prompts, tool_calls
 from confide_daemon.server.server import REGISTRY_POLL_S
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
 from confide_daemon.store import logs
 from confide_daemon.tools import search, store
-from confide_daemon.tools.context import Prompt, Tool
+from confide_daemon.tools.tool_context import Prompt, Tool
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ class Ailing(addons.Service):
     def ailments(self) -> set[str]:
         raise ValueError(SECRET)
 
-    def changed(self, space_id: str, change: Change) -> None:
+    def changed(self, space_id: str, change: DocumentChange) -> None:
         raise ValueError(SECRET)
 
     def elsewhere(self, space_id: str) -> None:

@@ -11,7 +11,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
 from confide_memory.documents import INLINE_BYTES, MAX_TEXT_BYTES, receive_text, send_text
 
 

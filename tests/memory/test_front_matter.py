@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 
 from confide_daemon.errors import InvalidTextError
-from confide_memory.front_matter import UnreadableError, compose, edit, parse, split, split_fields
+from confide_memory.front_matter import FrontMatterError, compose, edit, parse, split, split_fields
 
 # Fields as people write them, with what they mean. Each is whole lines.
 WRITTEN: list[tuple[str, Any]] = [
@@ -187,7 +187,7 @@ def test_an_edit_by_example(before: str, changes: dict[str, Any], after: str) ->
     ],
 )
 def test_what_cannot_be_read_is_not_changed(text: str) -> None:
-    with pytest.raises(UnreadableError) as refused:
+    with pytest.raises(FrontMatterError) as refused:
         edit(text, {"title": "T"})
     assert str(refused.value).startswith("its front matter ")
 
@@ -255,7 +255,7 @@ def test_whatever_stands_there_is_changed_rightly_or_not_at_all(inside: str, cha
     before = parse(text)
     try:
         after = parse(edit(text, changes))
-    except UnreadableError:
+    except FrontMatterError:
         return
     expected = {name: value for name, value in (before.fields | changes).items() if changes.get(name, ...) is not None}
     assert (after.problem, after.fields, after.body) == (None, expected, before.body)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from confide_memory.classes.text_marks import SURE, Block, blocks, known, marks
+from confide_memory.classes.text_marks import SURE, TextBlock, blocks, known, marks
 
 SAID = "the deploy key lives in the vault below infra and is rotated every ninety days by the team on call"
 
@@ -21,8 +21,8 @@ def test_blocks_are_paragraphs_items_and_headings() -> None:
     """Lines that belong together; blank ones are in none."""
     text = "# Title\nintro\nmore\n\n- one\n  goes on\n- two\n1. three\n\n| a | b |\n| c | d |"
     assert blocks(text.split("\n")) == [
-        *(Block(1, 1), Block(2, 3), Block(5, 6), Block(7, 7), Block(8, 8)),
-        *(Block(10, 10), Block(11, 11)),
+        *(TextBlock(1, 1), TextBlock(2, 3), TextBlock(5, 6), TextBlock(7, 7), TextBlock(8, 8)),
+        *(TextBlock(10, 10), TextBlock(11, 11)),
     ]
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from confide_crypto.errors import EXIT_UNREACHABLE, RequestError
 from confide_memory import versions
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
 from confide_memory.versions import is_behind, parsed
-from confide_memory.wire.history import HISTORY
+from confide_memory.wire.revisions import HISTORY
 from confide_memory.wire.session import PING
 
 
@@ -65,7 +65,7 @@ async def test_a_person_is_told_which_version_has_what_the_daemon_does_not_know(
     monkeypatch: pytest.MonkeyPatch, code: str, sentence: str
 ) -> None:
     """Not as a mistake of theirs: it is worth trying again once the daemon is upgraded."""
-    old = cast("Asks", Old(code, sentence))
+    old = cast("RequestChannel", Old(code, sentence))
     with pytest.raises(UnknownRequestError) as caught:
         await PING.ask(old, {}, timeout_s=1)
     assert (caught.value.code, caught.value.exit_code) == ("unavailable", EXIT_UNREACHABLE)
@@ -78,7 +78,7 @@ async def test_a_person_is_told_which_version_has_what_the_daemon_does_not_know(
 
 async def test_other_refusals_pass_as_they_are() -> None:
     with pytest.raises(RequestError) as caught:
-        await PING.ask(cast("Asks", Old("invalid", "the project is not attached")), {}, timeout_s=1)
+        await PING.ask(cast("RequestChannel", Old("invalid", "the project is not attached")), {}, timeout_s=1)
     assert caught.value.code == "invalid"
 
 

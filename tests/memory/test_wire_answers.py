@@ -15,7 +15,7 @@ from tests.support.daemon.hostile import RESULTS, sendable, wronged
 from tests.support.draws import draws
 
 import confide_http.door.wire  # noqa: F401 - each of these adds what it has
-import confide_memory.wire.history
+import confide_memory.wire.revisions
 import confide_memory.wire.sealing  # noqa: F401
 import confide_night.order.wire  # noqa: F401
 import confide_transfer.move.shared.moved
@@ -27,7 +27,7 @@ from confide_proxy.mcp.catalogue import packaged
 
 ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "proxy" / "confide_proxy"
-PASSES_ON = {"link/link.py", "gateway/exchange.py"}
+PASSES_ON = {"link/daemon_link.py", "gateway/exchange.py"}
 """Links pass on what they are asked, and read nothing of it; the first of them asks by `ask` all the same."""
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from confide_night.runner.mirrors import Mirror
-from confide_night.runner.run import Job, Result, Run
+from confide_night.runner.run import Result, Run, RunJob
 from confide_night.runner.sandbox import bubblewrap
-from confide_night.runner.settings.recipes import Settings, read
+from confide_night.runner.settings.recipes import RunnerSettings, read
 
 KEY = "sk-ant-canary-4c1f77e09b2d4f0aa1c3"
 """The model's key, which no test may find anywhere but with the model."""
@@ -196,7 +196,9 @@ class Runs:
         self._count = 0
         self.run: Run
 
-    def settings(self, recipe: str, *, url: str = "http://127.0.0.1:9", more: str = "", top: str = "") -> Settings:
+    def settings(
+        self, recipe: str, *, url: str = "http://127.0.0.1:9", more: str = "", top: str = ""
+    ) -> RunnerSettings:
         """What a runner.toml with that one recipe says; `more` comes before it, `top` before everything."""
         path = self.folder / "runner.toml"
         repositories = f'[repositories]\napp = "{self.repository}"\n'
@@ -206,7 +208,7 @@ class Runs:
 
     def make(
         self,
-        settings: Settings,
+        settings: RunnerSettings,
         order: str,
         *,
         limit_usd: float = 1.0,
@@ -219,7 +221,7 @@ class Runs:
         self.mirror = Mirror(self.folder / "repositories", "app", str(self.repository), settings.limits)
         mirror = self.mirror if has_repository else None
         recipe, name = settings.recipes["task"], f"{self._count:016x}-1"
-        job = Job(name, recipe, order, "", mirror, limit_usd, timeout_s, KEY, secrets or {})
+        job = RunJob(name, recipe, order, "", mirror, limit_usd, timeout_s, KEY, secrets or {})
         self.run = Run(job, settings, self.folder / "work")
         return self.run
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_backup.daemon import sealed_keys
-from confide_backup.daemon.closed import ClosedSpaces
-from confide_backup.daemon.service import Asked, Backups, target_of
-from confide_backup.daemon.target import History, signers_of
+from confide_backup.daemon.backup_service import BackupRequest, Backups, target_of
+from confide_backup.daemon.offline_spaces import OfflineSpaces
+from confide_backup.daemon.target import SnapshotHistory, signers_of
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
-from confide_daemon.cli.console import AsJson, Config, Data, Here, Output, command, remark, say
+from confide_daemon.cli.console import AsJson, CommandContext, Config, Data, Output, command, remark, say
 from confide_daemon.config import ChunkSettings
-from confide_daemon.datadir.control import ask
+from confide_daemon.datadir.control_client import ask
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import EXIT_UNPROVEN, DataFolderError
 from confide_memory.commands.progress import Progress
@@ -38,8 +38,8 @@ def backup(
 
 
 @command
-def _take(here: Here, to: To = None) -> Output:
-    done = work(here, Asked("take", to or ""))
+def _take(here: CommandContext, to: To = None) -> Output:
+    done = work(here, BackupRequest("take", to or ""))
     notes = []
     if done["behind"]:
         with here.opened() as state:
@@ -53,7 +53,7 @@ def _take(here: Here, to: To = None) -> Output:
 @backup_app.command(epilog="confided backup init --to /srv/backups/confide")
 @command
 def init(
-    here: Here,
+    here: CommandContext,
     to: Annotated[str, typer.Option("--to", help="A new or empty folder, on another disk than the data.")],
     new_code: Annotated[
         bool, typer.Option("--new-code", help="A new recovery code for snapshots from now on; older ones keep theirs.")
@@ -84,10 +84,10 @@ def init(
 
 @backup_app.command("ls")
 @command
-def list_(here: Here, to: To = None) -> Output:
+def list_(here: CommandContext, to: To = None) -> Output:
     """List the snapshots, the oldest first."""
     with here.opened() as state:
-        history = History.read(target_of(here.config().table(BackupConfig), to or ""), state)
+        history = SnapshotHistory.read(target_of(here.config().table(BackupConfig), to or ""), state)
     rows: list[dict[str, Any]] = [
         {
             "snapshot": one.id,
@@ -115,14 +115,14 @@ def list_(here: Here, to: To = None) -> Output:
 @backup_app.command("verify")
 @command
 def verify_(
-    here: Here,
+    here: CommandContext,
     name: Annotated[
         str, typer.Argument(metavar="ID", help="The snapshot, as ls shows it.", show_default="the newest")
     ] = "",
     to: To = None,
 ) -> Output:
     """Prove a snapshot: every file, every page, every canary; ends with 10 where some spaces are locked."""
-    done = work(here, Asked("verify", to or "", name))
+    done = work(here, BackupRequest("verify", to or "", name))
     with here.opened() as state:
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
     spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
@@ -141,9 +141,9 @@ def verify_(
 
 @backup_app.command()
 @command
-def prune(here: Here, to: To = None) -> Output:
+def prune(here: CommandContext, to: To = None) -> Output:
     """Let older snapshots go, as keep_daily and others say; only proven ones let others go."""
-    removed = work(here, Asked("prune", to or ""))["removed"]
+    removed = work(here, BackupRequest("prune", to or ""))["removed"]
     return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to let go"])
 
 
@@ -163,7 +163,7 @@ def _named(problem: str, names: dict[str, str]) -> str:
     return problem
 
 
-def work(here: Here, asked: Asked) -> dict[str, Any]:
+def work(here: CommandContext, asked: BackupRequest) -> dict[str, Any]:
     """Does it: here, or in the daemon that runs. Raises ConfideError: what keeps it from being done."""
     try:
         lock = DaemonLock.take(here.paths.data.lock)
@@ -178,13 +178,13 @@ def work(here: Here, asked: Asked) -> dict[str, Any]:
             lock.release()
 
 
-def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, object]:
+def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, object]:
     async def done() -> dict[str, Any]:
         store = here.store()
         leases = None if store is None else store.leases(here.paths.data)
         try:
             chunks = ChunkSettings.named(here.config().index.chunks)
-            spaces = ClosedSpaces(state, leases=leases, chunks=chunks)
+            spaces = OfflineSpaces(state, leases=leases, chunks=chunks)
             return await Backups(state, spaces, here.config().table(BackupConfig), here.paths.config).do(
                 asked, bar.step
             )
@@ -196,7 +196,7 @@ def _do(here: Here, asked: Asked, bar: Progress) -> dict[str, object]:
         return asyncio.run(done())
 
 
-def _ask(here: Here, asked: Asked, bar: Progress) -> dict[str, Any]:
+def _ask(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, Any]:
     socket = here.paths.data.control
     # A relative folder is meant from here, not from where the daemon runs.
     to = str(Path(asked.to).expanduser().absolute()) if asked.to else ""

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from confide_backup.daemon.restore import ByCode, ByFiles, Keys, Outlook, Restored, require_there
-from confide_backup.daemon.restore import restore as make
+from confide_backup.daemon.snapshot_restore import ByCode, ByFiles, Keys, RestorePreview, RestoreResult, require_there
+from confide_backup.daemon.snapshot_restore import restore as make
 from confide_backup.daemon.target import is_id
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.addons import Check
-from confide_daemon.cli.console import Here, Output, clock, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine
 from confide_daemon.cli.status import check_lines, shown
 from confide_memory.commands.console import unseen
@@ -23,7 +23,7 @@ from confide_memory.commands.console import unseen
 
 @command
 def restore(
-    here: Here,
+    here: CommandContext,
     snapshot: Annotated[
         str, typer.Argument(metavar="SNAPSHOT", help="Its folder, or its name in the configured target.")
     ],
@@ -45,7 +45,7 @@ def restore(
     require_there(folder)
     source = _keys(code=code, keys=keys)
 
-    def tell(outlook: Outlook) -> None:
+    def tell(outlook: RestorePreview) -> None:
         if not here.is_quiet:
             for line in _lines(outlook):
                 remark(line)
@@ -56,7 +56,7 @@ def restore(
     return _output(here, done, checks)
 
 
-def _output(here: Here, done: Restored, checks: list[Check]) -> Output:
+def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> Output:
     told = {
         "snapshot": done.outlook.made.id,
         "data": str(here.paths.data.root),
@@ -102,7 +102,7 @@ def _keys(*, code: bool, keys: Path | None) -> Keys:
     return ByCode(RecoveryCode.parse(unseen("recovery code of the backups")))
 
 
-def _lines(outlook: Outlook) -> list[str]:
+def _lines(outlook: RestorePreview) -> list[str]:
     made = outlook.made
     lines = [
         f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {made.size_bytes / 1e6:,.1f} MB",

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon.backup_service import Backups, target_of
+from confide_backup.daemon.offline_spaces import OfflineSpaces
 from confide_backup.daemon.operator import BackupDesk
-from confide_backup.daemon.service import Backups, target_of
 from confide_backup.daemon.snapshot import take
-from confide_backup.daemon.target import History
+from confide_backup.daemon.target import SnapshotHistory
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
 from confide_daemon.access.registry import open_state
 from confide_daemon.addons import Addon, Check, DaemonHost, Service
 from confide_daemon.config import DaemonConfig
-from confide_daemon.datadir.paths import DataFolder, Paths
+from confide_daemon.datadir.paths import DaemonPaths, DataFolder
 
 
 class Backup(Addon):
@@ -43,16 +43,16 @@ class Backup(Addon):
         """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
         target = target_of(config.table(BackupConfig), "")
         with closing(open_state(folder, as_it_is=True)) as state:
-            made, _ = asyncio.run(take(state, ClosedSpaces(state), config_file, target))
+            made, _ = asyncio.run(take(state, OfflineSpaces(state), config_file, target))
             return made.id
 
-    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+    def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look whether every space has a proven snapshot that is young enough."""
         follow("looking at the backups")
         return _backups(paths)
 
 
-def _backups(found: Paths) -> Iterator[Check]:
+def _backups(found: DaemonPaths) -> Iterator[Check]:
     """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
 
     settings = configuration.load(found.config).table(BackupConfig)
@@ -63,7 +63,7 @@ def _backups(found: Paths) -> Iterator[Check]:
     target = target_of(settings, "")
     try:
         with closing(open_state(found.data)) as state:
-            history = History.read(target, state)
+            history = SnapshotHistory.read(target, state)
             spaces = {one: name for name, one in state.registry.spaces().items() if found.data.space(one).exists()}
         late = [spaces[one] for one in history.unproven(spaces, now=time.time(), max_age_s=settings.max_age_s)]
     except ConfideError as error:

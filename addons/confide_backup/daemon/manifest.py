@@ -75,7 +75,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class ManifestDatabase:
     """What a database held when it was copied; all None where nobody had its key then."""
 
     change: int | None = None  # the newest change of the space
@@ -86,7 +86,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class BackupManifest:
     """All that a snapshot says of itself."""
 
     id: str  # its folder's name
@@ -95,8 +95,8 @@ class Manifest:
     daemon: bytes  # the Ed25519 key of who made it
     version: str  # of the program
     files: Mapping[str, File]  # by their names in the snapshot, with slashes
-    spaces: Mapping[str, Database]  # by their ids
-    registry: Database
+    spaces: Mapping[str, ManifestDatabase]  # by their ids
+    registry: ManifestDatabase
     digest: bytes = field(default=b"", compare=False)  # the hash of the file that it was read from
 
     @property
@@ -236,7 +236,7 @@ class Proof:
         }
 
     @classmethod
-    def parse(cls, data: bytes, *, made: Manifest, signers: Collection[bytes]) -> Self | None:
+    def parse(cls, data: bytes, *, made: BackupManifest, signers: Collection[bytes]) -> Self | None:
         """The proof in `data`, if it is one of this snapshot with this manifest, by one of these keys."""
         try:
             found = json.loads(data)
@@ -273,7 +273,7 @@ def _signed(body: Mapping[str, object], label: bytes, identity: Identity) -> byt
     return canonical({**body, "signature": identity.sign(label, canonical(body)).hex()})
 
 
-def said(held: Database) -> dict[str, object]:
+def said(held: ManifestDatabase) -> dict[str, object]:
     """As it stands in a manifest."""
     return {
         "change": held.change,
@@ -284,13 +284,13 @@ def said(held: Database) -> dict[str, object]:
     }
 
 
-def database(found: Mapping[str, object]) -> Database:
+def database(found: Mapping[str, object]) -> ManifestDatabase:
     """What `said` has said. Raises ValueError, KeyError."""
     change, schema, questions, asked_at = (
         None if found[name] is None else _number(found[name]) for name in ("change", "schema", "questions", "askedAt")
     )
     canaries = None if found["canaries"] is None else _hex(found["canaries"], HASH_BYTES)
-    return Database(change, schema, canaries, questions, asked_at)
+    return ManifestDatabase(change, schema, canaries, questions, asked_at)
 
 
 def _hex(found: Any, length: int) -> bytes:

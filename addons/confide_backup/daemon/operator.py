@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon.service import WHATS, Asked, Backups, Standing
+from confide_backup.daemon.backup_service import WHATS, BackupRequest, Backups, BackupStatus
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.addons import Gauges, Service, Verbs
@@ -51,7 +51,7 @@ class BackupDesk(Service):
         self._tasks: dict[int, _Task] = {}
         self._last = 0
         self._under_way: set[asyncio.Task[None]] = set()
-        self._standing = Standing()
+        self._standing = BackupStatus()
         self._is_there = True  # the target, as of the last look
         self._is_working = False
         self._looked_at = 0.0
@@ -161,7 +161,7 @@ class BackupDesk(Service):
             raise RequestError("busy", "too many backups were asked for at once", "wait until one is done")
         self._last += 1
         made = self._tasks[self._last] = _Task()
-        self._begin_task(self._run(made, Asked(what, to, name)), "confide-backup")
+        self._begin_task(self._run(made, BackupRequest(what, to, name)), "confide-backup")
         for number in [one for one, task in self._tasks.items() if task.outcome][:-KEPT]:
             del self._tasks[number]
         return {"task": self._last}
@@ -173,7 +173,7 @@ class BackupDesk(Service):
             raise RequestError("not_found", "the daemon knows of no such backup", "it may have been started anew")
         return {"step": found.step, "done": found.done, "total": found.total, "outcome": found.outcome}
 
-    async def _run(self, made: _Task, asked: Asked) -> None:
+    async def _run(self, made: _Task, asked: BackupRequest) -> None:
         try:
             made.outcome = {"ok": await self._backups.do(asked, made.follow)}
         except asyncio.CancelledError:

@@ -20,8 +20,8 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
 from nacl.exceptions import CryptoError
 
 from confide_crypto.errors import ConfideError, KeyFileError, WrapError
-from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH, WRAP_LENGTH, WrapKey, check_wrap_key, seal_wrap
 from confide_daemon.datadir.credentials import KEY_BYTES, MASTER, credential

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from confide_backup.daemon import manifest
-from confide_backup.daemon.closed import Follow, Spaces, caught_up, present
-from confide_backup.daemon.manifest import LOG, MANIFEST, Database, File, Manifest
+from confide_backup.daemon.manifest import LOG, MANIFEST, BackupManifest, File, ManifestDatabase
+from confide_backup.daemon.offline_spaces import Follow, SpaceAccess, caught_up, present
 from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
-from confide_backup.daemon.target import History, Target, signers_of, write
-from confide_backup.daemon.worker.client import RefusedError, Worker, working
+from confide_backup.daemon.target import BackupTarget, SnapshotHistory, signers_of, write
+from confide_backup.daemon.worker.worker_process import RefusedError, Worker, working
 from confide_daemon import __version__
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError, TargetError, WrongKeyError
 
@@ -33,14 +33,14 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 async def take(
-    state: State,
-    spaces: Spaces,
+    state: RegistryState,
+    spaces: SpaceAccess,
     config_file: Path | None,
-    target: Target,
+    target: BackupTarget,
     *,
     clock: Callable[[], float] = time.time,
     follow: Follow = lambda *_: None,
-) -> tuple[Manifest, list[str]]:
+) -> tuple[BackupManifest, list[str]]:
     """Takes one, listed when this returns and not before; and the spaces that other nodes have written in since what is copied of them.
 
     `config_file`: daemon.toml, which may not be there.
@@ -52,7 +52,7 @@ async def take(
     target.check(await asyncio.to_thread(signers_of, state))
     async with target.alone():
         moment = clock()
-        history = await asyncio.to_thread(History.read, target, state)
+        history = await asyncio.to_thread(SnapshotHistory.read, target, state)
         for error in history.strange.values():
             log.warning("%s", error)
         last = None if history.newest is None else history.newest.made
@@ -62,7 +62,7 @@ async def take(
         try:
             folder = await asyncio.to_thread(target.begin, name)
             async with working() as worker:
-                copying = _Copying(state, spaces, worker, folder, target, last, int(moment))
+                copying = _SnapshotCopy(state, spaces, worker, folder, target, last, int(moment))
                 held = await copying.spaces(follow)
                 registry = await copying.registry()
                 await copying.others(config_file)
@@ -77,7 +77,7 @@ async def take(
             await asyncio.to_thread(_sweep, target)
 
 
-def _sweep(target: Target) -> None:
+def _sweep(target: BackupTarget) -> None:
     try:
         target.sweep()
     except TargetError as error:
@@ -94,17 +94,17 @@ def _size(folder: DataFolder, since: float) -> int:
     return size
 
 
-class _Copying:
+class _SnapshotCopy:
     """One snapshot on its way."""
 
     def __init__(
         self,
-        state: State,
-        spaces: Spaces,
+        state: RegistryState,
+        spaces: SpaceAccess,
         worker: Worker,
         folder: Path,
-        target: Target,
-        last: Manifest | None,
+        target: BackupTarget,
+        last: BackupManifest | None,
         at: int,
     ) -> None:
         self.behind: list[str] = []
@@ -118,9 +118,9 @@ class _Copying:
         self._last = last
         self._at = at
 
-    async def spaces(self, follow: Follow) -> dict[str, Database]:
+    async def spaces(self, follow: Follow) -> dict[str, ManifestDatabase]:
         """Copies every space that there is something of."""
-        found: dict[str, Database] = {}
+        found: dict[str, ManifestDatabase] = {}
         space_ids = await present(self._spaces.leases, self._state.folder, self._state.registry.spaces().values())
         for number, space_id in enumerate(space_ids):
             follow("copying spaces", number, len(space_ids))
@@ -129,7 +129,7 @@ class _Copying:
         follow("copying spaces", len(space_ids), len(space_ids))
         return found
 
-    async def registry(self) -> Database:
+    async def registry(self) -> ManifestDatabase:
         """As it is now: whoever was revoked on another node meanwhile is revoked in it."""
         try:
             await asyncio.to_thread(self._state.registry.follow)
@@ -146,13 +146,15 @@ class _Copying:
             if path.is_file() and not path.is_symlink():
                 await self._copy(path, f"authorized/{path.name}")
 
-    def finish(self, name: str, key: BackupKey, spaces: Mapping[str, Database], registry: Database) -> Manifest:
+    def finish(
+        self, name: str, key: BackupKey, spaces: Mapping[str, ManifestDatabase], registry: ManifestDatabase
+    ) -> BackupManifest:
         """Adds the sealed keys and the manifest, and gives the snapshot its name. Disk."""
         identity = self._state.identity
         sealed = key.seal(DaemonKeys.read(self._state.folder), daemon=identity.public_key, snapshot=name)
         self._files[manifest.SEALED_KEYS] = File(len(sealed), manifest.hash_of(sealed))
         number = 1 if self._last is None else self._last.number + 1
-        made = Manifest(name, number, self._at, identity.public_key, __version__, self._files, spaces, registry)
+        made = BackupManifest(name, number, self._at, identity.public_key, __version__, self._files, spaces, registry)
         with self._target.errors("be written"):
             write(self._folder / manifest.SEALED_KEYS, sealed)
             write(self._folder / MANIFEST, made.to_bytes(identity))
@@ -160,7 +162,7 @@ class _Copying:
         log.info("snapshot %s: %d files", name, len(made.files))
         return made
 
-    async def _space(self, space_id: str) -> Database | None:
+    async def _space(self, space_id: str) -> ManifestDatabase | None:
         """None: there is nothing of it here, and it could not be had from the store."""
         for attempt in range(_TRIES):
             try:
@@ -173,7 +175,7 @@ class _Copying:
                 self.behind = [one for one in self.behind if one != space_id]
         raise AssertionError
 
-    async def _stilled(self, space_id: str) -> Database | None:
+    async def _stilled(self, space_id: str) -> ManifestDatabase | None:
         folder, spaces = self._state.folder, self._spaces
         path, custody, name = folder.space(space_id), folder.custody(space_id), manifest.database_of(space_id)
         known = None if self._last is None else self._last.spaces.get(space_id)
@@ -199,8 +201,8 @@ class _Copying:
                 self._files.pop(each, None)
 
     async def _database(
-        self, kind: str, source: Path, name: str, key: bytes | None, known: Database | None
-    ) -> Database:
+        self, kind: str, source: Path, name: str, key: bytes | None, known: ManifestDatabase | None
+    ) -> ManifestDatabase:
         self._drop((name, name + LOG))  # of an attempt before
         # Another version may rank otherwise.
         is_same_version = self._last is not None and self._last.version == __version__
@@ -218,7 +220,7 @@ class _Copying:
         if "held" in told:
             return manifest.database(told["held"])
         is_same = all(file["linked"] for file in told["files"].values())
-        return known if is_same and known is not None else Database()
+        return known if is_same and known is not None else ManifestDatabase()
 
     async def _copy(self, source: Path, name: str) -> None:
         told = await self._worker.do(

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from confide_backup.daemon.manifest import FOLDERS, MANIFEST, MOST_BYTES, VERIFIED, Manifest, Proof
-from confide_backup.daemon.nightly import Kept
+from confide_backup.daemon.backup_schedule import ScheduledSnapshot
+from confide_backup.daemon.manifest import FOLDERS, MANIFEST, MOST_BYTES, VERIFIED, BackupManifest, Proof
 from confide_crypto import atomic
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import KEY_LENGTH
-from confide_daemon.access.registry import State
+from confide_crypto.keys.private_files import read_private_file, write_private_file
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import SnapshotError, StorageError, TargetError
 
@@ -69,13 +69,13 @@ def is_id(name: str) -> bool:
 _UNIT_HINT: Final = "is its disk mounted to be written? a systemd unit has to name the folder in ReadWritePaths"
 
 
-class Target:
+class BackupTarget:
     """A folder that `init` has made one of this daemon's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def prepare(self, signers: Sequence[bytes], *, data: Path) -> Target:
+    def prepare(self, signers: Sequence[bytes], *, data: Path) -> BackupTarget:
         """Makes a new or an empty folder the target of a daemon; one that it is already stays as it is.
 
         Args:
@@ -244,7 +244,7 @@ def write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def signers_of(state: State) -> list[bytes]:
+def signers_of(state: RegistryState) -> list[bytes]:
     """The public keys whose snapshots are this daemon's own: the present one first, and those that it had before.
 
     An old key is noted while a rotation is under way, beside the others: snapshots outlive it by a year. Raises KeyFileError.
@@ -268,11 +268,11 @@ def signers_of(state: State) -> list[bytes]:
 class Snapshot:
     """One whose manifest is this daemon's."""
 
-    made: Manifest
+    made: BackupManifest
     proof: Proof | None  # None: nobody has verified it, or somebody else has written it
 
     @classmethod
-    def read(cls, target: Target, name: str, signers: Collection[bytes]) -> Self:
+    def read(cls, target: BackupTarget, name: str, signers: Collection[bytes]) -> Self:
         """Raises SnapshotError: it is not there, or not to be believed; TargetError."""
         folder = target.snapshot(name)
         with target.errors("be read"):
@@ -284,7 +284,7 @@ class Snapshot:
                     raise SnapshotError(name, "has no manifest") from None
                 hint = "confided backup ls shows those that are"
                 raise SnapshotError(name, "is not there", hint=hint, kind="missing") from None
-        made = Manifest.parse(data, name=name, signers=signers)
+        made = BackupManifest.parse(data, name=name, signers=signers)
         with contextlib.suppress(OSError), (folder / VERIFIED).open("rb") as file:
             return cls(made, Proof.parse(file.read(_MOST_PROOF_BYTES), made=made, signers=signers))
         return cls(made, None)
@@ -314,13 +314,13 @@ class Snapshot:
         return {"proven": "proven", "differs": "changed since", "unreadable": "unreadable"}[self.proof.verdict]
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> ScheduledSnapshot:
         is_sound = self.proof is not None and self.proof.is_sound
-        return Kept(self.id, self.made.number, self.made.at, is_sound, self.proven, self.made.contents())
+        return ScheduledSnapshot(self.id, self.made.number, self.made.at, is_sound, self.proven, self.made.contents())
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class SnapshotHistory:
     """What there is, the oldest first."""
 
     whole: list[Snapshot]
@@ -328,7 +328,7 @@ class History:
     since: float  # when the target was made ready, seconds since 1970
 
     @classmethod
-    def read(cls, target: Target, state: State) -> Self:
+    def read(cls, target: BackupTarget, state: RegistryState) -> Self:
         """Raises TargetError: it is not this daemon's target, or cannot be read."""
         signers = signers_of(state)
         target.check(signers)

@@ -15,14 +15,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confide_backup.daemon.closed import Follow, Spaces
 from confide_backup.daemon.manifest import (
     LOG,
     REGISTRY,
     VERIFIED,
-    Database,
+    BackupManifest,
     File,
-    Manifest,
+    ManifestDatabase,
     Proof,
     Verdict,
     custody_of,
@@ -30,21 +29,22 @@ from confide_backup.daemon.manifest import (
     database_of,
     files_of,
 )
-from confide_backup.daemon.target import History, Snapshot, Target, check_room, signers_of, write
-from confide_backup.daemon.worker.client import RefusedError, Worker, working
+from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
+from confide_backup.daemon.target import BackupTarget, Snapshot, SnapshotHistory, check_room, signers_of, write
+from confide_backup.daemon.worker.worker_process import RefusedError, Worker, working
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.private_files import make_private_dir
 from confide_daemon import __version__
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.errors import DamagedError, SnapshotError, StorageError, WrongKeyError
 from confide_daemon.store.upkeep.integrity import PAGES
 
 
 async def prove(
-    target: Target,
+    target: BackupTarget,
     name: str,
-    state: State,
-    spaces: Spaces,
+    state: RegistryState,
+    spaces: SpaceAccess,
     *,
     only: Collection[str] | None = None,
     is_full: bool = True,
@@ -89,17 +89,17 @@ async def prove(
     return proof
 
 
-def _proven_bytes(target: Target, made: Manifest, state: State) -> frozenset[str]:
+def _proven_bytes(target: BackupTarget, made: BackupManifest, state: RegistryState) -> frozenset[str]:
     """The spaces whose bytes were proven in another snapshot."""
     own = made.contents()
     found = set()
-    for other in History.read(target, state).whole:
+    for other in SnapshotHistory.read(target, state).whole:
         theirs = other.made.contents()
         found |= {one for one in other.proven if theirs.get(one) == own.get(one)}
     return frozenset(found)
 
 
-def _make_scratch(state: State, made: Manifest) -> Path:
+def _make_scratch(state: RegistryState, made: BackupManifest) -> Path:
     """An empty folder of mode 0700 on a disk with room for the largest database. Raises StorageError, KeyFileError."""
     folder = state.folder.proving
     shutil.rmtree(folder, ignore_errors=True)
@@ -130,12 +130,12 @@ class _Proving:
 
     def __init__(
         self,
-        made: Manifest,
+        made: BackupManifest,
         folder: Path,
         scratch: Path,
         worker: Worker,
-        state: State,
-        spaces: Spaces,
+        state: RegistryState,
+        spaces: SpaceAccess,
         known: Collection[str],
     ) -> None:
         self._made = made
@@ -240,7 +240,7 @@ class _Proving:
             return "unproven"
         return self._found.note("unreadable", f"{what}: its key does not open it")
 
-    async def _opened(self, what: str, kind: str, copy: Path, key: bytes, held: Database) -> Verdict:
+    async def _opened(self, what: str, kind: str, copy: Path, key: bytes, held: ManifestDatabase) -> Verdict:
         """What a copy gives when it is opened with a key. Raises WrongKeyError where it does not open."""
         try:
             asked_at = held.asked_at or self._made.at
@@ -258,7 +258,7 @@ class _Proving:
         return "proven"
 
 
-def _difference(then: Database, now: Database, version: str) -> str | None:
+def _difference(then: ManifestDatabase, now: ManifestDatabase, version: str) -> str | None:
     """What a copy gives otherwise than it did when it was made; None where nothing."""
     if then.schema is not None and now.schema != then.schema:
         return "it is of another version"

@@ -10,7 +10,7 @@ import typer
 
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import EXIT_CONFIG, ConfideError
-from confide_daemon.cli.console import Here, Output, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
 
@@ -19,14 +19,14 @@ store_app = typer.Typer()
 
 @store_app.command("status")
 @command
-def store_status(here: Here) -> Output:
+def store_status(here: CommandContext) -> Output:
     """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     config = here.config().table(StoreConfig)
     _require(config.url)
     with here.opened() as state, closing(open_engine(config)) as engine:
-        from confide_cluster.daemon.log.snapshot import PUT_BACK  # needs the driver, which is there by now
+        from confide_cluster.daemon.log.log_snapshot import PUT_BACK  # needs the driver, which is there by now
 
         engine.ready()
         found = standing_of(engine)
@@ -80,15 +80,15 @@ def store_status(here: Here) -> Output:
 @store_app.command("move", epilog="confided store move --to postgresql://confide@db.example.org/confide")
 @command
 def store_move(
-    here: Here,
+    here: CommandContext,
     to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Into the store at this address.")] = None,
     to_files: Annotated[bool, typer.Option("--to-files", help="Out of the store, into the files alone.")] = False,
 ) -> Output:
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
 
     from confide_cluster.daemon.log.configured import open_engine
-    from confide_cluster.daemon.spaces import joining
-    from confide_cluster.daemon.store import Postgres
+    from confide_cluster.daemon.postgres_store import Postgres
+    from confide_cluster.daemon.spaces import node_bootstrap
     from confide_daemon.access.registry import open_master
 
     if (to is None) is not to_files:
@@ -110,10 +110,10 @@ def store_move(
 
         work = relocation.to_files if to_files else relocation.to_store
         if to_files and folder.node.exists():
-            joining.join(folder, Postgres(config))  # all spaces, also those that came on another node
+            node_bootstrap.join(folder, Postgres(config))  # all spaces, also those that came on another node
         with here.opened() as state, here.progress() as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.step(name, 0, 0))
-        (joining.leave if to_files else joining.join)(folder, Postgres(config))
+        (node_bootstrap.leave if to_files else node_bootstrap.join)(folder, Postgres(config))
     finally:
         lock.release()
     where = "files" if to_files else "store"
@@ -128,16 +128,16 @@ def store_move(
 
 @store_app.command("accept")
 @command
-def store_accept(here: Here) -> Output:
+def store_accept(here: CommandContext) -> Output:
     """Go on from a store that was put back to an earlier state: it opens spaces again, and new machines may come in. On each node."""
-    from confide_cluster.daemon.log import snapshot
+    from confide_cluster.daemon.log import log_snapshot
 
     _require(here.config().table(StoreConfig).url)
     with here.opened() as state:
         assert state.registry.shared is not None
         registry = state.registry.shared.accept()
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
-        spaces = [names.get(space_id, space_id) for space_id in snapshot.accept(state.folder.spaces)]
+        spaces = [names.get(space_id, space_id) for space_id in log_snapshot.accept(state.folder.spaces)]
     lines = [f"accepted: the registry; what was here is kept as {path.name}" for path in registry]
     lines += [f"accepted: {name}; what was here is kept beside it when it is opened" for name in spaces]
     return Output(
@@ -148,7 +148,7 @@ def store_accept(here: Here) -> Output:
 @store_app.command("release", epilog="confided store release home")
 @command
 def store_release(
-    here: Here,
+    here: CommandContext,
     space: Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")],
 ) -> Output:
     """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""

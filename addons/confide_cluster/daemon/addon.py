@@ -11,7 +11,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import config as configuration
 from confide_daemon.addons import Addon, Check, Peers, PeersHost
 from confide_daemon.config import DaemonConfig
-from confide_daemon.datadir.paths import Paths
+from confide_daemon.datadir.paths import DaemonPaths
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
 
@@ -26,7 +26,7 @@ class Cluster(Addon):
         """Return what brings to the log of a space what is written beside its changes."""
         if space.outbox is None:
             return ()
-        from confide_cluster.daemon.spaces.shipping import Shipping
+        from confide_cluster.daemon.spaces.replication import Shipping
 
         return (Shipping(space.threads, space.outbox, space.index),)
 
@@ -35,16 +35,16 @@ class Cluster(Addon):
         if daemon.spaces.leases is None:
             return None
         from confide_cluster.daemon.nodes import Nodes
-        from confide_cluster.daemon.spaces.leases import Leases
+        from confide_cluster.daemon.spaces.leases import SpaceLeases
 
-        assert isinstance(daemon.spaces.leases, Leases)
+        assert isinstance(daemon.spaces.leases, SpaceLeases)
         return Nodes(daemon, daemon.spaces.leases)
 
     def files_of_session(self, config: DaemonConfig) -> int:
         """Return one more where sessions of other nodes are passed on: the channel to the node that holds their space."""
         return 1 if config.table(NodeConfig).listen else 0
 
-    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+    def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look whether the store answers, how safe its commits are, and what it has lost."""
         if not configuration.load(paths.config).table(StoreConfig).url:
             return ()
@@ -52,7 +52,7 @@ class Cluster(Addon):
         return _store(paths)
 
 
-def _store(found: Paths) -> Iterator[Check]:
+def _store(found: DaemonPaths) -> Iterator[Check]:
     """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 

@@ -13,20 +13,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from confide_cluster.daemon.spaces import joining
-from confide_cluster.daemon.spaces.leases import Leases
+from confide_cluster.daemon.spaces import node_bootstrap
+from confide_cluster.daemon.spaces.leases import SpaceLeases
 from confide_cluster.settings import NodeConfig, StoreConfig
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words
-from confide_crypto.transport.inbox import Toll
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.inbox import RateLimit
+from confide_crypto.transport.open_channel import Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import denied
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import Listening, Peers, PeersHost
+from confide_daemon.addons import ListeningSocket, Peers, PeersHost
 from confide_daemon.config import parse_listen
 from confide_daemon.errors import EngineError, OvertakenError
 
@@ -40,11 +40,15 @@ FOLLOW_S: Final = 0.2
 SNAPSHOT_EVERY_S: Final = 60.0
 
 
-class Following:
+class RegistryFollower:
     """The registry here, kept as its log is."""
 
     def __init__(
-        self, state: State, *, on_overtaken: Callable[[OvertakenError], None], revocations: Revocations | None = None
+        self,
+        state: RegistryState,
+        *,
+        on_overtaken: Callable[[OvertakenError], None],
+        revocations: Revocations | None = None,
     ) -> None:
         """
         Args:
@@ -117,7 +121,7 @@ class Following:
         if shared is not None and shared.was_fetched and self._revocations is not None:
             self._revocations.apply(self._registry)
             shared.was_fetched = False
-        joining.follow_keys(self._registry, self._state.folder)
+        node_bootstrap.follow_keys(self._registry, self._state.folder)
         space_removal.finish_elsewhere(self._state)
 
     def _take_snapshot(self) -> None:
@@ -132,10 +136,10 @@ class Following:
         self._complaint = why
 
 
-class Contact:
+class StoreHealth:
     """Whether this node knows what the others have changed: nobody new is let in while it may not."""
 
-    def __init__(self, leases: Leases, following: Following, *, lease_s: float) -> None:
+    def __init__(self, leases: SpaceLeases, following: RegistryFollower, *, lease_s: float) -> None:
         self._leases = leases
         self._following = following
         self._lease_s = lease_s
@@ -154,7 +158,7 @@ class Contact:
         return self.is_lost
 
 
-class Door:
+class NodeAdmission:
     """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
 
     def __init__(self, daemon: PeersHost) -> None:
@@ -195,16 +199,18 @@ class Door:
 class Nodes(Peers):
     """The other nodes over one store."""
 
-    def __init__(self, daemon: PeersHost, leases: Leases) -> None:
+    def __init__(self, daemon: PeersHost, leases: SpaceLeases) -> None:
         self._daemon = daemon
         self._leases = leases
-        self._following: Following | None = None
-        self._contact: Contact | None = None
+        self._following: RegistryFollower | None = None
+        self._contact: StoreHealth | None = None
         self._relays: Relays | None = None
-        self._listening: Listening | None = None
+        self._listening: ListeningSocket | None = None
         self._ending: asyncio.Task[None] | None = None
         if daemon.registry.shared is not None:
-            self._following = Following(daemon.state, on_overtaken=self._be_overtaken, revocations=daemon.revocations)
+            self._following = RegistryFollower(
+                daemon.state, on_overtaken=self._be_overtaken, revocations=daemon.revocations
+            )
         if daemon.config.table(NodeConfig).listen:
             self._begin_to_pass_on()
 
@@ -216,8 +222,8 @@ class Nodes(Peers):
         self.ways = holders = Holders(leases, daemon)
         self._relays = Relays(holders)
         if self._following is not None:
-            self._contact = Contact(leases, self._following, lease_s=daemon.config.table(StoreConfig).lease_s)
-        self._door = Door(daemon)
+            self._contact = StoreHealth(leases, self._following, lease_s=daemon.config.table(StoreConfig).lease_s)
+        self._door = NodeAdmission(daemon)
         self._listening = daemon.listener(self._door, self._let_in)
 
     async def _let_in(self, connection: Connection) -> None:
@@ -262,10 +268,10 @@ class Nodes(Peers):
         return "store" if self._contact is not None and self._contact.is_lost else None
 
     def ailments(self) -> set[str]:
-        """Return as `Following.ailments`."""
+        """Return as `RegistryFollower.ailments`."""
         return set() if self._following is None else self._following.ailments()
 
-    async def pass_on(self, connection: Connection, space_id: str, toll: Toll) -> bool:
+    async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
         """Return as `Relays.serve`."""
         return self._relays is not None and await self._relays.serve(connection, space_id, toll)
 

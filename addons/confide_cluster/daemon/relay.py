@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confide_cluster.daemon.spaces.leases import Holder, Leases
+from confide_cluster.daemon.spaces.leases import Holder, SpaceLeases
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConfideError, ConnectionLost, DeniedError, ProtocolViolation, UnreachableError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.inbox import Body, Toll
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.inbox import Body, RateLimit
+from confide_crypto.transport.open_channel import Connection, connect
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import figures
 from confide_daemon.access.callers import Caller
@@ -45,7 +45,7 @@ PASSED_ON: Final = frozenset({"revoked", "expired", "busy", "disabled"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Far:
+class HolderChannel:
     """A channel to the holder of a space, for one caller."""
 
     connection: Connection
@@ -56,15 +56,17 @@ class Far:
 class Holders:
     """One for a daemon; on the event loop."""
 
-    def __init__(self, leases: Leases, daemon: PeersHost) -> None:
+    def __init__(self, leases: SpaceLeases, daemon: PeersHost) -> None:
         self._leases = leases
         self._daemon = daemon
         self._identity = Identity.generate()  # of this run, and in memory alone
-        self._in_use: set[Far] = set()
+        self._in_use: set[HolderChannel] = set()
         leases.relied_on = lambda: {one.space_id: one.node for one in self._in_use}
         leases.on_moved = self._moved
 
-    async def reach(self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False) -> Far | None:
+    async def reach(
+        self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False
+    ) -> HolderChannel | None:
         """A channel to whoever holds the space; None: this node is to serve it.
 
         Args:
@@ -99,14 +101,14 @@ class Holders:
                 log.warning("node %d cannot be reached: %s", holder.node, type(error).__name__)
             else:
                 if is_begun or not self._daemon.is_stopping:
-                    return Far(far, space_id, holder.node)
+                    return HolderChannel(far, space_id, holder.node)
                 far.abort()
             if (self._daemon.is_stopping and not is_begun) or time.monotonic() >= until:
                 raise ConnectionLost(truncated=False, problem="the node that holds the space cannot be reached")
             await asyncio.sleep(LOOK_S)
         return None
 
-    async def reach_by_http(self, caller: Caller, session_id: str) -> Far | None:
+    async def reach_by_http(self, caller: Caller, session_id: str) -> HolderChannel | None:
         """As `reach`, for a caller who comes by HTTP, whose request was taken in already."""
         return await self.reach(
             caller.space_id,
@@ -115,7 +117,7 @@ class Holders:
         )
 
     @contextmanager
-    def relying_on(self, far: Far) -> Iterator[None]:
+    def relying_on(self, far: HolderChannel) -> Iterator[None]:
         """Within this the channel is cut where its node does not hold the space any more; behind it in any case."""
         self._in_use.add(far)
         try:
@@ -200,7 +202,7 @@ class Relays:
         """Whether a session of a caller with this id is passed on."""
         return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._passed)
 
-    async def serve(self, connection: Connection, space_id: str, toll: Toll) -> bool:
+    async def serve(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
         """Pass a caller's session on to whoever holds its space, until it ends; False: this node is to serve it.
 
         Raises EngineError: nobody can be asked who that is, or that node takes no sessions of others.
@@ -235,7 +237,7 @@ class Relays:
         """End all, each as soon as nothing of it is under way, or after some seconds."""
         await asyncio.gather(*(self._drain(one) for one in list(self._passed)), return_exceptions=True)
 
-    async def _pass(self, near: Connection, to: Far, toll: Toll) -> None:
+    async def _pass(self, near: Connection, to: HolderChannel, toll: RateLimit) -> None:
         """Pass on what comes on either, until one of them ends; then the other one ends as it did."""
         far = to.connection
         passed = _Passed(near, far)

@@ -12,13 +12,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide_cluster.daemon.log import opening, shipped, snapshot
-from confide_cluster.daemon.log.engine import Engine
-from confide_cluster.daemon.log.entry import GENESIS, Sealing
-from confide_cluster.daemon.log.tables import Log, Standing
-from confide_cluster.daemon.log.truths import rows_of, truths
+from confide_cluster.daemon.log import log_snapshot, opening, replication_position
+from confide_cluster.daemon.log.log_sealing import GENESIS, LogSealing
+from confide_cluster.daemon.log.log_tables import Log, LogStatus
+from confide_cluster.daemon.log.postgres_engine import PostgresEngine
+from confide_cluster.daemon.log.replicated_tables import rows_of, truths
 from confide_cluster.daemon.spaces.leases import begin_node
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.errors import EngineError, LockedError, StorageError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.database import connect, storage_errors, transaction
@@ -31,21 +31,21 @@ _COMPARED = ".compared"
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RelocatedSpaces:
     """What was done: the names of the spaces."""
 
     moved: list[str]
     there: list[str]  # they were there already
 
 
-def to_store(state: State, engine: Engine, lease_s: float, *, follow: Follow) -> Moved:
+def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
     """Bring all spaces of a data folder into a store, each compared with what arrived; the files are copies from then on.
 
     It can be interrupted, and said again. Raises LockedError: nothing was done, since its machines keep the key of a space; StorageError;
     EngineError.
     """
     keys = _keys(state)
-    done = Moved([], [])
+    done = RelocatedSpaces([], [])
     with _node(state, engine, lease_s) as log_of:
         for name, (space_id, key) in keys.items():
             follow(name)
@@ -63,13 +63,13 @@ def to_store(state: State, engine: Engine, lease_s: float, *, follow: Follow) ->
     return done
 
 
-def to_files(state: State, engine: Engine, lease_s: float, *, follow: Follow) -> Moved:
+def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
     """Bring all spaces of a data folder out of their store: their files are all there is from then on, and their logs go.
 
     Raises as `to_store`.
     """
     keys = _keys(state, with_absent=True)
-    done = Moved([], [])
+    done = RelocatedSpaces([], [])
     with _node(state, engine, lease_s) as log_of:
         for name, (space_id, key) in keys.items():
             follow(name)
@@ -87,14 +87,14 @@ def to_files(state: State, engine: Engine, lease_s: float, *, follow: Follow) ->
     return done
 
 
-def forget(engine: Engine, space_id: str) -> None:
+def forget(engine: PostgresEngine, space_id: str) -> None:
     """Remove the log of a space that was removed, whoever holds it. Raises EngineError."""
     for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
         engine.run(f"DELETE FROM {table} WHERE {column} = %(id)s", {"id": space_id})  # noqa: S608 - ours
 
 
 @contextmanager
-def _node(state: State, engine: Engine, lease_s: float) -> Iterator[Callable[[str], Log]]:
+def _node(state: RegistryState, engine: PostgresEngine, lease_s: float) -> Iterator[Callable[[str], Log]]:
     """This process as a node, for as long as that takes."""
     node = begin_node(engine, state.folder)
     try:
@@ -105,7 +105,7 @@ def _node(state: State, engine: Engine, lease_s: float) -> Iterator[Callable[[st
         engine.close()
 
 
-def _keys(state: State, *, with_absent: bool = False) -> dict[str, tuple[str, bytes]]:
+def _keys(state: RegistryState, *, with_absent: bool = False) -> dict[str, tuple[str, bytes]]:
     """The ids and keys of the spaces, by their names; of those without a file too, where they may be in a store."""
     found = {}
     for name, space_id in state.registry.spaces().items():
@@ -119,25 +119,25 @@ def _keys(state: State, *, with_absent: bool = False) -> dict[str, tuple[str, by
     return found
 
 
-def _bring(space_log: Log, standing: Standing, path: Path, key: bytes, custody: dict[str, object]) -> None:
+def _bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, custody: dict[str, object]) -> None:
     with closing(connect(path, key, writer=True)) as connection:
         migrate(connection, now=time.time())
         schema = version(connection)
         with storage_errors("prepare the database for its log"), transaction(connection):
             connection.execute("DROP TABLE IF EXISTS shipped")
-            shipped.begin(connection)
-            shipped.write(connection, 0, GENESIS)
-    copy = snapshot.copied(path, key)
-    sealing = Sealing(space_log.id, key)
+            replication_position.begin(connection)
+            replication_position.write(connection, 0, GENESIS)
+    copy = log_snapshot.copied(path, key)
+    sealing = LogSealing(space_log.id, key)
     try:
-        number = snapshot.upload(space_log.bring_part, sealing, copy, shipped.Shipped())
+        number = log_snapshot.upload(space_log.bring_part, sealing, copy, replication_position.Shipped())
         compared = path.with_name(path.name + _COMPARED)
-        snapshot.fetch(space_log, sealing, number, compared, key)
+        log_snapshot.fetch(space_log, sealing, number, compared, key)
         try:
             if _digest(compared, key) != _digest(path, key):
                 raise StorageError("the space is not in the store as it is here; nothing was changed")
         finally:
-            snapshot.remove(compared)
+            log_snapshot.remove(compared)
         space_log.settle(number, standing.lease, base=0, tag=GENESIS, schema=schema, custody=custody)
     finally:
         copy.unlink(missing_ok=True)

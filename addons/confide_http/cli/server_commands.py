@@ -12,7 +12,7 @@ COMMANDS: Final = (
         ("revoke",),
         Entry(
             "gateway",
-            "confide_http.cli.server:gateway_app",
+            "confide_http.cli.gateway_commands:gateway_app",
             "Let programs reach a space by HTTP, and shut them out.",
             "confided gateway allow chat --space home\nconfided gateway ls",
         ),

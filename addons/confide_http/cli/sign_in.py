@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from confide_http.local import devices as by_http
+from confide_http.local import server_clients as by_http
 from confide_memory.documents import local_time
-from confide_proxy.cli.console import Here, Output, agreed, command, remark
+from confide_proxy.cli.console import CommandContext, Output, agreed, command, remark
 from confide_proxy.cli.devices import connected
 
 sign_in_app = typer.Typer()
@@ -18,7 +18,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 @sign_in_app.command("approve", epilog="confide gateway approve correct-horse-battery-staple-paper-clip")
 @command
 async def gateway_approve(
-    here: Here,
+    here: CommandContext,
     words: Annotated[
         list[str], typer.Argument(metavar="WORDS", help="The six words that the page in your browser shows.")
     ],
@@ -62,7 +62,7 @@ async def gateway_approve(
 
 @sign_in_app.command("ls")
 @command
-async def gateway_ls(here: Here) -> Output:
+async def gateway_ls(here: CommandContext) -> Output:
     """List who reaches the space over HTTP."""
     async with connected(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
@@ -73,7 +73,7 @@ async def gateway_ls(here: Here) -> Output:
 @sign_in_app.command("rm", epilog="confide gateway rm claude")
 @command
 async def gateway_rm(
-    here: Here, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
+    here: CommandContext, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
 ) -> Output:
     """Shut one out: it is refused within a second, and its streams end."""
     async with connected(here, needs_keys=False) as space:

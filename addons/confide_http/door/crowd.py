@@ -27,7 +27,7 @@ def holder_of(host: str) -> Address:
     return address.packed[:_NETWORK_BYTES] if isinstance(address, IPv6Address) else str(address)
 
 
-class Held(Protocol):
+class OpenConnection(Protocol):
     """A connection, as far as a crowd knows it; one on which TLS is being agreed on is none of uvicorn's yet."""
 
     @property
@@ -52,13 +52,13 @@ class Crowd:
     def __init__(self, most: int) -> None:
         """`most`: connections; the one that would be the last of so many makes room."""
         self._most = most
-        self._of: dict[Address, dict[Held, None]] = {}
+        self._of: dict[Address, dict[OpenConnection, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, one: Held) -> None:
+    def enter(self, one: OpenConnection) -> None:
         """It is there. Where there is no room, the connection that is missed least ends, which may be this one."""
         self.heard(one)
         if self._count >= self._most:
@@ -66,13 +66,13 @@ class Crowd:
             self.left(least)
             least.cut()
 
-    def heard(self, one: Held) -> None:
+    def heard(self, one: OpenConnection) -> None:
         """It has said something."""
         self.left(one)
         self._of.setdefault(one.address, {})[one] = None
         self._count += 1
 
-    def left(self, one: Held) -> None:
+    def left(self, one: OpenConnection) -> None:
         """It has ended."""
         of_one = self._of.get(one.address, {})
         if one in of_one:
@@ -81,7 +81,7 @@ class Crowd:
         if not of_one:
             self._of.pop(one.address, None)
 
-    def least(self) -> Held | None:
+    def least(self) -> OpenConnection | None:
         """The one that is missed least: of what waits for its client, the longest silent of whoever holds most. None: all are at work."""
         for _, holders in groupby(sorted(self._of.values(), key=len, reverse=True), key=len):
             waiting = [first for each in holders if (first := next((one for one in each if one.waits), None))]

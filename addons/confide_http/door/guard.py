@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from confide_crypto.errors import ConfideError, where
-from confide_crypto.keys.tokens import MARK
+from confide_crypto.keys.bearer_tokens import MARK
 from confide_http.door.refusals import RefusalError, handlers, refusal_of
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _SAFE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GatewayNames:
     """How a gateway is called.
 
     Attributes:
@@ -75,7 +75,7 @@ def holds_token(query: bytes) -> bool:
     return any(name.strip().lower() in _TOKENS or MARK in value for name, value in pairs)
 
 
-def problem_of(scope: Scope, names: Names) -> RefusalError | None:
+def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
     """Why a request does not pass; None: it does."""
     hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
     if len(hosts) != 1 or not names.has_host(hosts[0]):
@@ -96,7 +96,7 @@ def problem_of(scope: Scope, names: Names) -> RefusalError | None:
 class Guard:
     """ASGI middleware: refuses what `problem_of` says, stamps every answer, and turns a fault of ours into a plain 500."""
 
-    def __init__(self, app: ASGIApp, names: Names, *, hint: str) -> None:
+    def __init__(self, app: ASGIApp, names: GatewayNames, *, hint: str) -> None:
         """`hint`: where the log is that says more of a fault of ours."""
         self._app = app
         self._names = names
@@ -134,7 +134,11 @@ class Guard:
 
 
 def application(
-    routes: Sequence[Route], names: Names, *, hint: str, told: Callable[[ConfideError], RefusalError] = refusal_of
+    routes: Sequence[Route],
+    names: GatewayNames,
+    *,
+    hint: str,
+    told: Callable[[ConfideError], RefusalError] = refusal_of,
 ) -> Guard:
     """What a gateway serves: its routes, behind the guard.
 
@@ -147,7 +151,7 @@ def application(
     return Guard(found, names, hint=hint)
 
 
-def _is_link(scope: Scope, names: Names) -> bool:
+def _is_link(scope: Scope, names: GatewayNames) -> bool:
     """Whether somebody follows a link to a page that others may lead to."""
     mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
     is_followed = mode == ["navigate"] and (dest == ["document"] or (names.in_frames and dest == ["iframe"]))

@@ -2,7 +2,7 @@
 
 A daemon's machines are answered on the loop that its gateway is on. A turn of it is as long as all that came in meanwhile takes: five
 hundred connections that bring a byte each are 12 ms, and each request that is refused half a one. So requests of strangers begin one after
-the other (`Turns`), and connections that bring little at a time are looked at now and then, a few in a turn (`Rests`).
+the other (`RequestTurns`), and connections that bring little at a time are looked at now and then, a few in a turn (`Rests`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WOKEN_EVERY_S: Final = 0.001
 """So many are looked at again, so often: 0.1 ms of each."""
 
 
-class Turns:
+class RequestTurns:
     """Requests that wait to begin, in turn of whoever brings them: who brings one does not wait for another's five hundred."""
 
     def __init__(self, *, per_second: float = PER_S, in_a_row: int = IN_A_ROW) -> None:
@@ -111,6 +111,6 @@ class Pace:
         flowing: of what brings much, and of what is to end: a few in each turn of the loop.
     """
 
-    turns: Turns = field(default_factory=Turns)
+    turns: RequestTurns = field(default_factory=RequestTurns)
     rests: Rests = field(default_factory=Rests)
     flowing: Rests = field(default_factory=lambda: Rests(0.0))

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from confide_http.door.crowd import Address, Crowd, holder_of
-from confide_http.door.pacing import Pace, Turns
+from confide_http.door.pacing import Pace, RequestTurns
 
 BACKLOG: Final = 1024
 """In the kernel's queue: whoever finds it full tries again after a second."""
@@ -100,7 +100,7 @@ def settings(
         quiet.setLevel(logging.CRITICAL)
     found = uvicorn.Config(
         application,
-        http=Patient,
+        http=ThrottledProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -119,7 +119,7 @@ def settings(
     return found
 
 
-class Server(uvicorn.Server):
+class EmbeddedServer(uvicorn.Server):
     """uvicorn inside a process that has other things to do."""
 
     def __init__(self, config: uvicorn.Config, *, pace: Pace | None = None) -> None:
@@ -135,30 +135,32 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but that connections at a pace are taken in as `Listener` does it."""
+        """As uvicorn's, but that connections at a pace are taken in as `ConnectionListener` does it."""
         if self._pace is None:
             connection: Any = lambda **_uvicorns: self._connection()  # noqa: E731 - its own arguments are those of `self`
             self.config.http_protocol_class = connection
             await super().startup(sockets)
             return
-        listeners: list[Any] = [Listener(each, self._connection, self.config.ssl) for each in sockets or ()]
+        listeners: list[Any] = [ConnectionListener(each, self._connection, self.config.ssl) for each in sockets or ()]
         for each in listeners:
             each.listen()
         self.servers = listeners
         self.started = True
 
-    def _connection(self) -> Patient:
-        return Patient(self.config, self.server_state, {}, self._crowd, self._pace)
+    def _connection(self) -> ThrottledProtocol:
+        return ThrottledProtocol(self.config, self.server_state, {}, self._crowd, self._pace)
 
 
-class Listener:
+class ConnectionListener:
     """Takes connections in, one after the other, where asyncio's server takes as many at once as there are."""
 
-    def __init__(self, listening: socket.socket, connection: Callable[[], Patient], ssl: SSLContext | None) -> None:
+    def __init__(
+        self, listening: socket.socket, connection: Callable[[], ThrottledProtocol], ssl: SSLContext | None
+    ) -> None:
         self._socket = listening
         self._connection = connection
         self._ssl = ssl
-        self._turns = Turns(per_second=ACCEPTED_PER_S if ssl is None else ACCEPTED_BY_TLS_PER_S)
+        self._turns = RequestTurns(per_second=ACCEPTED_PER_S if ssl is None else ACCEPTED_BY_TLS_PER_S)
         self._coming: dict[asyncio.Task[Any], Coming] = {}
         self._agreeing = Crowd(MOST_HANDSHAKES)
         self._loop = asyncio.get_running_loop()
@@ -221,7 +223,7 @@ class Listener:
 class Coming:
     """A connection that is being taken in; where TLS is agreed on first, that waits for its client."""
 
-    one: Patient
+    one: ThrottledProtocol
     task: asyncio.Task[Any]
     address: Address
     used: float
@@ -239,7 +241,7 @@ class Coming:
             self.task.cancel()
 
 
-class Patient(H11Protocol):
+class ThrottledProtocol(H11Protocol):
     """One connection: patient with who is slow, for a while."""
 
     _timer: asyncio.TimerHandle | None = None

@@ -31,7 +31,7 @@ class ApproveRequest(SignInRequest):
     days: Annotated[int, count(MAX_GRANTED_DAYS, least=1)]
 
 
-class Approved(TypedDict):
+class SignInApproval(TypedDict):
     scope: GatewayScope
     days: NotRequired[Annotated[int | None, optional(count(MAX_DAYS))]]
 
@@ -40,5 +40,5 @@ EndRequest = TypedDict("EndRequest", {"name": str})
 
 
 SIGN_IN: Final = Operation("sign-in", SignInRequest, SignIn)
-SIGN_IN_APPROVE: Final = Operation("sign-in-approve", ApproveRequest, Approved)
+SIGN_IN_APPROVE: Final = Operation("sign-in-approve", ApproveRequest, SignInApproval)
 GATEWAY_END: Final = Operation("gateway-end", EndRequest, Nothing)

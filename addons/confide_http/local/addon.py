@@ -11,7 +11,7 @@ _COMMANDS: Final = (
     Command(
         "Service",
         ("panel", "queue"),
-        Entry("serve", "confide_http.cli.local", "Serve the memory over HTTP to programs on this machine."),
+        Entry("serve", "confide_http.cli.local_commands", "Serve the memory over HTTP to programs on this machine."),
     ),
     Command(
         "Service",
@@ -28,7 +28,7 @@ _COMMANDS: Final = (
         ("gateway",),
         Entry(
             "token",
-            "confide_http.cli.local:token_app",
+            "confide_http.cli.local_commands:token_app",
             "Say which programs may use the memory over HTTP.",
             "confide token new editor --scope write",
         ),
@@ -38,8 +38,8 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "http",
     commands=_COMMANDS,
-    devices_removed="confide_http.local.devices:end_with",
-    status="confide_http.local.devices:status",
-    doctor="confide_http.local.devices:findings",
+    devices_removed="confide_http.local.server_clients:end_with",
+    status="confide_http.local.server_clients:status",
+    doctor="confide_http.local.server_clients:findings",
     other_words={"server": "serve", "http": "serve", "rest": "serve", "tokens": "token"},
 )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from confide_http.door.limits import Places
 from confide_http.door.refusals import RefusalError
-from confide_http.local.exchange import Exchange, Message, News, Outcome, Params
-from confide_http.local.identity import READ, SECRETS, WRITE, Identity, Scope
-from confide_http.local.refusals import STATUS, refusal_of
-from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_http.door.request_limits import Places
+from confide_http.local.daemon_failures import STATUS, refusal_of
+from confide_http.local.request_identity import READ, SECRETS, WRITE, RequestIdentity, Scope
+from confide_http.local.upstream import Message, News, Params, ToolResponse, UpstreamSession
+from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
 from confide_memory.tools.call import CODE, OPERATION, STRUCTURED, is_blank, spelled_out
 from confide_proxy.mcp.fallback import IMPORT, SECRET
 from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
-from confide_proxy.sealing.tool_calls import ADD_TASK, LOOKUPS, STORE
+from confide_proxy.sealing.sealed_calls import ADD_TASK, LOOKUPS, STORE
 
 CALL: Final = "tools/call"
 CANCEL_TASK: Final = "task_cancel"
@@ -44,7 +44,7 @@ def scope_of(tool: str) -> Scope:
 class Calls:
     """The tool calls of all identities over one exchange."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: UpstreamSession) -> None:
         self._exchange = exchange
         self.places = Places("requests", most=MAX_CALLS, each=MAX_CALLS_EACH)
 
@@ -54,11 +54,11 @@ class Calls:
         return self._exchange.project.name
 
     @property
-    def link(self) -> Asks:
+    def link(self) -> RequestChannel:
         """For requests of the daemon that are no tools (PROTOCOL.md 9). Whoever uses it has asked the identity's scope and projects."""
         return self._exchange
 
-    def tools(self, identity: Identity) -> list[str]:
+    def tools(self, identity: RequestIdentity) -> list[str]:
         """The tools that an identity may call."""
         return [
             name
@@ -70,7 +70,7 @@ class Calls:
 
     async def tool(
         self,
-        identity: Identity,
+        identity: RequestIdentity,
         name: str,
         arguments: Params,
         *,
@@ -103,12 +103,12 @@ class Calls:
 
     async def outcome(
         self,
-        identity: Identity,
+        identity: RequestIdentity,
         params: Params,
         *,
         operation: Params | None = None,
         on_progress: News | None = None,
-    ) -> Outcome:
+    ) -> ToolResponse:
         """The answer to `tools/call` as the daemon or this machine gives it: `{"result": …}` or `{"error": …}`.
 
         Raises RefusalError: this identity may not, or too many calls wait.
@@ -131,10 +131,10 @@ class Calls:
             )
 
     @staticmethod
-    def _is_served(identity: Identity, name: str) -> bool:
+    def _is_served(identity: RequestIdentity, name: str) -> bool:
         return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
-    async def _placed(self, identity: Identity, name: str, arguments: Message) -> Message:
+    async def _placed(self, identity: RequestIdentity, name: str, arguments: Message) -> Message:
         """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""
         project = arguments.get("project")
         if is_blank(project):
@@ -162,6 +162,6 @@ class Calls:
         return RefusalError(STATUS.get(code, 502), code, message, hint=hint or None)
 
 
-def operation_of(identity: Identity, key: str) -> str:
+def operation_of(identity: RequestIdentity, key: str) -> str:
     """The id of an operation (PROTOCOL.md 7.12) for a client's own key: no two tokens share one."""
     return hashlib.blake2b(f"{identity.key}\0{key}".encode(), digest_size=16).hexdigest()

@@ -5,9 +5,9 @@ machines' keys is here, so what is sealed stays sealed, and a locked space is an
 
 The protocol is the SDK's: its session manager for HTTP stands in front of the very server that a channel has
 (`server/mcp/agent_server.py`). The door is that of every gateway (`confide_http.door`). What is ours: how it is called
-(`names`), tokens of the registry (`admission`), what a client may do in its space (`answering`), and how a program signs
+(`names`), tokens of the registry (`token_callers`), what a client may do in its space (`answering`), and how a program signs
 in (`oauth`).
 
-Floors: access < admission, names < answering, oauth < serving. Only `serving` is imported from outside, and only where
+Floors: access < token_callers, names < answering, oauth < gateway_service. Only `gateway_service` is imported from outside, and only where
 `[gateway]` is configured: no other daemon loads a web server.
 """

@@ -11,10 +11,10 @@ from confide_daemon import config as configuration
 from confide_daemon.access.registry import open_state
 from confide_daemon.addons import Addon, Check, DaemonHost, Service, SessionHost, SessionPart
 from confide_daemon.config import DaemonConfig
-from confide_daemon.datadir.paths import Paths
+from confide_daemon.datadir.paths import DaemonPaths
 from confide_http.door.certificates import SOON_S, CertificateError, good_until
+from confide_http.server.process_share import MOST_FILES
 from confide_http.server.requests import SignInRequests
-from confide_http.server.room import MOST_FILES
 from confide_http.settings import GatewayConfig
 
 
@@ -30,20 +30,20 @@ class Http(Addon):
         if not daemon.config.table(GatewayConfig).listen or daemon.is_on_demand:
             return None
         # A web server and the SDK, 31 MB, which a daemon without a gateway never loads.
-        from confide_http.server.serving import Gateway
+        from confide_http.server.gateway_service import GatewayService
 
-        return Gateway(daemon.config.table(GatewayConfig), daemon)
+        return GatewayService(daemon.config.table(GatewayConfig), daemon)
 
     def files(self, config: DaemonConfig) -> int:
         """Return how many files whoever comes by HTTP may hold at once."""
         return MOST_FILES if config.table(GatewayConfig).listen else 0
 
-    def checks(self, paths: Paths, follow: Callable[[str], None]) -> Iterable[Check]:
+    def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
         """Look at what `[gateway]` names."""
         return _gateway(paths)
 
 
-def _gateway(found: Paths) -> Iterator[Check]:
+def _gateway(found: DaemonPaths) -> Iterator[Check]:
     """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
     said = configuration.load(found.config).table(GatewayConfig)
     if said.cert:

@@ -21,13 +21,13 @@ from confide_http.door.wire import (
     GATEWAY_END,
     SIGN_IN,
     SIGN_IN_APPROVE,
-    Approved,
     ApproveRequest,
     EndRequest,
     SignIn,
+    SignInApproval,
     SignInRequest,
 )
-from confide_http.server.access.sign_in import Granted, SignIns, Waiting
+from confide_http.server.access.sign_ins import ApprovedGrant, PendingSignIn, SignIns
 from confide_memory.documents import iso
 from confide_memory.wire.operation import Nothing
 
@@ -56,7 +56,7 @@ class SignInRequests(SessionPart):
             "expires": iso(found.expires_at),
         }
 
-    async def _approve(self, asked: ApproveRequest) -> Approved:
+    async def _approve(self, asked: ApproveRequest) -> SignInApproval:
         name, projects = asked["name"], asked["projects"]
         if name:
             check_name(name, "gateway client")
@@ -64,7 +64,7 @@ class SignInRequests(SessionPart):
             raise RequestError("invalid", "a project's name cannot be shown")
         found = await self._found(asked["words"])
         caller = self._session.caller_now()
-        granted = Granted(
+        granted = ApprovedGrant(
             name or free_name(found.application.name, ()),
             "write" if asked["scope"] == "write" else "read",
             None if projects is None else tuple(projects),
@@ -85,7 +85,7 @@ class SignInRequests(SessionPart):
             )
         return {}
 
-    async def _found(self, words: str) -> Waiting:
+    async def _found(self, words: str) -> PendingSignIn:
         caller = await self._deciding()
         now = self._clock()
         while self._wrong and now - self._wrong[0] > GUESSES_S:

@@ -16,14 +16,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from confide_learn.local import delivery
+from confide_learn.local import note_delivery
 from confide_learn.local.checks import most_chars
-from confide_learn.local.judges import Budget
+from confide_learn.local.judges import DailyBudget
 from confide_learn.local.learner import Learner
 from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.cli.console import (
     AsJson,
-    Here,
+    CommandContext,
     Output,
     clock,
     command,
@@ -38,7 +38,7 @@ from confide_proxy.cli.console import (
     styled,
 )
 from confide_proxy.errors import EditorError, LearningError
-from confide_proxy.hooks import pointers
+from confide_proxy.hooks import learning_queue
 
 learned_app = typer.Typer()
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="As `confide learned` shows it; its beginning will do.")]
@@ -54,7 +54,7 @@ def learned(
     """List what waits for your yes or no."""
     if context.invoked_subcommand is not None:
         return
-    here: Here = context.obj
+    here: CommandContext = context.obj
     found = Suggestions(here.paths.learn).all()
     shown = [each for each in found if every or each.state in OPEN]
     if as_json:
@@ -72,7 +72,7 @@ def learned(
 
 @learned_app.command(epilog="confide learned accept 3f9a2c1b")
 @command
-async def accept(here: Here, ids: Ids) -> Output:
+async def accept(here: CommandContext, ids: Ids) -> Output:
     """Make notes of them."""
     suggestions = Suggestions(here.paths.learn)
     return await _stored(here, suggestions, [_chosen(suggestions, each) for each in dict.fromkeys(ids)])
@@ -81,7 +81,7 @@ async def accept(here: Here, ids: Ids) -> Output:
 @learned_app.command(epilog="confide learned edit 3f9a2c1b")
 @command
 async def edit(
-    here: Here,
+    here: CommandContext,
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide learned` shows it.")],
     text: Annotated[
         str | None, typer.Option("--text", help="What to keep in its place; without it, your editor opens.")
@@ -100,7 +100,7 @@ async def edit(
 
 @learned_app.command(epilog="confide learned refuse 3f9a2c1b")
 @command
-def refuse(here: Here, ids: Ids) -> Output:
+def refuse(here: CommandContext, ids: Ids) -> Output:
     """Throw them away; the same is not suggested again."""
     suggestions = Suggestions(here.paths.learn)
     chosen = [_chosen(suggestions, each) for each in dict.fromkeys(ids)]
@@ -111,23 +111,23 @@ def refuse(here: Here, ids: Ids) -> Output:
 
 @learned_app.command(epilog="confide learned undo 3f9a2c1b")
 @command
-async def undo(here: Here, ids: Ids) -> Output:
+async def undo(here: CommandContext, ids: Ids) -> Output:
     """Delete the notes that they became; the same is not stored again."""
     suggestions = Suggestions(here.paths.learn)
     chosen = [_chosen(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
     for each in chosen:
         async with here.client(await identified(here, _folder(each))) as client:
-            suggestions.put(await delivery.take_back(client, each))
+            suggestions.put(await note_delivery.take_back(client, each))
     told = "\n".join(one_line(f"undone {each.id}: {each.path}; confide restore brings it back") for each in chosen)
     return Output({"undone": [each.id for each in chosen]}, told)
 
 
-async def _stored(here: Here, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
+async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
     done = []
     for each in chosen:
         # A text that a person has edited is sealed as everything that is stored: the call does that.
         async with here.client(await identified(here, _folder(each))) as client:
-            stored = await delivery.store(client, each, is_accepted=True)
+            stored = await note_delivery.store(client, each, is_accepted=True)
         await asyncio.to_thread(suggestions.put, stored)
         done.append(stored)
 
@@ -202,7 +202,7 @@ def _edited(text: str) -> str:
         file.unlink(missing_ok=True)
 
 
-def waiting_line(here: Here) -> str:
+def waiting_line(here: CommandContext) -> str:
     """For `confide status`: that something waits; "" where nothing does."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
     return f"{counted(count, 'suggestion')} from your sessions: confide learned" if count else ""
@@ -213,7 +213,7 @@ _SEAT_S: Final = 3.0
 
 @command
 async def learn(
-    here: Here,
+    here: CommandContext,
     status: Annotated[
         bool, typer.Option("--status", help="Only show what waits, and what the judges have cost today.")
     ] = False,
@@ -248,12 +248,12 @@ async def learn(
     return Output(data, tell)
 
 
-def _status(here: Here) -> Output:
+def _status(here: CommandContext) -> Output:
     config = here.config.learn
     folder = here.paths.learn
     waiting = len(Suggestions(folder).waiting())
-    count = len(pointers.read(here.paths.state)[0])
-    spent = Budget(folder, config).today()
+    count = len(learning_queue.read(here.paths.state)[0])
+    spent = DailyBudget(folder, config).today()
     last = _last(here)
     data = {
         "mode": config.mode,
@@ -278,7 +278,7 @@ def _status(here: Here) -> Output:
     return Output(data, tell)
 
 
-def _last(here: Here) -> dict[str, Any] | None:
+def _last(here: CommandContext) -> dict[str, Any] | None:
     """The last run, as it was written down."""
     try:
         found = json.loads((here.paths.learn / "last.json").read_bytes())

@@ -34,9 +34,9 @@ ADDON: Final = Addon(
         "Learned",
         after=("timeline",),
         routes=(
-            ("learned", "confide_learn.local.page:show", "GET"),
-            ("learned/accept", "confide_learn.local.page:accept", "POST"),
-            ("learned/refuse", "confide_learn.local.page:refuse", "POST"),
+            ("learned", "confide_learn.local.suggestions_page:show", "GET"),
+            ("learned/accept", "confide_learn.local.suggestions_page:accept", "POST"),
+            ("learned/refuse", "confide_learn.local.suggestions_page:refuse", "POST"),
         ),
         templates=Path(__file__).parent / "templates",
     ),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confide_learn.local.exchanges import Exchange, Said, typed
+from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange, typed
 from confide_memory.classes import hostile
 
 SUMMARY: Final = "session-summary"
@@ -22,7 +22,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LearnedFinding:
     """One thing that was learned.
 
     Attributes:
@@ -69,10 +69,10 @@ def most_chars(kind: str) -> int:
     return MAX_SUMMARY_CHARS if kind == SUMMARY else MAX_CHARS
 
 
-def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Finding]:
+def checked(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
     """Those that may be kept, as one line each, at most `MAX_FINDINGS`."""
     messages = [_flat(_own(said)) for exchange in window for said in exchange.said if said.role != "call"]
-    kept: list[Finding] = []
+    kept: list[LearnedFinding] = []
     for finding in findings:
         text, quote = _flat(_STEERING.sub("", finding.text)), _flat(finding.quote)
         if finding.kind not in KINDS or _TOPICS.search(finding.text.strip()):
@@ -85,7 +85,7 @@ def checked(findings: Iterable[Finding], window: Sequence[Exchange]) -> list[Fin
             continue
         if any(likeness(text, other.text) >= ALIKE for other in kept):
             continue
-        kept.append(Finding(text, quote, finding.kind))
+        kept.append(LearnedFinding(text, quote, finding.kind))
         if len(kept) == MAX_FINDINGS:
             break
     return kept
@@ -109,12 +109,12 @@ def likeness(one: str, other: str) -> float:
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 
 
-def is_a_persons(finding: Finding, window: Sequence[Exchange]) -> bool:
+def is_a_persons(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
     """Whether the quote of a finding is what a person said."""
     return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
 
 
-def _own(said: Said) -> str:
+def _own(said: ExchangeMessage) -> str:
     return typed(said.text) if said.role == "user" else said.text
 
 

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 from confide_proxy.errors import BlockedError
 from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
-from confide_proxy.sync.transcripts.files import MAX_TEXT_CHARS, whole_lines
-from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError
+from confide_proxy.sync.transcripts.parsers import ParsedLine, Parser, UnknownLineError
+from confide_proxy.sync.transcripts.transcript_files import MAX_TEXT_CHARS, whole_lines
 
 READ_BYTES: Final = 8 * 2**20
 """Of a transcript at once; the rest comes next, so that a long one is never in memory."""
@@ -48,7 +48,7 @@ _OWN_COLON: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ExchangeMessage:
     """One message, or one call of a tool.
 
     Attributes:
@@ -69,12 +69,12 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class LearnedExchange:
     """One exchange; `said` begins with the person's words. `begin` and `end` are offsets in the transcript's file."""
 
     begin: int
     end: int
-    said: tuple[Said, ...]
+    said: tuple[ExchangeMessage, ...]
     time: str = ""
 
     @property
@@ -104,7 +104,7 @@ class Reading:
         secrets: what was sealed; the daemon has to have those that a kept text names.
     """
 
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[LearnedExchange] = field(default_factory=list)
     end: int = 0
     is_full: bool = False
     unknown: int = 0
@@ -172,17 +172,17 @@ class _Open:
     """An exchange that is being read."""
 
     def __init__(self, begin: int, time: str = "") -> None:
-        self.said: list[Said] = []
+        self.said: list[ExchangeMessage] = []
         self._begin = begin
         self._time = time
         self._called: dict[str, int] = {}
 
-    def take(self, entry: Entry, sealer: Sealer, reading: Reading) -> None:
+    def take(self, entry: ParsedLine, sealer: Sealer, reading: Reading) -> None:
         for outcome in entry.outcomes:
             if (at := self._called.pop(outcome.call, None)) is not None:
                 called = self.said[at].text
                 stored = outcome.stored if _OURS.match(called) and not outcome.failed else None
-                self.said[at] = Said("call", called, outcome.failed, stored)
+                self.said[at] = ExchangeMessage("call", called, outcome.failed, stored)
         if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
             return
         if entry.role == "assistant" and not self.said:
@@ -190,16 +190,16 @@ class _Open:
         lines = {line for _id, line in entry.calls}
         spoken = "\n\n".join(part for part in entry.text.split("\n\n") if part not in lines)
         if spoken and (text := _sealed(spoken, sealer, reading)):
-            self.said.append(Said(entry.role, text))
+            self.said.append(ExchangeMessage(entry.role, text))
         elif entry.role == "user":
-            self.said.append(Said("user", ""))  # it is not let out, and what follows is still an exchange
+            self.said.append(ExchangeMessage("user", ""))  # it is not let out, and what follows is still an exchange
         for call, line in entry.calls:
             if text := _sealed(line, sealer, reading):
                 self._called[call] = len(self.said)
-                self.said.append(Said("call", text))
+                self.said.append(ExchangeMessage("call", text))
 
-    def closed(self, end: int) -> Exchange:
-        return Exchange(self._begin, end, tuple(self.said), self._time)
+    def closed(self, end: int) -> LearnedExchange:
+        return LearnedExchange(self._begin, end, tuple(self.said), self._time)
 
 
 def _sealed(text: str, sealer: Sealer, reading: Reading) -> str:
@@ -278,7 +278,7 @@ def summary_of(
     return "\n".join(lines), Reading(secrets={**first.secrets, **last.secrets})
 
 
-def _last_words(exchanges: list[Exchange]) -> str:
+def _last_words(exchanges: list[LearnedExchange]) -> str:
     return next(
         (said.text for each in reversed(exchanges) for said in reversed(each.said) if said.role == "assistant"), ""
     )

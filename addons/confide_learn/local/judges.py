@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from confide_learn.local import rules
-from confide_learn.local.checks import KINDS, SUMMARY, CannotJudgeError, Finding
-from confide_learn.local.exchanges import Exchange
+from confide_learn.local import rule_judge
+from confide_learn.local.checks import KINDS, SUMMARY, CannotJudgeError, LearnedFinding
+from confide_learn.local.exchanges import LearnedExchange
 from confide_learn.local.suggestions import write_whole
 from confide_proxy.config import Learning, is_loopback
 
@@ -70,7 +70,7 @@ Answer with JSON alone: {{"findings": [{{"text": "...", "quote": "...", "kind": 
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
-def question(window: Sequence[Exchange]) -> tuple[str, str]:
+def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
     """What the model is told to do, and the conversation."""
     mark = f"=== {secrets.token_hex(8)} ==="
     told = _ORDER.format(kinds=", ".join(_ASKED), mark=mark)
@@ -89,7 +89,7 @@ def question(window: Sequence[Exchange]) -> tuple[str, str]:
     return told, "\n\n".join((mark, *reversed(lines), mark))
 
 
-def answered(text: str) -> list[Finding]:
+def answered(text: str) -> list[LearnedFinding]:
     """The findings of an answer. Raises ValueError: it is none."""
     found = _OBJECT.search(text)
     if found is None:
@@ -107,7 +107,7 @@ def answered(text: str) -> list[Finding]:
             continue
         parts = [row.get(name) for name in ("text", "quote", "kind")]
         if all(isinstance(part, str) for part in parts) and parts[2] in _ASKED:
-            findings.append(Finding(*(str(part) for part in parts)))
+            findings.append(LearnedFinding(*(str(part) for part in parts)))
     return findings
 
 
@@ -126,7 +126,7 @@ class Local:
         self._model = model
         self._deadline_s = deadline_s
 
-    async def findings(self, window: Sequence[Exchange], _client: str) -> list[Finding]:
+    async def findings(self, window: Sequence[LearnedExchange], _client: str) -> list[LearnedFinding]:
         """What the model finds. Raises CannotJudgeError."""
 
         told, conversation = question(window)
@@ -206,7 +206,7 @@ _NO_SERVERS: Final = json.dumps({"mcpServers": {}})
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class DailySpending:
     """What a day has cost: `day` is a date of this machine."""
 
     day: str = ""
@@ -214,22 +214,22 @@ class Spent:
     tokens: int = 0
 
 
-class Budget:
+class DailyBudget:
     """Counts the calls and tokens of a day, on the disk: the processes that learn change, the day's limits do not."""
 
     def __init__(self, folder: Path, config: Learning) -> None:
         self._file = folder / "spent.json"
         self._config = config
 
-    def today(self) -> Spent:
+    def today(self) -> DailySpending:
         """What was spent since midnight here."""
         day = time.strftime("%Y-%m-%d")
         try:
             table = json.loads(self._file.read_bytes())
-            spent = Spent(str(table["day"]), int(table["calls"]), int(table["tokens"]))
+            spent = DailySpending(str(table["day"]), int(table["calls"]), int(table["tokens"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return Spent(day)
-        return spent if spent.day == day else Spent(day)
+            return DailySpending(day)
+        return spent if spent.day == day else DailySpending(day)
 
     def check(self) -> None:
         """Raises CannotJudgeError: the day's limit is reached."""
@@ -259,9 +259,9 @@ class ClientCommand:
         """`folder` is the learner's."""
         self._model = config.client_model
         self._deadline_s = deadline_s
-        self._budget = Budget(folder, config)
+        self._budget = DailyBudget(folder, config)
 
-    async def findings(self, window: Sequence[Exchange], client: str) -> list[Finding]:
+    async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
         """What it finds. Raises CannotJudgeError."""
         if os.environ.get("CONFIDE_LEARNING"):
             raise CannotJudgeError("this is a client that a judge has started")
@@ -383,7 +383,7 @@ def _total(usage: Any) -> int:
 class Judge(Protocol):
     """One that may fail."""
 
-    async def findings(self, window: Sequence[Exchange], client: str) -> list[Finding]:
+    async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
         """What these exchanges of a client hold. Raises CannotJudgeError."""
         ...
 
@@ -399,14 +399,14 @@ class Chain:
     judges: dict[str, Judge]
     problems: dict[str, str] = field(default_factory=dict)
 
-    async def findings(self, window: Sequence[Exchange], client: str) -> tuple[str, list[Finding]]:
+    async def findings(self, window: Sequence[LearnedExchange], client: str) -> tuple[str, list[LearnedFinding]]:
         """The name of the judge that could, and what it found."""
         for name, judge in self.judges.items():
             try:
                 return name, await judge.findings(window, client)
             except CannotJudgeError as error:
                 self.problems[name] = str(error)
-        return "rules", await asyncio.to_thread(rules.judge, window)
+        return "rules", await asyncio.to_thread(rule_judge.judge, window)
 
 
 def chain_of(config: Learning, folder: Path) -> Chain:

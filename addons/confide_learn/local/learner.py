@@ -20,34 +20,34 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_learn.local import delivery
-from confide_learn.local.checks import SUMMARY, Finding, checked, is_a_persons
-from confide_learn.local.delivery import Connects, Memory
-from confide_learn.local.exchanges import Exchange, Reading, read, summary_of
+from confide_learn.local import note_delivery
+from confide_learn.local.checks import SUMMARY, LearnedFinding, checked, is_a_persons
+from confide_learn.local.exchanges import LearnedExchange, Reading, read, summary_of
 from confide_learn.local.judges import Chain, chain_of
+from confide_learn.local.note_delivery import Connects, Memory
 from confide_learn.local.suggestions import (
     MOST_WAITING,
-    Known,
-    Progress,
+    LearnerProgress,
     Suggestion,
     Suggestions,
+    TranscriptPosition,
     id_of,
     now,
     write_whole,
 )
 from confide_memory.classes import DERIVED, UNTRUSTED, hostile
-from confide_memory.wire.history import LOWER, LowerRequest
+from confide_memory.wire.revisions import LOWER, LowerRequest
 from confide_proxy.config import ProxyConfig
-from confide_proxy.hooks import pointers
+from confide_proxy.hooks import learning_queue
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import named
-from confide_proxy.sync.transcripts.files import head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
-from confide_proxy.sync.transcripts.streamer import folder_of
+from confide_proxy.sync.transcripts.transcript_files import head_of, mark_of, opened, origin_of
+from confide_proxy.sync.transcripts.transcript_streamer import folder_of
 from confide_proxy.sync.walk import Narrowing
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _LearnedSession:
     """A transcript, and what its pointers say."""
 
     path: Path
@@ -114,7 +114,7 @@ class _Session:
     def has_ended(self) -> bool:
         return any(pointer["event"] in _AT_AN_END for pointer in self.pointers)
 
-    def is_said(self, exchange: Exchange) -> bool:
+    def is_said(self, exchange: LearnedExchange) -> bool:
         """Whether the agent had its last word in an exchange."""
         return any(each["event"] in _ENDS and each["offset"] > exchange.begin for each in self.pointers)
 
@@ -126,7 +126,7 @@ class _Session:
         ]
         return found[-1] if found else ""
 
-    def suggestion(self, project: Project, finding: Finding, judge: str, class_: str) -> Suggestion:
+    def suggestion(self, project: Project, finding: LearnedFinding, judge: str, class_: str) -> Suggestion:
         """What was found in it, as it is kept. A session has one summary, whatever that says."""
         said = f"session {self.session}" if finding.kind == SUMMARY else finding.text
         where = (project.name, str(project.root), self.session, self.client)
@@ -137,7 +137,7 @@ class _Session:
 class Learner:
     """Learns for this machine. `connect` opens a way to the daemon for a project."""
 
-    def __init__(self, paths: Paths, config: ProxyConfig, connect: Connects) -> None:
+    def __init__(self, paths: ProxyPaths, config: ProxyConfig, connect: Connects) -> None:
         self._paths = paths
         self._config = config
         self._connect = connect
@@ -196,11 +196,11 @@ class Learner:
         learned = Learned()
         if not self._config.learn.is_on:
             return learned
-        found, lines = await asyncio.to_thread(pointers.read, self._paths.state)
+        found, lines = await asyncio.to_thread(learning_queue.read, self._paths.state)
         if not found:
             return learned
         chain = chain_of(self._config.learn, self._folder)
-        progress = await asyncio.to_thread(Progress, self._folder)
+        progress = await asyncio.to_thread(LearnerProgress, self._folder)
         sessions = list(self._sessions(found, learned))
         for session in sessions:
             if len(await asyncio.to_thread(self.suggestions.waiting)) >= MOST_WAITING:
@@ -217,12 +217,12 @@ class Learner:
                 raise error
         learned.problems = chain.problems
         if not learned.is_full:
-            await asyncio.to_thread(pointers.forget, self._paths.state, lines)
+            await asyncio.to_thread(learning_queue.forget, self._paths.state, lines)
         last = {"at": now(), **asdict(learned)}
         await asyncio.to_thread(write_whole, self._folder / "last.json", last)
         return learned
 
-    def _sessions(self, found: list[dict[str, Any]], learned: Learned) -> Iterator[_Session]:
+    def _sessions(self, found: list[dict[str, Any]], learned: Learned) -> Iterator[_LearnedSession]:
         """The transcripts of clients that can be read, where those clients keep them. A path from elsewhere is not opened."""
         by_path: dict[tuple[str, str], list[dict[str, object]]] = {}
         for pointer in found:
@@ -232,11 +232,13 @@ class Learner:
                 path = _below(root, transcript)
                 session = parser.session_of(path) if path is not None else None
                 if path is not None and session is not None:
-                    yield _Session(root / path, root, parser, session, tuple(its))
+                    yield _LearnedSession(root / path, root, parser, session, tuple(its))
                     continue
             learned.skipped += 1
 
-    async def _session(self, session: _Session, chain: Chain, progress: Progress, learned: Learned) -> None:
+    async def _session(
+        self, session: _LearnedSession, chain: Chain, progress: LearnerProgress, learned: Learned
+    ) -> None:
         cwd = await asyncio.to_thread(_folder_of, session)
         if cwd is None:
             return  # its first lines are not written yet
@@ -260,11 +262,11 @@ class Learner:
 
     async def _stretch(
         self,
-        session: _Session,
+        session: _LearnedSession,
         project: Project,
         memory: Memory,
         chain: Chain,
-        progress: Progress,
+        progress: LearnerProgress,
         learned: Learned,
     ) -> bool:
         """Judge the next exchanges of a transcript; whether its end is reached."""
@@ -309,7 +311,7 @@ class Learner:
         return await asyncio.to_thread(self.suggestions.add, replace(suggestion, state=state))
 
     async def _summed_up(
-        self, session: _Session, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
+        self, session: _LearnedSession, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
     ) -> None:
         """One note of a session that was compacted or has ended."""
         if not session.compacted and not session.has_ended:
@@ -320,18 +322,18 @@ class Learner:
             return
         class_ = UNTRUSTED if session.compacted and is_tainted else DERIVED
         judge = "client" if session.compacted else RULES
-        suggestion = session.suggestion(project, Finding(text, "", SUMMARY), judge, class_)
+        suggestion = session.suggestion(project, LearnedFinding(text, "", SUMMARY), judge, class_)
         learned.found += await self._keep(suggestion, memory, reading)
 
     async def _deliver(self, project: Project, memory: Memory, learned: Learned) -> None:
         for suggestion in await asyncio.to_thread(self.suggestions.all):
             if suggestion.state == "storing" and suggestion.project == project.name:
-                stored = await delivery.store(memory, suggestion, is_accepted=False)
+                stored = await note_delivery.store(memory, suggestion, is_accepted=False)
                 await asyncio.to_thread(self.suggestions.put, stored)
                 learned.stored += stored.state == "stored"
 
 
-def windows(exchanges: Sequence[Exchange], before: int) -> Iterator[Sequence[Exchange]]:
+def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Sequence[LearnedExchange]]:
     """New exchanges as they are judged: up to every fifth of the session together, each once. `before`: how many were judged already."""
     start = 0
     while start < len(exchanges):
@@ -340,7 +342,7 @@ def windows(exchanges: Sequence[Exchange], before: int) -> Iterator[Sequence[Exc
         start += size
 
 
-async def _lowered(memory: Memory, exchange: Exchange, *, is_before: bool) -> int:
+async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool) -> int:
     """Have the daemon count as untrusted what the agent stored after it had read what strangers wrote; how much that was.
 
     Raises ConnectionLost, TimeoutError: from the link; and RequestError, unless it is about the document.
@@ -372,7 +374,7 @@ def _below(root: Path, transcript: str) -> Path | None:
     return None
 
 
-def _is_readable(session: _Session) -> bool:
+def _is_readable(session: _LearnedSession) -> bool:
     try:
         with opened(session.root, session.path):
             return True
@@ -380,7 +382,7 @@ def _is_readable(session: _Session) -> bool:
         return False
 
 
-def _folder_of(session: _Session) -> str | None:
+def _folder_of(session: _LearnedSession) -> str | None:
     """The working folder of a session, absolute; None while its first lines are not written."""
     with opened(session.root, session.path) as fd:
         origin = origin_of(fd, session.parser)
@@ -389,20 +391,20 @@ def _folder_of(session: _Session) -> str | None:
     return cwd if cwd.startswith("/") and "\0" not in cwd else None
 
 
-def _read(session: _Session, known: Known, sealer: Any) -> tuple[Known, Reading]:
+def _read(session: _LearnedSession, known: TranscriptPosition, sealer: Any) -> tuple[TranscriptPosition, Reading]:
     """What follows in a transcript. One that was rewritten, or is shorter than before, is read anew."""
     with opened(session.root, session.path) as fd:
         head = head_of(fd)
         is_same = bool(known.offset) and known.head == head and mark_of(fd, known.offset) == known.mark
         if not is_same:
             begin = 0 if known.offset else _first_offset(fd, session)
-            known = Known(
+            known = TranscriptPosition(
                 head=head, note=known.note, offset=begin, tainted=begin > 0
             )  # what was not read may be a page
         return known, read(fd, session.parser, known.offset, sealer)
 
 
-def _first_offset(fd: int, session: _Session) -> int:
+def _first_offset(fd: int, session: _LearnedSession) -> int:
     """Where to begin in a transcript that is new here: at its beginning, unless it is long."""
     first: int = min(pointer["offset"] for pointer in session.pointers)
     begin = min(first, os.fstat(fd).st_size) - _BEHIND_BYTES
@@ -412,17 +414,17 @@ def _first_offset(fd: int, session: _Session) -> int:
     return int(begin) + end + 1
 
 
-def _mark(session: _Session, offset: int) -> str:
+def _mark(session: _LearnedSession, offset: int) -> str:
     with opened(session.root, session.path) as fd:
         return mark_of(fd, offset)
 
 
-def _summary(session: _Session, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
+def _summary(session: _LearnedSession, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
     with opened(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
         return summary_of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
 
 
-def beside(paths: Paths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:
+def beside(paths: ProxyPaths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:
     """What goes on beside a session: it learns until cancelled, in turns with the other processes of this machine."""
     return {"learning": lambda: Learner(paths, config, connect).run()}

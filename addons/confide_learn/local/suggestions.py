@@ -28,7 +28,7 @@ MOST_SESSIONS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TranscriptPosition:
     """How far one transcript is.
 
     Attributes:
@@ -49,12 +49,12 @@ class Known:
     at: int = 0
 
 
-class Progress:
+class LearnerProgress:
     """All of them, by the paths of the transcripts. Methods touch the disk briefly."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "progress.json"
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, TranscriptPosition] = {}
         try:
             table = json.loads(self._file.read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -62,11 +62,11 @@ class Progress:
         if isinstance(table, dict):
             self._known = {path: known for path, each in table.items() if (known := _known(each)) is not None}
 
-    def get(self, path: str) -> Known:
+    def get(self, path: str) -> TranscriptPosition:
         """How far a transcript is; nothing is known of a new one."""
-        return self._known.get(path, Known())
+        return self._known.get(path, TranscriptPosition())
 
-    def set(self, path: str, known: Known) -> None:
+    def set(self, path: str, known: TranscriptPosition) -> None:
         """Remember it. Raises OSError: the disk refuses; the file is as it was."""
         self._known.pop(path, None)
         self._known[path] = known
@@ -76,12 +76,14 @@ class Progress:
         write_whole(self._file, {path: asdict(known) for path, known in kept})
 
 
-def _known(table: Any) -> Known | None:
+def _known(table: Any) -> TranscriptPosition | None:
     if not isinstance(table, dict):
         return None
-    usual = {field.name: field.default for field in fields(Known)}
+    usual = {field.name: field.default for field in fields(TranscriptPosition)}
     given = {name: value for name, value in table.items() if name in usual}
-    return Known(**given) if all(type(value) is type(usual[name]) for name, value in given.items()) else None
+    return (
+        TranscriptPosition(**given) if all(type(value) is type(usual[name]) for name, value in given.items()) else None
+    )
 
 
 def write_whole(file: Path, value: Any) -> None:

@@ -16,8 +16,8 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG
 from confide_memory.commands.doing import doing
 from confide_night.runner.settings import recipes
-from confide_night.runner.settings.recipes import Settings
-from confide_proxy.cli.console import Here, Output, clock, command, remark, row, say
+from confide_night.runner.settings.recipes import RunnerSettings
+from confide_proxy.cli.console import CommandContext, Output, clock, command, remark, row, say
 from confide_proxy.errors import InputError
 
 runner_app = typer.Typer()
@@ -31,7 +31,7 @@ def runner(context: typer.Context) -> None:
     """Do what is due, one run after the other, until it is ended."""
     if context.invoked_subcommand is not None:
         return
-    here: Here = context.obj
+    here: CommandContext = context.obj
     doing.begin()
     try:
         asyncio.run(_serve(here, once=False))
@@ -42,7 +42,7 @@ def runner(context: typer.Context) -> None:
 @runner_app.command("init")
 @command
 def init(
-    here: Here,
+    here: CommandContext,
     shown: Annotated[bool, typer.Option("--print", help="Print it, and write nothing.")] = False,
 ) -> Output:
     """Write runner.toml, with every option at its default and a word about each."""
@@ -66,10 +66,10 @@ def init(
 
 @runner_app.command("check")
 @command
-async def check(here: Here) -> Output:
+async def check(here: CommandContext) -> Output:
     """Say what of the recipes works on this machine, and what does not."""
     from confide_night.runner import trial
-    from confide_night.runner.service import folder_of
+    from confide_night.runner.runner_service import folder_of
 
     trial.check_libraries()
     found = [each async for each in trial.findings(_settings(here), folder_of(here.paths))]
@@ -86,7 +86,7 @@ async def check(here: Here) -> Output:
 
 @runner_app.command("run")
 @command
-async def run(here: Here) -> Output:
+async def run(here: CommandContext) -> Output:
     """Do the one run that is due next, if there is one, and end."""
     state = await _serve(here, once=True)
     if state is None:
@@ -97,11 +97,11 @@ async def run(here: Here) -> Output:
 @runner_app.command("ls")
 @command
 def list_runs(
-    here: Here, most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20
+    here: CommandContext, most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20
 ) -> Output:
     """List what this machine has begun, the last first, and how it ended."""
     from confide_night.runner.books import newest
-    from confide_night.runner.service import folder_of
+    from confide_night.runner.runner_service import folder_of
 
     found = newest(folder_of(here.paths), most)
 
@@ -118,11 +118,11 @@ def list_runs(
     return Output(data, tell)
 
 
-async def _serve(here: Here, *, once: bool) -> str | None:
+async def _serve(here: CommandContext, *, once: bool) -> str | None:
     # Loaded late: the list of commands does without all of it.
-    from confide_night.runner.service import Service, told_end
+    from confide_night.runner.runner_service import RunnerService, told_end
 
-    service = Service(here.paths, here.config, _settings(here))
+    service = RunnerService(here.paths, here.config, _settings(here))
     service.tell = lambda line: remark(f"{time.strftime('%H:%M:%S')} {line}")
     service.supervisor.on_begin = lambda begun, recipe: say(f"{clock(time.time())}  {begun.slot} begins: {recipe.name}")
     service.supervisor.on_end = lambda begun, state, result: say(
@@ -141,9 +141,9 @@ async def _serve(here: Here, *, once: bool) -> str | None:
     return await service.run(once=once)
 
 
-def _file(here: Here) -> Path:
+def _file(here: CommandContext) -> Path:
     return here.paths.config.with_name(recipes.NAME)
 
 
-def _settings(here: Here) -> Settings:
+def _settings(here: CommandContext) -> RunnerSettings:
     return recipes.read(_file(here))

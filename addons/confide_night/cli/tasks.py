@@ -11,12 +11,12 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import SealingError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.files import PULL, PullRequest
-from confide_memory.wire.history import TRUST, TrustRequest
+from confide_memory.wire.revisions import TRUST, TrustRequest
 from confide_night.local.orders import DOUBT, checked, is_doubtful
 from confide_night.order.order import Order, approve_order
 from confide_night.order.wire import (
@@ -34,7 +34,7 @@ from confide_night.order.wire import (
 )
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     agreed,
@@ -50,7 +50,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import call
 from confide_proxy.errors import DeclinedError, InputError, ToolError
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 
 task_app = typer.Typer()
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="As `confide task ls` shows it; its beginning will do.")]
@@ -65,7 +65,7 @@ _RAN: Final = ("succeeded", "failed", "lost", "cancelled", "running")
 )
 @command
 async def add(
-    here: Here,
+    here: CommandContext,
     description: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be done; - reads it from stdin.")],
     kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Such as code-review or refactor.")] = None,
     recipe: Annotated[
@@ -120,7 +120,7 @@ async def add(
 @task_app.command(epilog="confide task ls --status paused")
 @command
 async def ls(
-    here: Here,
+    here: CommandContext,
     status: Annotated[
         str, typer.Option("--status", help="pending, running, paused, done, failed or cancelled.")
     ] = "all",
@@ -143,7 +143,7 @@ async def ls(
 
 @task_app.command(epilog="confide task show 3f9a2c")
 @command
-async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+async def show(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Show a whole order, who signed it, and what came of it."""
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)
@@ -159,7 +159,7 @@ async def show(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Ou
 
 @task_app.command(epilog="confide task log 3f9a2c")
 @command
-async def log(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
+async def log(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Print the log of a run, which only the space's devices can open."""
     async with here.client(await identified(here, project)) as client:
         found, _, _ = await _shown(client, identity)
@@ -194,7 +194,7 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
         why = "is not here"
         if number in records:
             try:
-                texts.append(Record.parse(records[number]).open(keys))
+                texts.append(SealedRecord.parse(records[number]).open(keys))
                 continue
             except SealingError as error:
                 problem, why = problem or error, f"cannot be read: {error.message}"
@@ -210,7 +210,7 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
 @task_app.command(epilog="confide task approve 3f9a2c")
 @command
 async def approve(
-    here: Here,
+    here: CommandContext,
     identity: TaskId,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     project: ProjectDir = Path(),
@@ -238,21 +238,21 @@ async def approve(
 
 @task_app.command(epilog="confide task pause 3f9a2c")
 @command
-async def pause(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+async def pause(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Begin nothing more of a task, until it is resumed; what runs goes on."""
     return await _set(here, identity, "paused", project)
 
 
 @task_app.command(epilog="confide task resume 3f9a2c")
 @command
-async def resume(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+async def resume(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Go on with a task that was paused."""
     return await _set(here, identity, "active", project)
 
 
 @task_app.command("run-now", epilog="confide task run-now 3f9a2c")
 @command
-async def run_now(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+async def run_now(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """Queue the same once more, to be done at once, signed by this machine."""
     async with here.client(await identified(here, project)) as client:
         _, order, _ = await _shown(client, identity)
@@ -276,7 +276,7 @@ async def run_now(here: Here, identity: TaskId, project: ProjectDir = Path()) ->
 
 @task_app.command(epilog="confide task cancel 3f9a2c")
 @command
-async def cancel(here: Here, identity: TaskId, project: ProjectDir = Path()) -> Output:
+async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """End a task for good, and kill what runs of it."""
     found = await call(here, await identified(here, project), "task_cancel", {"id": identity}, is_compared=False)
     note(*found.get("warnings", []))
@@ -291,7 +291,7 @@ async def cancel(here: Here, identity: TaskId, project: ProjectDir = Path()) -> 
 
 @task_app.command(epilog="confide task accept 3f9a2c")
 @command
-async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
+async def accept(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Make a usual note of a result, after a look at it. Asks at a terminal, always."""
     if not sys.stdin.isatty():
         # As `confide trust`: an agent that runs commands must not vouch for what another one wrote.
@@ -325,7 +325,7 @@ async def accept(here: Here, identity: TaskId, at: At = None, project: ProjectDi
 
 @command
 async def report(
-    here: Here,
+    here: CommandContext,
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 12h or 7d.")] = "1d",
     project: ProjectDir = Path(),
 ) -> Output:
@@ -343,7 +343,7 @@ async def report(
     return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
 
 
-async def _added(here: Here, folder: Path, arguments: dict[str, object]) -> Output:
+async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:
     this = await identified(here, folder, is_written=True)
     found = await call(here, this, "task_add", arguments, is_compared=False)
     note(*found.get("warnings", []))
@@ -351,7 +351,7 @@ async def _added(here: Here, folder: Path, arguments: dict[str, object]) -> Outp
     return Output(found, f"task {found['id']} is queued{when}")
 
 
-async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
+async def _set(here: CommandContext, identity: str, state: str, folder: Path) -> Output:
     async with here.client(await identified(here, folder)) as client:
         found, _, _ = await _shown(client, identity)
         body: SetRequest = {"task": found["task"], "state": state}
@@ -359,7 +359,7 @@ async def _set(here: Here, identity: str, state: str, folder: Path) -> Output:
     return Output({"id": found["task"], "state": answer["state"]}, f"{found['task']} is {answer['state']}")
 
 
-async def _shown(client: Client, identity: str) -> tuple[TaskShown, Order, str | None]:
+async def _shown(client: CommandClient, identity: str) -> tuple[TaskShown, Order, str | None]:
     """What the daemon shows of a task; its order; and why it would not be followed, if it would not.
 
     Raises OrderError: what it shows is no order.

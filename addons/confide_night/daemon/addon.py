@@ -9,12 +9,12 @@ from confide_daemon.addons import Addon, SessionHost, SessionPart
 from confide_daemon.config import DaemonConfig
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import Prompt, Tool, ToolContext
+from confide_daemon.tools.tool_context import Prompt, Tool, ToolContext
 from confide_night.daemon import report, tools
 from confide_night.daemon.claims import UNLIMITED
 from confide_night.daemon.nightly import Nightly
 from confide_night.daemon.requests import TaskRequests
-from confide_night.daemon.service import Tasks
+from confide_night.daemon.task_service import Tasks
 from confide_night.order.order import microusd
 from confide_night.settings import TasksConfig
 

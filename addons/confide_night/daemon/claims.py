@@ -11,12 +11,12 @@ from typing import Final
 
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.errors import NotFoundError
-from confide_night.daemon import ledger, planning
-from confide_night.daemon.ledger import order_in, order_of
-from confide_night.daemon.queue import RunnerRow, SlotRow, TaskRow, queue
-from confide_night.order.order import FINAL, Event, Order, Slot, Task
+from confide_night.daemon import planning, slot_states
+from confide_night.daemon.slot_states import order_in, order_of
+from confide_night.daemon.task_queue import RunnerRow, SlotRow, TaskRow, queue
+from confide_night.order.order import FINAL, Order, Slot, SlotEvent, TaskStatus
 from confide_night.order.wire import AGAIN, LEASE_S
 
 LEAST_MICROUSD: Final = 10_000
@@ -29,7 +29,12 @@ NO_MONEY: Final = "the money of the month is spent"
 LAST_FENCE: Final = "task_fence"
 NEEDS_APPROVAL: Final = "its recipe takes the approval of a second device"
 LEASE_ENDED: Final = "its runner was not heard of any more"
-_SAID: Final = {"succeeded": Event.SUCCEED, "failed": Event.FAIL, "cancelled": Event.CANCEL, "lost": Event.LOSE}
+_SAID: Final = {
+    "succeeded": SlotEvent.SUCCEED,
+    "failed": SlotEvent.FAIL,
+    "cancelled": SlotEvent.CANCEL,
+    "lost": SlotEvent.LOSE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class SlotId:
     """Which slot, and whose, as a runner says."""
 
     task: str
@@ -69,7 +74,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class SlotLease:
     """A slot that a runner was given."""
 
     slot: SlotRow
@@ -100,7 +105,7 @@ def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random
 
 def claim(
     store: Store, runner: Runner, roster: Roster, *, monthly: int, now: float, draw: random.Random
-) -> Lease | None:
+) -> SlotLease | None:
     """The best slot for a runner, once what has ended meanwhile has, leased to it; None: there is none, or no money for it.
 
     Args:
@@ -128,7 +133,7 @@ def claim(
             try:
                 order = order_of(task)
             except OrderError as error:
-                queue(store).tasks.stand(task.id, Task.PAUSED, error.message)
+                queue(store).tasks.stand(task.id, TaskStatus.PAUSED, error.message)
                 are_settled = True
                 continue
             planning.settle_due(store, task, order, now)
@@ -137,7 +142,7 @@ def claim(
                 continue
             wanted = _price(runner, task, order)
             if left >= min(wanted, LEAST_MICROUSD):
-                claimed = ledger.step(store, slot, Event.CLAIM, now=now)
+                claimed = slot_states.step(store, slot, SlotEvent.CLAIM, now=now)
                 return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
             if slot.reason != NO_MONEY:
                 queue(store).slots.write(replace(slot, reason=NO_MONEY))
@@ -151,19 +156,19 @@ def _price(runner: Runner, task: TaskRow, order: Order) -> int:
     return most if order.max_microusd is None else min(most, order.max_microusd)
 
 
-def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> Lease:
+def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> SlotLease:
     # Of a database that was put back no fence is given again, as long as the clock goes on.
     fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
     store.marks.put(LAST_FENCE, fence)
     given = replace(slot, runner=runner.key, fence=fence, lease_until=now + LEASE_S, reserved=limit)
     queue(store).slots.write(given)
-    return Lease(given, _task(store, given), limit)
+    return SlotLease(given, _task(store, given), limit)
 
 
 def _ask_for_approvals(store: Store, runner: Runner) -> None:
     needing = [name for name, (_, needs) in runner.recipes.items() if needs]
     for identity in queue(store).tasks.unapproved(needing, runner.projects) if needing else ():
-        queue(store).tasks.stand(identity, Task.PROPOSED, NEEDS_APPROVAL)
+        queue(store).tasks.stand(identity, TaskStatus.PROPOSED, NEEDS_APPROVAL)
 
 
 def pause_removed(store: Store, roster: Roster) -> None:
@@ -175,14 +180,14 @@ def pause_removed(store: Store, roster: Roster) -> None:
         kept = tuple(one for one in task.approvals if one.key in roster.devices)
         if len(kept) < len(task.approvals):
             queue(store).tasks.approve(task.id, kept)
-            if not kept and task.state is Task.ACTIVE:
-                queue(store).tasks.stand(task.id, Task.PROPOSED, NEEDS_APPROVAL)
+            if not kept and task.state is TaskStatus.ACTIVE:
+                queue(store).tasks.stand(task.id, TaskStatus.PROPOSED, NEEDS_APPROVAL)
     gone = [signer for signer in queue(store).tasks.signers() if bytes.fromhex(signer) not in roster.devices]
     for task in queue(store).tasks.living() if gone else ():
-        if task.state is Task.PAUSED or task.signer not in gone:
+        if task.state is TaskStatus.PAUSED or task.signer not in gone:
             continue
         why = f"its device, {name_of(roster, task.signer)}, was removed from the space"
-        queue(store).tasks.stand(task.id, Task.PAUSED, why)
+        queue(store).tasks.stand(task.id, TaskStatus.PAUSED, why)
         to_be_cancelled(store, task.id, why)
 
 
@@ -210,7 +215,7 @@ def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
                 queue(store).runners.note(replace(known, key=runner))
 
 
-def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: float) -> None:
+def begin(store: Store, name: SlotId, runner: str, *, is_repeatable: bool, now: float) -> None:
     """The runner is about to begin what it was given. Raises RequestError: it must not."""
     slot = _held(store, name, runner)
     if slot.to_cancel is not None:
@@ -219,10 +224,10 @@ def begin(store: Store, name: Name, runner: str, *, is_repeatable: bool, now: fl
         queue(store).slots.write(replace(slot, lease_until=now + LEASE_S))  # the answer was lost
         return
     values = {"lease_until": now + LEASE_S, "started_at": now, "is_repeatable": is_repeatable}
-    ledger.step(store, slot, Event.START, now=now, **values)
+    slot_states.step(store, slot, SlotEvent.START, now=now, **values)
 
 
-def renew(store: Store, name: Name, runner: str, *, now: float) -> bool:
+def renew(store: Store, name: SlotId, runner: str, *, now: float) -> bool:
     """Has the lease begin anew; whether the run is to be killed. Raises RequestError: it is not this runner's any more."""
     slot = _held(store, name, runner)
     if slot.to_cancel is None:
@@ -231,7 +236,7 @@ def renew(store: Store, name: Name, runner: str, *, now: float) -> bool:
 
 
 def end(
-    store: Store, name: Name, runner: str, ending: Ending, *, now: float, draw: random.Random
+    store: Store, name: SlotId, runner: str, ending: Ending, *, now: float, draw: random.Random
 ) -> tuple[SlotRow, bool]:
     """What has become of the slot, and whether that was so before: then the answer was lost.
 
@@ -257,16 +262,16 @@ def end(
     }
     slot = replace(slot, **spent)  # type: ignore[arg-type]
     if slot.to_cancel is not None:
-        return ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel), False
+        return slot_states.step(store, slot, SlotEvent.CANCEL, now=now, reason=slot.to_cancel), False
     if ending.state == AGAIN:
-        return ledger.again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
+        return slot_states.again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
     event = _SAID[ending.state]
-    if event is Event.SUCCEED and slot.state is not Slot.RUNNING:
+    if event is SlotEvent.SUCCEED and slot.state is not Slot.RUNNING:
         raise RequestError("invalid", "what was never begun cannot have succeeded")
-    return ledger.step(store, slot, event, now=now, reason=ending.reason), False
+    return slot_states.step(store, slot, event, now=now, reason=ending.reason), False
 
 
-def may_log(store: Store, name: Name, runner: str) -> None:
+def may_log(store: Store, name: SlotId, runner: str) -> None:
     """Check that a part of this run's log may come. Raises RequestError."""
     slot = queue(store).slots.find(name.task, name.at)
     if slot is None or not _is(slot, name, runner) or not (slot.state in FINAL or slot.is_held):
@@ -279,11 +284,11 @@ def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
         if slot.lease_until is not None and now < slot.lease_until:
             continue
         if slot.to_cancel is not None:
-            ledger.step(store, slot, Event.CANCEL, now=now, reason=slot.to_cancel)
+            slot_states.step(store, slot, SlotEvent.CANCEL, now=now, reason=slot.to_cancel)
         elif slot.state is Slot.LEASED or slot.is_repeatable:
-            ledger.again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
+            slot_states.again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
         else:
-            ledger.step(store, slot, Event.LOSE, now=now, reason=LEASE_ENDED)
+            slot_states.step(store, slot, SlotEvent.LOSE, now=now, reason=LEASE_ENDED)
 
 
 def month_of(now: float) -> str:
@@ -297,11 +302,11 @@ def _task(store: Store, slot: SlotRow) -> TaskRow:
     return task
 
 
-def _is(slot: SlotRow, name: Name, runner: str) -> bool:
+def _is(slot: SlotRow, name: SlotId, runner: str) -> bool:
     return (slot.attempt, slot.fence, slot.runner) == (name.attempt, name.fence, runner)
 
 
-def _held(store: Store, name: Name, runner: str) -> SlotRow:
+def _held(store: Store, name: SlotId, runner: str) -> SlotRow:
     slot = queue(store).slots.find(name.task, name.at)
     if slot is None:
         raise NotFoundError("there is no such slot of a task")

@@ -14,12 +14,12 @@ from typing import Final
 
 from confide_crypto.errors import RequestError
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
-from confide_daemon.store.store import Store
-from confide_night.daemon import desk, planning
+from confide_daemon.store.space_store import Store
+from confide_night.daemon import planning, task_actions
 from confide_night.daemon.claims import LAST_FENCE
-from confide_night.daemon.ledger import is_readable
-from confide_night.daemon.queue import LogPart, RunnerRow, SlotRow, Spent, TaskRow, queue
-from confide_night.order.order import Order, Slot, Task
+from confide_night.daemon.slot_states import is_readable
+from confide_night.daemon.task_queue import LogPart, MonthlySpending, RunnerRow, SlotRow, TaskRow, queue
+from confide_night.order.order import Order, Slot, TaskStatus
 from confide_night.order.wire import (
     LEASE_S,
     MAX_LOG_PART,
@@ -191,7 +191,7 @@ def _runner(row: RunnerRow) -> MovedRunner:
     return {"key": bytes.fromhex(row.key), "name": row.name, "recipes": recipes, "seen": _micro(row.seen_at)}
 
 
-def _spent(one: Spent) -> MovedSpent:
+def _spent(one: MonthlySpending) -> MovedSpent:
     runner = bytes.fromhex(one.runner)
     return {"month": one.month, "runner": runner, "microusd": one.microusd, "tokens": one.tokens}
 
@@ -228,7 +228,7 @@ def take(store: Store, page: MovedTasks) -> None:
 def give_up(store: Store, *, now: float) -> None:
     """The rest will not come. Of what has come nobody can say what was begun of it, so it ends here; and so with what is sent again."""
     for task in queue(store).tasks.living():
-        desk.cancel(store, task, now=now, why=GIVEN_UP)
+        task_actions.cancel(store, task, now=now, why=GIVEN_UP)
     planning.forget_begun(store, now)
     settle(store, now=now)
 
@@ -267,7 +267,7 @@ def _task_row(
         signature=one["signature"],
         signer=signer,
         approvals=approvals_of(one["approvals"]),
-        state=Task(one["state"]),
+        state=TaskStatus(one["state"]),
         why=one["why"],
         planned_to=one["plannedTo"],
         fresh_since=one["freshSince"] / _MICRO,

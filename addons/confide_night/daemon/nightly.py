@@ -14,10 +14,10 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.notes.dedupe import Deduplication
+from confide_daemon.notes.deduplication import Deduplication
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Final
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.store.store import Store
-from confide_night.daemon import ledger
-from confide_night.daemon.ledger import is_over, order_in, order_of, step
-from confide_night.daemon.queue import SlotRow, TaskRow, queue
-from confide_night.order.order import CLOCK_SKEW_S, Event, Order, Task
+from confide_daemon.store.space_store import Store
+from confide_night.daemon import slot_states
+from confide_night.daemon.slot_states import is_over, order_in, order_of, step
+from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
+from confide_night.order.order import CLOCK_SKEW_S, Order, SlotEvent, TaskStatus
 from confide_night.order.schedule import MOST_A_DAY
 
 AHEAD_S: Final = 86_400
@@ -61,7 +61,7 @@ def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
         return
     ran_until = queue(store).slots.ended_last(task.id)
     held = [one for one in queue(store).slots.held() if one.task == task.id]
-    if held and task.state is Task.ACTIVE:
+    if held and task.state is TaskStatus.ACTIVE:
         due = _beside(store, order, held, due, now)
     elif order.overlap == "queue":
         # Those that waited behind another one are late by that alone.
@@ -90,7 +90,7 @@ def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow],
     fresh = [one for one in due if one.attempt == 1 and one.at > max(each.at for each in held)]
     if order.overlap == "skip":
         for one in fresh:
-            step(store, one, Event.SKIP, now=now, reason=STILL_RAN)
+            step(store, one, SlotEvent.SKIP, now=now, reason=STILL_RAN)
         return [one for one in due if one not in fresh]
     if order.overlap == "replace" and fresh:
         for each in held:
@@ -102,22 +102,22 @@ def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow],
 
 def _miss(store: Store, slots: list[SlotRow], now: float) -> None:
     for one in dict.fromkeys(slots):
-        step(store, one, Event.MISS, now=now, reason=one.reason or NOBODY)
+        step(store, one, SlotEvent.MISS, now=now, reason=one.reason or NOBODY)
 
 
 def look_after(store: Store, now: float) -> None:
     """Plans every task, ends what nobody is to begin any more, and sees which tasks are over."""
     for task in queue(store).tasks.living():
         order = order_in(task)
-        if task.state in (Task.ACTIVE, Task.PROPOSED):
+        if task.state in (TaskStatus.ACTIVE, TaskStatus.PROPOSED):
             try:
                 plan(store, task, order_of(task), now)
             except ConfideError as error:
-                queue(store).tasks.stand(task.id, Task.PAUSED, error.message)
+                queue(store).tasks.stand(task.id, TaskStatus.PAUSED, error.message)
                 continue
         settle_due(store, task, order, now)
         if is_over(store, task, now):
-            queue(store).tasks.stand(task.id, Task.DONE)
+            queue(store).tasks.stand(task.id, TaskStatus.DONE)
 
 
 RESTORES: Final = "task_restores"
@@ -146,7 +146,7 @@ def note_restore(store: Store, now: float) -> None:
         with contextlib.suppress(ConfideError):
             plan(store, task, order_of(task), now)
     for slot in queue(store).slots.unended(due=int(now) + BEHIND_S):
-        ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
+        slot_states.step(store, slot, SlotEvent.LOSE, now=now, reason=RESTORED)
 
 
 def forget_begun(store: Store, now: float) -> None:
@@ -165,7 +165,7 @@ def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:
         return
     for slot in queue(store).slots.waiting(task.id):
         if slot.at <= restored_at + BEHIND_S:
-            ledger.step(store, slot, Event.LOSE, now=now, reason=RESTORED)
+            slot_states.step(store, slot, SlotEvent.LOSE, now=now, reason=RESTORED)
 
 
 def _restores(store: Store) -> int:

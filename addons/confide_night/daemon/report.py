@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.embedding.tokens import count_tokens
-from confide_daemon.store.store import Store
-from confide_night.daemon.ledger import order_in
-from confide_night.daemon.queue import SlotRow, TaskRow, queue
-from confide_night.daemon.service import Tasks
-from confide_night.order.order import HELD, Slot, Task
+from confide_daemon.embedding.token_counts import count_tokens
+from confide_daemon.store.space_store import Store
+from confide_night.daemon.slot_states import order_in
+from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
+from confide_night.daemon.task_service import Tasks
+from confide_night.order.order import HELD, Slot, TaskStatus
 from confide_night.order.wire import COUNTED, LEASE_S, MAX_IDS, RENEW_S
 
 MOST_TOKENS: Final = 600
@@ -29,7 +29,7 @@ REASON_CHARS: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class NightReport:
     lines: tuple[str, ...]
     is_open: bool  # something is paused, waits for an approval, was lost or missed
     counts: Mapping[str, int]  # by states of slots and tasks, in the order in which they are told
@@ -43,7 +43,7 @@ async def of(
     since: float | None,
     is_brief: bool,
     more: Sequence[str] = (),
-) -> Report:
+) -> NightReport:
     """What happened since then (None: in the last day) to what the caller reaches. `more`: lines of the night about the memory itself.
 
     `is_brief`: no lines.
@@ -51,9 +51,9 @@ async def of(
     now = tasks.now()
     begin = now - NIGHT_S if since is None else since
 
-    def work(store: Store) -> Report:
+    def work(store: Store) -> NightReport:
         projects = grants().projects
-        standing = queue(store).tasks.listed(projects, states=(Task.PAUSED, Task.PROPOSED), limit=MOST_RUNS)
+        standing = queue(store).tasks.listed(projects, states=(TaskStatus.PAUSED, TaskStatus.PROPOSED), limit=MOST_RUNS)
         ended = queue(store).slots.told(projects, since=begin, limit=MOST_RUNS)
         held = [one for one in queue(store).slots.held() if _reaches(store, one, projects)]
         counts = _counted(standing, ended, held)
@@ -64,7 +64,7 @@ async def of(
                 task.id: task for one in (*ended, *held) if (task := queue(store).tasks.find(one.task)) is not None
             }
             lines = _whole(standing, ended, held, named, more if grants().reaches_all else (), now)
-        return Report(lines, is_open, counts, tuple(one.id for one in standing[:MAX_IDS]))
+        return NightReport(lines, is_open, counts, tuple(one.id for one in standing[:MAX_IDS]))
 
     return await tasks.read(work)
 
@@ -116,9 +116,9 @@ def _within(lines: list[str]) -> tuple[str, ...]:
 
 
 def _standing(task: TaskRow) -> str:
-    word = "waits for a second device" if task.state is Task.PROPOSED else "paused"
-    why = f": {_cut(task.why, REASON_CHARS)}" if task.why and task.state is Task.PAUSED else ""
-    way = f"confide task {'approve' if task.state is Task.PROPOSED else 'resume'} {task.id[:6]}"
+    word = "waits for a second device" if task.state is TaskStatus.PROPOSED else "paused"
+    why = f": {_cut(task.why, REASON_CHARS)}" if task.why and task.state is TaskStatus.PAUSED else ""
+    way = f"confide task {'approve' if task.state is TaskStatus.PROPOSED else 'resume'} {task.id[:6]}"
     return f"{task.id[:6]} [{task.project}] {word}{why} ({way}): {_title(task)}"
 
 

@@ -22,20 +22,20 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.addons import SessionHost, SessionPart
-from confide_daemon.documents.changes import Change
+from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.errors import GrantError
 from confide_daemon.server.requests.whole_space import require_all, require_device
 from confide_daemon.spaces.space import Space
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.documents import iso
 from confide_memory.wire.operation import Nothing
-from confide_night.daemon import desk, report
-from confide_night.daemon.claims import Ending, Name, Runner, name_of
+from confide_night.daemon import report, task_actions
+from confide_night.daemon.claims import Ending, Runner, SlotId, name_of
 from confide_night.daemon.nightly import Nightly
-from confide_night.daemon.queue import SlotRow, TaskRow, queue
-from confide_night.daemon.service import Tasks
+from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
+from confide_night.daemon.task_service import Tasks
 from confide_night.order import wire
-from confide_night.order.order import Approval, Slot, Task
+from confide_night.order.order import Approval, Slot, TaskStatus
 from confide_night.order.wire import LEASE_S, MAX_CANCELLED, MAX_ORDERS, MAX_SLOTS, NEWS, SlotName
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class TaskRequests(SessionPart):
         )
         if stored is not None and stored.result is not None:
             self._session.publish_here_too(
-                Change.of(project, stored.row.path, stored.result, stored.result.previous_hash)
+                DocumentChange.of(project, stored.row.path, stored.result, stored.result.previous_hash)
             )
         return {"state": slot.state, "effects": slot.state is Slot.SUCCEEDED, "path": slot.note}
 
@@ -179,12 +179,12 @@ class TaskRequests(SessionPart):
             self._has_taken_over = True
         return caller
 
-    async def _runner_of(self, said: SlotName) -> tuple[Caller, Name]:
+    async def _runner_of(self, said: SlotName) -> tuple[Caller, SlotId]:
         """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
         await self._runner()
         # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
         self._is_runner.set()
-        slot = Name(said["task"], said["at"], said["attempt"], said["fence"])
+        slot = SlotId(said["task"], said["at"], said["attempt"], said["fence"])
         task = await self._tasks.task(slot.task)
         caller = self._session.caller_now()
         caller.grants.require_scope()
@@ -198,7 +198,7 @@ class TaskRequests(SessionPart):
         roster = await self._tasks.roster()
 
         def work(store: Store) -> wire.TaskShown:
-            row = desk.found(store, self._grants(), asked["task"])
+            row = task_actions.found(store, self._grants(), asked["task"])
             if roster is not None:  # the list may have changed since tasks were looked after
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
             listed = queue(store).runners.listed()
@@ -209,7 +209,7 @@ class TaskRequests(SessionPart):
                 **row.wire,
                 "device": name_of(roster, row.signer),
                 "state": row.state,
-                "why": row.why or desk.nobody_for(row, listed),
+                "why": row.why or task_actions.nobody_for(row, listed),
                 "slots": [_shown(one, runners) for one in slots],
             }
 
@@ -231,7 +231,7 @@ class TaskRequests(SessionPart):
         order, signature = asked["order"], asked["signature"]
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
-            return desk.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
+            return task_actions.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
 
         return {"state": (await self._tasks.change(work)).state}
 
@@ -240,7 +240,9 @@ class TaskRequests(SessionPart):
         approval = Approval(caller.public_key, asked["signature"])
 
         def work(store: Store, roster: Roster | None, _now: float) -> TaskRow:
-            return desk.approve(store, desk.writable(store, self._grants(), asked["task"]), roster, approval)
+            return task_actions.approve(
+                store, task_actions.writable(store, self._grants(), asked["task"]), roster, approval
+            )
 
         return {"state": (await self._tasks.change(work)).state}
 
@@ -248,10 +250,10 @@ class TaskRequests(SessionPart):
         by = self._grants().alias
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
-            row = desk.writable(store, self._grants(), asked["task"])
-            if asked["state"] == Task.PAUSED:
-                return desk.pause(store, row, by=by)
-            return desk.resume(store, row, roster, now=now)
+            row = task_actions.writable(store, self._grants(), asked["task"])
+            if asked["state"] == TaskStatus.PAUSED:
+                return task_actions.pause(store, row, by=by)
+            return task_actions.resume(store, row, roster, now=now)
 
         return {"state": (await self._tasks.change(work)).state}
 
@@ -259,7 +261,7 @@ class TaskRequests(SessionPart):
         self._grants().require_source("memory")
 
         def work(store: Store) -> list[tuple[int, bytes]]:
-            row = desk.found(store, self._grants(), asked["task"])
+            row = task_actions.found(store, self._grants(), asked["task"])
             return queue(store).logs.after(row.id, asked["at"], asked["from"], limit=LOG_PARTS + 1)
 
         found = await self._tasks.read(work)

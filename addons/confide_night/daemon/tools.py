@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.errors import NotFoundError, ToolError
-from confide_daemon.store.store import Store
-from confide_daemon.tools.context import (
+from confide_daemon.store.space_store import Store
+from confide_daemon.tools.search import moment
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     MAYBE_TEXT,
@@ -27,13 +28,12 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_daemon.tools.search import moment
 from confide_memory import front_matter
 from confide_memory.documents import iso
-from confide_night.daemon import desk
-from confide_night.daemon.ledger import order_in
-from confide_night.daemon.queue import SlotRow, TaskRow, queue
-from confide_night.daemon.service import Tasks
+from confide_night.daemon import task_actions
+from confide_night.daemon.slot_states import order_in
+from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
+from confide_night.daemon.task_service import Tasks
 from confide_night.order.order import (
     LEAST_PRIORITY,
     LEAST_TIMEOUT_MS,
@@ -50,7 +50,7 @@ from confide_night.order.order import (
     USUAL_PRIORITY,
     USUAL_TIMEOUT_MS,
     Slot,
-    Task,
+    TaskStatus,
 )
 from confide_night.order.schedule import MAX_SCHEDULE_CHARS, MAX_ZONE_CHARS
 
@@ -215,13 +215,13 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         raise ToolError("the signature of a task is no base64") from None
 
     def work(store: Store, roster: Roster | None, now: float) -> tuple[TaskRow, str | None, str]:
-        row, _ = desk.add(store, context.grants, roster, context.key, data.encode(), signed, now=now)
-        return row, _next(store, row), desk.nobody_for(row, queue(store).runners.listed())
+        row, _ = task_actions.add(store, context.grants, roster, context.key, data.encode(), signed, now=now)
+        return row, _next(store, row), task_actions.nobody_for(row, queue(store).runners.listed())
 
     row, at, idle = await context.space.part(Tasks).change(work)
     order = order_in(row)
     warnings = [idle] if idle else []
-    if row.state is Task.PROPOSED:
+    if row.state is TaskStatus.PROPOSED:
         warnings.append(f"it waits for the approval of a second device: confide task approve {row.id}")
     structured = {
         "id": row.id,
@@ -245,7 +245,7 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
 
     def work(store: Store) -> list[dict[str, Any]]:
         held = {one.task for one in queue(store).slots.held()}
-        rows = queue(store).tasks.listed(projects, since=since, limit=desk.MAX_LIVING)
+        rows = queue(store).tasks.listed(projects, since=since, limit=task_actions.MAX_LIVING)
         listed = (_listed(store, row, is_running=row.id in held) for row in rows)
         chosen = (one for one in listed if wanted in ("all", one["status"]))
         return [one for one, _ in zip(chosen, range(arguments["limit"]), strict=False)]
@@ -266,7 +266,7 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
     named = arguments.get("taskId")
 
     def work(store: Store) -> list[tuple[TaskRow, SlotRow]]:
-        task = desk.found(store, grants, named).id if named else None
+        task = task_actions.found(store, grants, named).id if named else None
         slots = queue(store).slots.told(projects, task=task, since=since, limit=arguments["limit"])
         return [(row, slot) for slot in slots if (row := queue(store).tasks.find(slot.task)) is not None]
 
@@ -283,8 +283,8 @@ async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """End a task for good. Raises GrantError, NotFoundError, ToolError: it is not the caller's to end."""
 
     def work(store: Store, _roster: Roster | None, now: float) -> tuple[TaskRow, bool, int]:
-        row = desk.writable(store, context.grants, arguments["id"])
-        return row, *desk.cancel(store, row, now=now)
+        row = task_actions.writable(store, context.grants, arguments["id"])
+        return row, *task_actions.cancel(store, row, now=now)
 
     row, could, killed = await context.space.part(Tasks).change(work)
     structured = {"id": row.id, "cancelled": could, "killed": killed, "queued": False, "warnings": []}
@@ -303,7 +303,7 @@ def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object
         "recipe": row.recipe,
         "type": order.type,
         "status": _status(store, row, is_running),
-        "why": row.why or desk.nobody_for(row, queue(store).runners.listed()),
+        "why": row.why or task_actions.nobody_for(row, queue(store).runners.listed()),
         "priority": row.priority,
         "scheduledFor": _next(store, row),
         "schedule": order.schedule,
@@ -323,9 +323,9 @@ def _line(one: dict[str, object]) -> str:
 def _status(store: Store, row: TaskRow, is_running: bool) -> str:
     if is_running:
         return "running"
-    if row.state in (Task.ACTIVE, Task.PROPOSED):
+    if row.state in (TaskStatus.ACTIVE, TaskStatus.PROPOSED):
         return "pending"
-    if row.state is Task.DONE:
+    if row.state is TaskStatus.DONE:
         last = queue(store).slots.of(row.id, limit=1)
         ended = last[0].state if last else Slot.SUCCEEDED
         return {Slot.SUCCEEDED: "done", Slot.CANCELLED: "cancelled"}.get(ended, "failed")
@@ -333,9 +333,9 @@ def _status(store: Store, row: TaskRow, is_running: bool) -> str:
 
 
 def _next(store: Store, row: TaskRow) -> str | None:
-    if row.state not in (Task.ACTIVE, Task.PROPOSED, Task.PAUSED):
+    if row.state not in (TaskStatus.ACTIVE, TaskStatus.PROPOSED, TaskStatus.PAUSED):
         return None
-    at = desk.next_at(store, row)
+    at = task_actions.next_at(store, row)
     order = order_in(row)
     if at is None:
         at = order.at if order.at is not None else next(iter(order.times(after=row.planned_to)), None)

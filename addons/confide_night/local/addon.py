@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon, Pages, Tool
+from confide_proxy.addons import Addon, Pages, ToolHandlers
 
 _COMMANDS: Final = (
     Command(
@@ -35,11 +35,11 @@ ADDON: Final = Addon(
     "night",
     commands=_COMMANDS,
     tools={
-        "task_add": Tool(
+        "task_add": ToolHandlers(
             sent="confide_night.local.orders:ordered",
             queued="confide_night.local.orders:queued_order",
         ),
-        "task_cancel": Tool(queued="confide_night.local.orders:queued_end"),
+        "task_cancel": ToolHandlers(queued="confide_night.local.orders:queued_end"),
     },
     key_changed="confide_night.local.moments:sign_anew",
     briefing="confide_night.local.moments:briefing",
@@ -48,9 +48,9 @@ ADDON: Final = Addon(
         "Tasks",
         after=("learned", "timeline"),
         routes=(
-            ("tasks", "confide_night.local.page:every", "GET"),
-            ("task", "confide_night.local.page:one", "GET"),
-            ("task", "confide_night.local.page:act", "POST"),
+            ("tasks", "confide_night.local.tasks_page:every", "GET"),
+            ("task", "confide_night.local.tasks_page:one", "GET"),
+            ("task", "confide_night.local.tasks_page:act", "POST"),
         ),
         templates=Path(__file__).parent / "templates",
     ),

@@ -10,7 +10,7 @@ from typing import Final
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
 from confide_night.order.order import approve_order, check_approvals, opened, sign_order
 from confide_night.order.wire import (
@@ -34,7 +34,7 @@ BRIEFING_S: Final = 5.0
 _ID_CHARS: Final = 6
 
 
-async def briefing(link: Asks) -> str | None:
+async def briefing(link: RequestChannel) -> str | None:
     """The line for the tasks of the last day; None where there is nothing to be said. Raises as a request, also where the daemon knows of
     none."""
     found = await REPORT.ask(link, {"brief": True}, timeout_s=BRIEFING_S)
@@ -54,7 +54,7 @@ DEADLINE_S: Final = 10.0
 MOST_PAGES_OF_ORDERS: Final = 1_000
 
 
-async def sign_anew(link: Asks, roster: Roster, identity: Identity, old: bytes) -> None:
+async def sign_anew(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
     """Sign with this machine's key what its `old` one has signed, order by order: a daemon could put in others, which are passed over.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
@@ -83,7 +83,7 @@ async def sign_anew(link: Asks, roster: Roster, identity: Identity, old: bytes) 
         after = page["next"]
 
 
-async def _renew(link: Asks, roster: Roster, identity: Identity, old: bytes, each: Ordered) -> None:
+async def _renew(link: RequestChannel, roster: Roster, identity: Identity, old: bytes, each: Ordered) -> None:
     """Raises OrderError: the old key has not signed that."""
     order = opened(roster, each["order"], each["signature"])
     if bytes.fromhex(order.signer) == old:
@@ -103,7 +103,7 @@ MOST_PAGES: Final = 100_000
 """Beyond, a daemon's list has no end."""
 
 
-async def bring(source: Asks, target: Asks) -> int:
+async def bring(source: RequestChannel, target: RequestChannel) -> int:
     """Bring all tasks from the daemon that was left, and have the other one begin with them; how many. Done twice, it is as done once.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the links; UnfitAnswerError: the list has no end.
@@ -133,12 +133,12 @@ async def bring(source: Asks, target: Asks) -> int:
     raise UnfitAnswerError
 
 
-async def give_up(target: Asks) -> None:
+async def give_up(target: RequestChannel) -> None:
     """Have the daemon that a space has come to wait for no tasks any more, and begin nothing of those that have come. Raises as `bring`."""
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 
 
-async def _take(target: Asks, body: MoveTasksIn) -> bool:
+async def _take(target: RequestChannel, body: MoveTasksIn) -> bool:
     """Whether they were awaited."""
     try:
         await MOVE_TASKS_IN.ask(target, body, timeout_s=MOVE_S, bulk=True)

@@ -26,7 +26,7 @@ from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_night.order import schedule as schedules
 
 
-class Task(StrEnum):
+class TaskStatus(StrEnum):
     """What becomes of a task."""
 
     PROPOSED = "proposed"
@@ -56,7 +56,7 @@ class Slot(StrEnum):
     """It was not to be begun, since the one before it still ran."""
 
 
-class Event(StrEnum):
+class SlotEvent(StrEnum):
     """What happens to a slot."""
 
     CLAIM = "claim"
@@ -76,26 +76,26 @@ FINAL: Final = frozenset({Slot.SUCCEEDED, Slot.FAILED, Slot.CANCELLED, Slot.LOST
 HELD: Final = frozenset({Slot.LEASED, Slot.RUNNING})
 """In these a runner has it."""
 
-_AFTER: Final[dict[tuple[Slot, Event], Slot]] = {
-    (Slot.READY, Event.CLAIM): Slot.LEASED,
-    (Slot.READY, Event.CANCEL): Slot.CANCELLED,
-    (Slot.READY, Event.MISS): Slot.MISSED,
-    (Slot.READY, Event.SKIP): Slot.SKIPPED,
-    (Slot.READY, Event.LOSE): Slot.LOST,  # it may have been begun in the time that a restored daemon does not know
-    (Slot.LEASED, Event.START): Slot.RUNNING,
-    (Slot.LEASED, Event.AGAIN): Slot.READY,
-    (Slot.LEASED, Event.FAIL): Slot.FAILED,
-    (Slot.LEASED, Event.CANCEL): Slot.CANCELLED,
-    (Slot.LEASED, Event.LOSE): Slot.LOST,
-    (Slot.RUNNING, Event.SUCCEED): Slot.SUCCEEDED,
-    (Slot.RUNNING, Event.FAIL): Slot.FAILED,
-    (Slot.RUNNING, Event.CANCEL): Slot.CANCELLED,
-    (Slot.RUNNING, Event.LOSE): Slot.LOST,
-    (Slot.RUNNING, Event.AGAIN): Slot.READY,
+_AFTER: Final[dict[tuple[Slot, SlotEvent], Slot]] = {
+    (Slot.READY, SlotEvent.CLAIM): Slot.LEASED,
+    (Slot.READY, SlotEvent.CANCEL): Slot.CANCELLED,
+    (Slot.READY, SlotEvent.MISS): Slot.MISSED,
+    (Slot.READY, SlotEvent.SKIP): Slot.SKIPPED,
+    (Slot.READY, SlotEvent.LOSE): Slot.LOST,  # it may have been begun in the time that a restored daemon does not know
+    (Slot.LEASED, SlotEvent.START): Slot.RUNNING,
+    (Slot.LEASED, SlotEvent.AGAIN): Slot.READY,
+    (Slot.LEASED, SlotEvent.FAIL): Slot.FAILED,
+    (Slot.LEASED, SlotEvent.CANCEL): Slot.CANCELLED,
+    (Slot.LEASED, SlotEvent.LOSE): Slot.LOST,
+    (Slot.RUNNING, SlotEvent.SUCCEED): Slot.SUCCEEDED,
+    (Slot.RUNNING, SlotEvent.FAIL): Slot.FAILED,
+    (Slot.RUNNING, SlotEvent.CANCEL): Slot.CANCELLED,
+    (Slot.RUNNING, SlotEvent.LOSE): Slot.LOST,
+    (Slot.RUNNING, SlotEvent.AGAIN): Slot.READY,
 }
 
 
-def after(state: Slot, event: Event) -> Slot:
+def after(state: Slot, event: SlotEvent) -> Slot:
     """The state that follows. Raises TaskStateError: nothing of the kind can happen then."""
     found = _AFTER.get((state, event))
     if found is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_memory.forms import (
     Coded,
     Moment,
@@ -40,7 +40,7 @@ from confide_night.order.order import (
     MAX_REPO_CHARS,
     Approval,
     Slot,
-    Task,
+    TaskStatus,
     is_recipe,
     is_task_id,
 )
@@ -65,7 +65,7 @@ MAX_IDS: Final = 3
 """Of tasks that wait for somebody, in a report that is brief."""
 COUNTED: Final = (
     *(Slot.LOST, Slot.MISSED, Slot.FAILED, Slot.CANCELLED, Slot.SKIPPED, Slot.SUCCEEDED, Slot.RUNNING),
-    *(Task.PAUSED, Task.PROPOSED),
+    *(TaskStatus.PAUSED, TaskStatus.PROPOSED),
 )
 """In which order a report tells of them: what somebody should look at comes first."""
 MAX_RESULT_CHARS: Final = 64 * 1024
@@ -116,7 +116,7 @@ _log_part: Final = Coded(_read_log_part, encoded)
 def is_log(record: bytes) -> bool:
     """Whether this has the form of a part of a log, as its runner sealed it; only devices see whether it opens."""
     try:
-        return Record.parse(record).kind == LOG_KIND
+        return SealedRecord.parse(record).kind == LOG_KIND
     except RecordError:
         return False
 
@@ -177,7 +177,7 @@ _Cursor = Annotated[str, bounded(64)]
 
 
 class MovedTask(Ordered):
-    state: Annotated[str, choice(tuple(Task))]
+    state: Annotated[str, choice(tuple(TaskStatus))]
     why: _Reason
     plannedTo: _Due
     freshSince: _Time

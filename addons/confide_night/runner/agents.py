@@ -33,7 +33,7 @@ _QUIET: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AgentProgram:
     """How an agent is started.
 
     Attributes:
@@ -49,11 +49,11 @@ class Program:
     speaks: str = ""
 
 
-def program_of(recipe: Recipe, api: str) -> Program:
+def program_of(recipe: Recipe, api: str) -> AgentProgram:
     """How a recipe's agent is started. Raises RunnerError: it is not on this machine, or does not speak that API."""
     if recipe.kind == "command":
         asked = {"CONFIDE_MODEL": recipe.model, **_keys(api)} if recipe.model else {}
-        return Program(recipe.command, {**asked, **_hosts(recipe)})
+        return AgentProgram(recipe.command, {**asked, **_hosts(recipe)})
     found, readable = located(recipe)
     if (recipe.agent, api) not in (("claude", "anthropic"), ("codex", "openai")):
         raise RunnerError(f"{recipe.agent} does not speak the API {api}", hint="api in [model] of runner.toml")
@@ -62,22 +62,22 @@ def program_of(recipe: Recipe, api: str) -> Program:
     return _codex(recipe, found, readable, _keys(api))
 
 
-def _claude(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> Program:
+def _claude(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> AgentProgram:
     turns = ("--max-turns", str(recipe.max_turns)) if recipe.max_turns else ()
     # What it may do the sandbox decides: there is nobody to be asked.
     always = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
     models = dict.fromkeys(("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"), recipe.model)
     environment = {**keys, **models, **dict.fromkeys(_QUIET, "1"), **_hosts(recipe)}
-    return Program((found, *always, "--model", recipe.model, *turns), environment, readable, "claude")
+    return AgentProgram((found, *always, "--model", recipe.model, *turns), environment, readable, "claude")
 
 
-def _codex(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> Program:
+def _codex(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> AgentProgram:
     provider = f'{{name="confide",base_url="{GATEWAY}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
     settings = (f"model_providers.confide={provider}", 'model_provider="confide"', "analytics.enabled=false")
     options = tuple(each for setting in settings for each in ("-c", setting))
     always = ("exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     environment = {**keys, "CODEX_HOME": HOME, **_hosts(recipe)}
-    return Program((found, *always, *options, "-m", recipe.model, "-"), environment, readable, "codex")
+    return AgentProgram((found, *always, *options, "-m", recipe.model, "-"), environment, readable, "codex")
 
 
 def _keys(api: str) -> dict[str, str]:
@@ -120,7 +120,7 @@ _TOLD: Final = {
 }
 
 
-class Output:
+class AgentOutput:
     """Follows what an agent prints. Plain text is its own result; of a stream of JSON it is what the last event says.
 
     Attributes:

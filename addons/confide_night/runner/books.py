@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
-from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_memory.wire.operation import HAS_LEFT
 from confide_night.order.wire import SlotName
 from confide_proxy.errors import RunnerError, StateError
 from confide_proxy.link import daemon
 from confide_proxy.locks import Seat
 from confide_proxy.offline.journal import SealedLog
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 T = TypeVar("T")
 
@@ -55,13 +55,13 @@ class Begun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _LedgerLine:
     begun: Begun
     began: float
     ended: str
 
 
-class Ledger:
+class RunLedger:
     """The ledger in a folder; one runner at a time has it. Methods block."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +114,7 @@ class Ledger:
         """Let another runner have it."""
         self._seat.leave()
 
-    def _lines(self, slot: str = "") -> Iterator[_Line]:
+    def _lines(self, slot: str = "") -> Iterator[_LedgerLine]:
         return (line for line in _lines(self._log) if slot in ("", line.begun.slot))
 
     @contextmanager
@@ -151,18 +151,18 @@ def _log(folder: Path) -> SealedLog:
     return SealedLog(folder / _LEDGER, lambda: key)
 
 
-def _lines(log: SealedLog) -> Iterator[_Line]:
+def _lines(log: SealedLog) -> Iterator[_LedgerLine]:
     for place in log.live.values():
         head = place.head
         begun = Begun(str(head["task"]), int(head["at"]), int(head["attempt"]), int(head["fence"]))
-        yield _Line(begun, float(head["began"]), str(head["ended"]))
+        yield _LedgerLine(begun, float(head["began"]), str(head["ended"]))
 
 
 NEW_S: Final = 86_400.0
 """For so long a device is new: time for its owner to miss what was stolen, and to remove it."""
 
 
-class Known:
+class KnownDevices:
     """Devices by their Ed25519 keys. Methods block, and raise KeyFileError where the disk refuses or the file is damaged."""
 
     def __init__(self, folder: Path) -> None:
@@ -189,10 +189,10 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class MovedSpaces:
     """What this machine has noted. Methods block, and raise KeyFileError where the disk refuses."""
 
-    paths: Paths
+    paths: ProxyPaths
 
     def hear(self, reason: ConfideError, daemon_static: bytes, *, now: float) -> None:
         """Note it if this is what the daemon with this X25519 key says; the machine may have gone over to another one meanwhile."""

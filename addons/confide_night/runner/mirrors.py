@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from confide_crypto.keys.files import make_private_dir
-from confide_night.runner.sandbox.disk import remove, used
-from confide_night.runner.settings.recipes import Limits
+from confide_crypto.keys.private_files import make_private_dir
+from confide_night.runner.sandbox.disk_use import remove, used
+from confide_night.runner.settings.recipes import RunLimits
 from confide_proxy.errors import RepositoryError
 
 BRANCH: Final = "confide/{}"
@@ -62,7 +62,7 @@ _NEVER: Final = ("DISPLAY", "SSH_ASKPASS", "WAYLAND_DISPLAY")
 class Mirror:
     """One repository's. Nothing else writes to it while a run uses it."""
 
-    def __init__(self, folder: Path, name: str, url: str, limits: Limits) -> None:
+    def __init__(self, folder: Path, name: str, url: str, limits: RunLimits) -> None:
         """
         Args:
             folder: where those of all repositories are.

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.private_files import make_private_dir
 from confide_night.runner import agents
-from confide_night.runner.budget.outside import GatewayProcess
+from confide_night.runner.budget.gateway_process import GatewayProcess
 from confide_night.runner.masks import Mask
 from confide_night.runner.mirrors import Mirror
 from confide_night.runner.runlog import RunLog, redacted
-from confide_night.runner.sandbox import disk
+from confide_night.runner.sandbox import disk_use
 from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
-from confide_night.runner.settings.recipes import Recipe, Settings
+from confide_night.runner.settings.recipes import Recipe, RunnerSettings
 from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
 
 FIRST_OUTPUT_S: Final = 120.0
@@ -103,7 +103,7 @@ class EndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunJob:
     """What a run is to do.
 
     Attributes:
@@ -171,7 +171,7 @@ class _Work:
 class Run:
     """One run in a folder of its own, which is removed behind it by whoever has taken its bundle (`tidy`)."""
 
-    def __init__(self, job: Job, settings: Settings, folder: Path) -> None:
+    def __init__(self, job: RunJob, settings: RunnerSettings, folder: Path) -> None:
         """`folder`: below which its work is."""
         self._job = job
         self._recipe = job.recipe
@@ -216,7 +216,7 @@ class Run:
 
     async def tidy(self) -> None:
         """Remove its folder."""
-        await asyncio.to_thread(disk.remove, self.folder)
+        await asyncio.to_thread(disk_use.remove, self.folder)
 
     def masked(self, text: str) -> str:
         """A text without the secrets of this run."""
@@ -242,7 +242,7 @@ class Run:
         limits, was_hidden = self._settings.limits, False
         while True:
             await asyncio.sleep(DISK_LOOK_S)
-            found = await asyncio.to_thread(disk.used, self.folder)
+            found = await asyncio.to_thread(disk_use.used, self.folder)
             if found.size_bytes > limits.disk_mib * 2**20:
                 self.stop("failed", f"its work folder is larger than {limits.disk_mib:,} MiB")
             elif (
@@ -250,7 +250,7 @@ class Run:
             ):  # tests of programs hide folders for a moment; who fills the disk does for longer
                 self.stop("failed", "a part of its work folder cannot be looked at")
             was_hidden = found.is_hidden
-            if disk.free_mib(self.folder) < limits.free_mib // 8:
+            if disk_use.free_mib(self.folder) < limits.free_mib // 8:
                 self.stop("failed", "the disk of the runner is almost full")
 
     async def _steps(self, result: Result) -> None:
@@ -291,7 +291,7 @@ class Run:
 
     # The agent
 
-    async def _with_gateway(self, program: agents.Program, result: Result) -> None:
+    async def _with_gateway(self, program: agents.AgentProgram, result: Result) -> None:
         outside, inside = socket.socketpair()
         with outside, inside:
             terms = self._terms()
@@ -306,12 +306,12 @@ class Run:
 
     async def _agent(
         self,
-        program: agents.Program,
+        program: agents.AgentProgram,
         result: Result,
         gateway: GatewayProcess | None,
         inside: socket.socket | None,
     ) -> None:
-        output = agents.Output(program.speaks)
+        output = agents.AgentOutput(program.speaks)
         box = self._box(
             is_open=self._recipe.kind != "review",
             environment={**program.environment, **_WHO},
@@ -341,7 +341,7 @@ class Run:
             raise EndedError("again", f"the model's API turned it away ({gateway.turned_away})")
         raise EndedError("failed", output.problem or f"the agent ended with code {code}")
 
-    async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.Output) -> int:
+    async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.AgentOutput) -> int:
         """Follow a step to its end; its exit code, 0 too where the agent said its last word and did not end."""
         process = sandbox.process
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
@@ -352,7 +352,7 @@ class Run:
         out, err = self.log.section(f"{title}: stdout"), self.log.section(f"{title}: stderr")
         is_said = asyncio.Event()
 
-        async def follow(stream: asyncio.StreamReader, kept: Any, reader: agents.Output | None) -> None:
+        async def follow(stream: asyncio.StreamReader, kept: Any, reader: agents.AgentOutput | None) -> None:
             while piece := await stream.read(_PIECE):
                 self._heard = time.monotonic()
                 kept.feed(piece)
@@ -399,7 +399,7 @@ class Run:
             await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
 
     def _terms(self) -> dict[str, object]:
-        """What the run's gateway speaks for (`confide_night.runner.budget.app.Terms`)."""
+        """What the run's gateway speaks for (`confide_night.runner.budget.budget_gateway.RunTerms`)."""
         hosts: dict[str, dict[str, str]] = {host: {} for host in self._recipe.hosts}
         hidden = []
         for each in self._recipe.headers:
@@ -485,7 +485,7 @@ class Run:
         self, title: str, box: Box, command: Sequence[str], cwd: str, deadline_s: float
     ) -> tuple[int, bytes]:
         """A step without a gateway: its exit code, and the end of what it has printed. Raises TimeoutError."""
-        output = agents.Output("")
+        output = agents.AgentOutput("")
         async with asyncio.timeout(deadline_s), self._sandbox(box, command, cwd) as sandbox:
             code = await self._followed(sandbox, title, b"", output)
         return code, output.text.encode()

@@ -14,7 +14,7 @@ LEAST_CONFIDENCE: Final = 0.5
 """Of what is taken out as a credential: a log is read once, and a value too many that is gone costs less than one that stays."""
 
 
-class Kept:
+class LogStream:
     """One stream, masked as it comes in."""
 
     def __init__(self, values: Collection[bytes]) -> None:
@@ -64,11 +64,11 @@ class RunLog:
     def __init__(self, values: Collection[bytes]) -> None:
         """`values`: the secrets of the run."""
         self._values = values
-        self._sections: list[tuple[str, Kept]] = []
+        self._sections: list[tuple[str, LogStream]] = []
 
-    def section(self, title: str) -> Kept:
+    def section(self, title: str) -> LogStream:
         """A new section, for a stream of that name."""
-        kept = Kept(self._values)
+        kept = LogStream(self._values)
         self._sections.append((title, kept))
         return kept
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, OrderError, OrderSignerError, RequestError
-from confide_crypto.keys.files import make_private_dir, read_private_file
 from confide_crypto.keys.identity import fingerprint_words
-from confide_crypto.sealing.record import Record
+from confide_crypto.keys.private_files import make_private_dir, read_private_file
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, opened
 from confide_night.order.wire import (
     AGAIN,
@@ -48,13 +48,13 @@ from confide_night.order.wire import (
     StartedRequest,
     approvals_of,
 )
-from confide_night.runner.books import Begun, Known, Ledger, Spending
+from confide_night.runner.books import Begun, KnownDevices, RunLedger, Spending
 from confide_night.runner.mirrors import BRANCH, Mirror
-from confide_night.runner.run import Job, Result, Run
-from confide_night.runner.settings.recipes import Recipe, Settings
+from confide_night.runner.run import Result, Run, RunJob
+from confide_night.runner.settings.recipes import Recipe, RunnerSettings
 from confide_proxy.errors import RepositoryError, RunnerError, UnfitAnswerError
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.open import open_secret
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.open_secrets import open_secret
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,9 @@ class LostSlotError(Exception):
 class Supervisor:
     """Does one slot at a time."""
 
-    def __init__(self, link: Asks, sealing: Sealing, settings: Settings, ledger: Ledger, folder: Path) -> None:
+    def __init__(
+        self, link: RequestChannel, sealing: SessionSealing, settings: RunnerSettings, ledger: RunLedger, folder: Path
+    ) -> None:
         """`folder`: of this runner's files."""
         self._link = link
         self._sealing = sealing
@@ -119,7 +121,7 @@ class Supervisor:
         self._ledger = ledger
         self._folder = folder
         self._spending = Spending(folder)
-        self._known = Known(folder)
+        self._known = KnownDevices(folder)
         self._run: tuple[Begun, Run] | None = None
         self._connected = asyncio.Event()
         self.on_begin: Callable[[Begun, Recipe], None] = lambda _begun, _recipe: None
@@ -221,7 +223,7 @@ class Supervisor:
         finally:
             await run.tidy()
 
-    async def _watched(self, begun: Begun, run: Run, lease: _Lease, job: Job) -> Result:
+    async def _watched(self, begun: Begun, run: Run, lease: _Lease, job: RunJob) -> Result:
         """The run, while its lease is kept. Raises LostSlotError, once nothing of it lives."""
         self._run = (begun, run)
         self.on_begin(begun, job.recipe)
@@ -274,7 +276,7 @@ class Supervisor:
 
     # Before it begins
 
-    async def _job(self, begun: Begun, slot: Claimed) -> Job:
+    async def _job(self, begun: Begun, slot: Claimed) -> RunJob:
         """All that a run takes, checked. Raises OrderError, RunnerError: it is not to be done here; ConfideError: not now."""
         keyring = self._sealing.keyring
         await keyring.refresh(self._link)
@@ -305,7 +307,7 @@ class Supervisor:
         key = await self._key() if recipe.asks_a_model else ""
         text = order.description if order.type == CUSTOM else f"{order.description}\n\nKind of work: {order.type}"
         timeout_s = min(order.timeout_ms / 1000, recipe.timeout_s)
-        return Job(begun.slot, recipe, text, order.context, mirror, limit_usd, timeout_s, key, values)
+        return RunJob(begun.slot, recipe, text, order.context, mirror, limit_usd, timeout_s, key, values)
 
     async def _check_approved(self, order: Order, slot: Claimed, roster: Roster, now: float) -> None:
         """Check that an approval is there that counts here. Raises OrderError: none does; KeyFileError: it is not known who is new."""
@@ -372,7 +374,7 @@ class Supervisor:
 
     # Behind its end
 
-    async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: Job | None = None) -> str:
+    async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: RunJob | None = None) -> str:
         """Tell how it ended, and have the effects that it may have then. Raises LostSlotError."""
         said = _ending(begun, result.state, result.reason)
         if job is not None:
@@ -414,7 +416,7 @@ class Supervisor:
         except (RepositoryError, OSError) as error:
             log.warning("the work of slot %s is not kept: %s", begun.slot, error)
 
-    async def _text(self, begun: Begun, result: Result, job: Job) -> str:
+    async def _text(self, begun: Begun, result: Result, job: RunJob) -> str:
         """The result as it leaves this machine: with where its work is, and without what the policy keeps here."""
         lines = [result.text.strip(), *result.notes]
         if result.commit and job.mirror is not None:
@@ -487,4 +489,4 @@ def _in_our_books(own: str, said: str) -> str:
 
 
 def _sealed(keys: SpaceKeys, data: bytes) -> bytes:
-    return Record.seal(keys, LOG_KIND, data).encode()
+    return SealedRecord.seal(keys, LOG_KIND, data).encode()

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError
-from confide_crypto.keys.files import check_private_file, make_private_dir
+from confide_crypto.keys.private_files import check_private_file, make_private_dir
 from confide_night.runner import agents
 from confide_night.runner.mirrors import apart
-from confide_night.runner.sandbox import bubblewrap, disk, groups
+from confide_night.runner.sandbox import bubblewrap, disk_use, groups
 from confide_night.runner.sandbox.bubblewrap import Box, Sandbox
 from confide_night.runner.settings import prices
-from confide_night.runner.settings.recipes import Recipe, Settings
+from confide_night.runner.settings.recipes import Recipe, RunnerSettings
 from confide_proxy.errors import RunnerError, RunnerMissingError, SandboxError
 
 TRIAL_S: Final = 20.0
@@ -37,7 +37,7 @@ _LIBRARIES: Final = ("cronsim", "httpx2", "starlette", "uvicorn")
 _MEMORY: Final = "memory and processes of a run are bounded"
 
 
-class Finding(NamedTuple):
+class TrialFinding(NamedTuple):
     """One thing that was looked at. `is_good` is None for what works with less."""
 
     name: str
@@ -53,7 +53,7 @@ async def sandbox_works(folder: Path) -> SandboxError | None:
     ours, theirs = socket.socketpair()
     try:
         with ours, theirs:
-            box = Box(f"trial-{place.name[7:]}", place, Settings(place, "").limits, gateway=theirs.fileno())
+            box = Box(f"trial-{place.name[7:]}", place, RunnerSettings(place, "").limits, gateway=theirs.fileno())
             async with asyncio.timeout(TRIAL_S), await Sandbox.start(box, ("/bin/sh", "-c", _LOOKS)) as sandbox:
                 theirs.close()
                 _, said = await sandbox.process.communicate()
@@ -70,7 +70,7 @@ async def sandbox_works(folder: Path) -> SandboxError | None:
     except SandboxError as error:
         return error
     finally:
-        await asyncio.to_thread(disk.remove, place)
+        await asyncio.to_thread(disk_use.remove, place)
     return None
 
 
@@ -80,7 +80,7 @@ def check_libraries() -> None:
         raise RunnerMissingError
 
 
-def why_not(recipe: Recipe, settings: Settings) -> ConfideError | None:
+def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:
     """Why a recipe does not work on this machine; None: it does, as far as can be seen without asking anybody."""
     try:
         if recipe.kind != "ask":
@@ -96,48 +96,48 @@ def why_not(recipe: Recipe, settings: Settings) -> ConfideError | None:
     return None
 
 
-async def findings(settings: Settings, folder: Path) -> AsyncIterator[Finding]:
+async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[TrialFinding]:
     """All that can be looked at without a daemon, one after the other."""
     found = bubblewrap.program()
     if found is None:
         hint = "install the package bubblewrap, or confide's extra runner"
-        yield Finding("bubblewrap", False, "not installed", hint)
+        yield TrialFinding("bubblewrap", False, "not installed", hint)
     else:
-        yield Finding("bubblewrap", True, str(found))
+        yield TrialFinding("bubblewrap", True, str(found))
         error = await sandbox_works(folder)
         if error is None:
-            yield Finding("sandbox", True, "namespaces, read-only system, no network, and a listener handed out")
+            yield TrialFinding("sandbox", True, "namespaces, read-only system, no network, and a listener handed out")
         else:
             hint = error.hint or "are user namespaces allowed here? nothing is claimed without a sandbox"
-            yield Finding("sandbox", False, str(error), hint)
+            yield TrialFinding("sandbox", False, str(error), hint)
     way = await asyncio.to_thread(groups.available)
     if way:
-        yield Finding("limits", True, f"{_MEMORY}, by control groups ({way})")
+        yield TrialFinding("limits", True, f"{_MEMORY}, by control groups ({way})")
     else:
         hint = "run it as a service of systemd with Delegate=yes: configs/confide-runner.service"
-        yield Finding(
+        yield TrialFinding(
             "limits", None, "this machine gives no control group: a run is bounded by its time and its disk", hint
         )
     if os.geteuid() == 0:
         hint = "give it a user of its own: docs/runner.md"
-        yield Finding(
+        yield TrialFinding(
             "user", None, "root: files of root that everybody may see are an agent's own in its sandbox", hint
         )
-    free = disk.free_mib(folder)
+    free = disk_use.free_mib(folder)
     is_enough = free >= settings.limits.free_mib
-    yield Finding("disk", is_enough, f"{free:,} MiB free, {settings.limits.free_mib:,} needed")
-    yield Finding("prices", True, f"of {prices.dated()}, {len(settings.prices)} of your own")
+    yield TrialFinding("disk", is_enough, f"{free:,} MiB free, {settings.limits.free_mib:,} needed")
+    yield TrialFinding("prices", True, f"of {prices.dated()}, {len(settings.prices)} of your own")
     for name, url in settings.repositories.items():
         if apart(url)[1:] != ("", ""):
             hint = "a credential helper of this user's git keeps it; every run that pushes uses it"
-            yield Finding(f"repository {name}", None, "its address has a name or password in it", hint)
+            yield TrialFinding(f"repository {name}", None, "its address has a name or password in it", hint)
     for recipe in settings.recipes.values():
         problem = why_not(recipe, settings)
         cost = f", at most ${recipe.max_usd:.2f} of {recipe.model}" if recipe.asks_a_model else ""
         more = ", with an approval" if recipe.approval == "device" else ""
         if problem is None:
-            yield Finding(f"recipe {recipe.name}", True, f"{recipe.kind}{cost}{more}")
+            yield TrialFinding(f"recipe {recipe.name}", True, f"{recipe.kind}{cost}{more}")
         else:
-            yield Finding(f"recipe {recipe.name}", False, str(problem), problem.hint or "")
+            yield TrialFinding(f"recipe {recipe.name}", False, str(problem), problem.hint or "")
     if not settings.recipes:
-        yield Finding("recipes", False, "there is none", "confide runner init --print shows some")
+        yield TrialFinding("recipes", False, "there is none", "confide runner init --print shows some")

@@ -1,1 +1,1 @@
-"""The pages: each a function of a `Desk` that answers with one, or takes what its forms send."""
+"""The pages: each a function of a `PageContext` that answers with one, or takes what its forms send."""

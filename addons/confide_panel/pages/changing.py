@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
 from confide_memory.documents import is_in_memory, is_note
-from confide_memory.wire.history import DELETED, DOCUMENTS, RESTORE, DocumentsRequest, RestoreRequest
-from confide_panel.desk import ASK_S, Desk, Found
-from confide_panel.pages.documents import difference
+from confide_memory.wire.revisions import DELETED, DOCUMENTS, RESTORE, DocumentsRequest, RestoreRequest
+from confide_panel.page_context import ASK_S, Found, PageContext
+from confide_panel.pages.note_pages import difference
 
 MOST_CHARS: Final = 40_000
 """Of a text that is edited on a page, which has 60 KB at most."""
@@ -20,12 +20,12 @@ _LINES: Final = 2_000
 _FIELDS: Final = ("title", "type", "category", "status")
 
 
-async def edit(desk: Desk) -> Response:
+async def edit(desk: PageContext) -> Response:
     """The form, with the text as it is now."""
     return _form(desk, await _now(desk, desk.query("id", 160), desk.project, desk.query("path")))
 
 
-async def save(desk: Desk) -> Response:
+async def save(desk: PageContext) -> Response:
     """What was edited, unless somebody else was faster: then both texts, to make one of."""
     now = await _now(desk, desk.said("id", 160), desk.project, desk.said("path", 512))
     # A text box takes the last line end away, and a file has one.
@@ -44,7 +44,7 @@ async def save(desk: Desk) -> Response:
     return _to(desk, now, f"Saved as revision {number}.")
 
 
-async def restore(desk: Desk) -> Response:
+async def restore(desk: PageContext) -> Response:
     """An older text becomes the newest one."""
     project, path = desk.project, desk.said("path", 512)
     revision = desk.said_number("revision")
@@ -57,14 +57,14 @@ async def restore(desk: Desk) -> Response:
     return desk.go("file", told, project=project, path=path)
 
 
-async def ask_delete(desk: Desk) -> Response:
+async def ask_delete(desk: PageContext) -> Response:
     """Whether it is to be deleted."""
     return desk.page(
         "delete.html", here="search", now=await _now(desk, desk.query("id", 160), desk.project, desk.query("path"))
     )
 
 
-async def delete(desk: Desk) -> Response:
+async def delete(desk: PageContext) -> Response:
     """It is gone on every machine; for a while it can be restored. What has become another text since is not."""
     identity, path = desk.said("id", 160), desk.said("path", 512)
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
@@ -74,7 +74,7 @@ async def delete(desk: Desk) -> Response:
     )
 
 
-async def deleted(desk: Desk) -> Response:
+async def deleted(desk: PageContext) -> Response:
     """What was deleted and can come back."""
     await desk.gateway.exchange.reach(desk.project)
     answer = await DELETED.ask(desk.link, {"project": desk.project}, timeout_s=ASK_S)
@@ -82,7 +82,7 @@ async def deleted(desk: Desk) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentDocument:
     """A document as it is.
 
     Attributes:
@@ -100,23 +100,25 @@ class Now:
     why_not: str = ""
 
 
-async def _now(desk: Desk, identity: str, project: str, path: str) -> Now:
+async def _now(desk: PageContext, identity: str, project: str, path: str) -> CurrentDocument:
     if not identity and is_note(path):
         # By its path a note would be overwritten with its front matter.
         identity = await _id_of(desk, project, path)
     if identity:
         note = await desk.call("memory_get", id=identity)
         text = note["content"]
-        return Now(note["project"], note["path"], note["revision"], text, note["shortId"], note, _why_not(text))
+        return CurrentDocument(
+            note["project"], note["path"], note["revision"], text, note["shortId"], note, _why_not(text)
+        )
     read = await desk.call("memory_read", project=project, path=path, lines=_LINES)
     text = read["content"]
     why_not = "" if is_in_memory(path) else "it is outside of memory: edit it where it is"
     if read["toLine"] < read["totalLines"]:
         why_not = f"it has more than {_LINES:,} lines"
-    return Now(read["project"], read["path"], read["revision"], text, why_not=why_not or _why_not(text))
+    return CurrentDocument(read["project"], read["path"], read["revision"], text, why_not=why_not or _why_not(text))
 
 
-async def _id_of(desk: Desk, project: str, path: str) -> str:
+async def _id_of(desk: PageContext, project: str, path: str) -> str:
     body: DocumentsRequest = {"project": project, "path": path, "limit": 1}
     answer = await DOCUMENTS.ask(desk.link, body, timeout_s=ASK_S)
     return next((str(each["id"]) for each in answer["documents"] if each["path"] == path and each["id"]), "")
@@ -130,7 +132,7 @@ def _why_not(text: str) -> str:
     return ""
 
 
-def _form(desk: Desk, now: Now, *, status: int = 200, **values: Any) -> Response:
+def _form(desk: PageContext, now: CurrentDocument, *, status: int = 200, **values: Any) -> Response:
     note = now.note
     fields = {name: note[name] or "" for name in _FIELDS} if note else {}
     fields |= {"tags": ", ".join(note["tags"]), "level": note["level"]} if note else {}
@@ -138,12 +140,12 @@ def _form(desk: Desk, now: Now, *, status: int = 200, **values: Any) -> Response
     return desk.page("edit.html", status=status, here="search", now=now, **given)
 
 
-def _clashing(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> Response:
+def _clashing(desk: PageContext, now: CurrentDocument, text: str, fields: dict[str, str]) -> Response:
     rows, _ = difference(now.text, text)
     return _form(desk, now, status=409, text=text, rows=rows, **({"fields": fields} if fields else {}))
 
 
-async def _save_note(desk: Desk, now: Now, text: str, fields: dict[str, str]) -> int:
+async def _save_note(desk: PageContext, now: CurrentDocument, text: str, fields: dict[str, str]) -> int:
     note = now.note
     assert note is not None
     said: Found = {name: fields[name] for name in _FIELDS if fields[name] != (note[name] or "")}
@@ -160,7 +162,7 @@ async def _save_note(desk: Desk, now: Now, text: str, fields: dict[str, str]) ->
     return int(answer["revision"])
 
 
-async def _save_file(desk: Desk, now: Now, text: str) -> int:
+async def _save_file(desk: PageContext, now: CurrentDocument, text: str) -> int:
     if text.rstrip("\n") == now.text.rstrip("\n"):
         return int(now.revision)
     if not text.strip():
@@ -170,7 +172,7 @@ async def _save_file(desk: Desk, now: Now, text: str) -> int:
     return int(stored["revision"])
 
 
-def _to(desk: Desk, now: Now, notice: str) -> Response:
+def _to(desk: PageContext, now: CurrentDocument, notice: str) -> Response:
     if now.id:
         return desk.go(f"note/{now.id}", notice)
     return desk.go("file", notice, project=now.project, path=now.path)

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_http.door.refusals import RefusalError
-from confide_http.local import devices as by_http
-from confide_http.local.tokens import DAYS, MOST_DAYS, TokenFile
+from confide_http.local import server_clients as by_http
+from confide_http.local.local_tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
-from confide_panel.desk import Desk, Found
+from confide_panel.page_context import Found, PageContext
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
 from confide_proxy.link import daemon
@@ -29,12 +29,12 @@ SCOPES: Final = ("read", "write", "secrets")
 _HERE: Final = ("//127.0.0.1", "//[::1]", "//localhost")
 
 
-async def show(desk: Desk) -> Response:
+async def show(desk: PageContext) -> Response:
     """All of it."""
     return await _page(desk)
 
 
-async def take_in(desk: Desk) -> Response:
+async def take_in(desk: PageContext) -> Response:
     """An invite, shown this once."""
     name, ttl, scope = checked(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
     if not name or ttl not in TTLS or scope not in RIGHTS:
@@ -52,7 +52,7 @@ async def take_in(desk: Desk) -> Response:
     return await _page(desk, invited=invited)
 
 
-async def approve(desk: Desk) -> Response:
+async def approve(desk: PageContext) -> Response:
     """A machine that waits, by the words that stand on its screen."""
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
@@ -65,7 +65,7 @@ async def approve(desk: Desk) -> Response:
     return desk.go("devices", f"{told} {roster.head_words}")
 
 
-async def remove(desk: Desk) -> Response:
+async def remove(desk: PageContext) -> Response:
     """A device, by its name typed once more: from now on it opens nothing that is sealed."""
     words, typed = desk.said("words", 256), desk.said("typed", 256)
     keyring, link = _keyring(desk), desk.gateway.exchange.link
@@ -88,7 +88,7 @@ async def remove(desk: Desk) -> Response:
     return desk.go("devices", told)
 
 
-async def make_token(desk: Desk) -> Response:
+async def make_token(desk: PageContext) -> Response:
     """A token for a program, shown this once."""
     chosen = tuple(scope for scope in SCOPES if desk.form.get(scope)) or ("read",)
     days = desk.said("days", 4)
@@ -99,13 +99,13 @@ async def make_token(desk: Desk) -> Response:
     return await _page(desk, made={"text": text, "name": token.name})
 
 
-async def remove_token(desk: Desk) -> Response:
+async def remove_token(desk: PageContext) -> Response:
     """A program is let in no more, within a second."""
     token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.said("name", 64))
     return desk.go("devices", f"The token {token.name} is good no more.")
 
 
-async def _page(desk: Desk, *, invited: Found | None = None, made: dict[str, str] | None = None) -> Response:
+async def _page(desk: PageContext, *, invited: Found | None = None, made: dict[str, str] | None = None) -> Response:
     keyring = _keyring(desk)
     problem: ConfideError | None = None
     if desk.gateway.exchange.link.is_up:
@@ -141,5 +141,5 @@ async def _page(desk: Desk, *, invited: Found | None = None, made: dict[str, str
     )
 
 
-def _keyring(desk: Desk) -> Any:
+def _keyring(desk: PageContext) -> Any:
     return desk.gateway.exchange.session.sealing.keyring

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
 from confide_memory.wire.sealing import Unsealed
-from confide_panel.desk import Desk, Found
-from confide_panel.figures import Figures
+from confide_panel.daemon_status import StatusCache
+from confide_panel.page_context import Found, PageContext
 from confide_panel.rendering import counted, since
 from confide_proxy.hooks import counts
-from confide_proxy.offline.journal import Counts, Entry, Journal
+from confide_proxy.offline.journal import Journal, JournalCounts, QueuedCall
 
 AGAIN_S: Final = 1
 """After which a page that lacks the daemon's figures is asked for again."""
@@ -28,7 +28,7 @@ _LATE_SHARE: Final = 0.05
 _OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
 
 
-class Line(NamedTuple):
+class HealthLine(NamedTuple):
     """How one thing stands. `state`: good, warn or bad; `do`: what to do about it, "" for nothing."""
 
     name: str
@@ -37,11 +37,11 @@ class Line(NamedTuple):
     do: str = ""
 
 
-async def show(desk: Desk) -> Response:
+async def show(desk: PageContext) -> Response:
     """All of it."""
     gateway = desk.gateway
     (told, is_awaited), (waiting, dead), fired = await asyncio.gather(
-        Figures.of(gateway).look(desk),
+        StatusCache.of(gateway).look(desk),
         asyncio.to_thread(_queue, desk),
         asyncio.to_thread(counts.read, os.fspath(gateway.paths.state)),
     )
@@ -69,59 +69,61 @@ async def show(desk: Desk) -> Response:
     return answer
 
 
-async def retry(desk: Desk) -> Response:
+async def retry(desk: PageContext) -> Response:
     """What the daemon has refused is sent once more."""
     entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
     return desk.go("health", "It is sent once more." if entry else "It is not there any more.")
 
 
-def _queue(desk: Desk) -> tuple[Counts, list[Entry]]:
+def _queue(desk: PageContext) -> tuple[JournalCounts, list[QueuedCall]]:
     journal = Journal(desk.gateway.paths.journal)
     try:
         return journal.counts(), [each for each in journal.heads() if each.code][:_DEAD]
     except ConfideError:
-        return Counts(), []
+        return JournalCounts(), []
 
 
-def _link(desk: Desk, status: Found | None, *, is_awaited: bool) -> Iterator[Line]:
+def _link(desk: PageContext, status: Found | None, *, is_awaited: bool) -> Iterator[HealthLine]:
     link = desk.gateway.exchange.link
     if link.is_up and status:
         name = status["link"].get("device") or status["link"]["caller"]
         told = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
-        yield Line("link", "good", told)
+        yield HealthLine("link", "good", told)
     elif link.is_up and is_awaited:
-        yield Line("link", "good", "up; what the daemon tells of itself is on its way")
+        yield HealthLine("link", "good", "up; what the daemon tells of itself is on its way")
     elif link.is_up:
-        yield Line("link", "warn", "up, but the daemon does not answer", "confide doctor")
+        yield HealthLine("link", "warn", "up, but the daemon does not answer", "confide doctor")
     else:
         reason = link.reason
         hint = reason.hint if reason is not None and reason.hint else "confide doctor"
-        yield Line("link", "bad", f"down: {reason}" if reason else "down", hint)
+        yield HealthLine("link", "bad", f"down: {reason}" if reason else "down", hint)
 
 
-def _waiting(waiting: Counts, status: Found | None) -> Iterator[Line]:
+def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLine]:
     if waiting.damaged:
-        yield Line("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
+        yield HealthLine("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
     if waiting.dead:
-        yield Line("refused", "warn", f"{counted(waiting.dead, 'store')} that the daemon refused", "look at them below")
+        yield HealthLine(
+            "refused", "warn", f"{counted(waiting.dead, 'store')} that the daemon refused", "look at them below"
+        )
     told = f"{counted(waiting.queued, 'store')} for the daemon" if waiting.queued else "nothing waits"
-    yield Line("queue", "warn" if waiting.queued else "good", told)
+    yield HealthLine("queue", "warn" if waiting.queued else "good", told)
     if status and status["pendingUploads"]:
-        yield Line("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
+        yield HealthLine("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
 
 
-def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[Line]:
+def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
     health = status["health"]
     if health["state"] == "ok":
         told = f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents"
         healed = f", {counted(health['healed'], 'fault')} put right" if health["healed"] else ""
-        yield Line("index: words", "good", told + healed)
+        yield HealthLine("index: words", "good", told + healed)
     else:
         breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
-        yield Line("index: words", "bad", breaches, "it heals by itself; if it stays: confided check")
+        yield HealthLine("index: words", "bad", breaches, "it heals by itself; if it stays: confided check")
     waits = status["queuedChunks"]
     if not status["model"]:
-        yield Line("index: meaning", "warn", "no model is ready, so searches go by words", "see the models below")
+        yield HealthLine("index: meaning", "warn", "no model is ready, so searches go by words", "see the models below")
     else:
         told = (
             f"{waits:,} pieces wait, the oldest for {status['indexAge']:.0f} s"
@@ -129,37 +131,37 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[Line]:
             else "all pieces have their vectors"
         )
         state = "warn" if waits and status["indexAge"] > 60 else "good"
-        yield Line("index: meaning", state, f"{status['model']}: {told}")
+        yield HealthLine("index: meaning", state, f"{status['model']}: {told}")
     sealing = status["sealing"]
     keeper = "your machines" if sealing["custody"] == "caller" else "the daemon"
-    yield Line("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
+    yield HealthLine("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
     if sealing["secrets"] is not None:
         codes = sealing.get("recoveryCodes", 0)
         told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
-        yield Line("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
+        yield HealthLine("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
     if unsealed and (findings := unsealed["findings"]):
         told = f"{counted(findings, 'credential')} in clear"
-        yield Line("in clear", "warn", told, "confide secrets rescan")
+        yield HealthLine("in clear", "warn", told, "confide secrets rescan")
     if status["clashes"]:
         told = f"{counted(len(status['clashes']), 'document')} with two versions of some lines"
-        yield Line("clashes", "warn", told, "they are listed below")
+        yield HealthLine("clashes", "warn", told, "they are listed below")
     for warning in status["warnings"]:
-        yield Line("warning", "warn", warning)
+        yield HealthLine("warning", "warn", warning)
 
 
-def _hooks(desk: Desk, fired: list[tuple[float, str, str, int, str]]) -> Iterator[Line]:
+def _hooks(desk: PageContext, fired: list[tuple[float, str, str, int, str]]) -> Iterator[HealthLine]:
     if not desk.gateway.config.hooks:
-        yield Line("hooks", "good", "off")
+        yield HealthLine("hooks", "good", "off")
         return
     if not fired:
         hint = "confide setup claude-code --hooks, if you want memory unasked"
-        yield Line("hooks", "good", "none has fired yet", hint)
+        yield HealthLine("hooks", "good", "none has fired yet", hint)
         return
     by = Counter(outcome for _, _, outcome, _, _ in fired)
     told = f"{len(fired):,} fired: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
     if by[counts.FAILED]:
-        yield Line("hooks", "warn", told, "confide doctor names the last failure")
+        yield HealthLine("hooks", "warn", told, "confide doctor names the last failure")
     elif by[counts.LATE] > len(fired) * _LATE_SHARE:
-        yield Line("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+        yield HealthLine("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this machine busy?")
     else:
-        yield Line("hooks", "good", told)
+        yield HealthLine("hooks", "good", told)

@@ -10,15 +10,15 @@ from typing import Final
 from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local import devices as by_http
-from confide_panel.desk import Desk
+from confide_http.local import server_clients as by_http
+from confide_panel.page_context import PageContext
 
 DAYS: Final = 90
 MOST_DAYS: Final = 90
 _WORDS: Final = 256
 
 
-async def look(desk: Desk) -> Response:
+async def look(desk: PageContext) -> Response:
     """Who it is that asks, and what for."""
     words = desk.said("words", _WORDS)
     asked = await by_http.asked(desk.gateway.calls.link, words)
@@ -27,7 +27,7 @@ async def look(desk: Desk) -> Response:
     )
 
 
-async def approve(desk: Desk) -> Response:
+async def approve(desk: PageContext) -> Response:
     """It is let in, for what it asks or less."""
     scope, days = desk.said("scope", 10), desk.said_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
@@ -44,7 +44,7 @@ async def approve(desk: Desk) -> Response:
     )
 
 
-async def end(desk: Desk) -> Response:
+async def end(desk: PageContext) -> Response:
     """It is shut out, within a second."""
     name = desk.said("name", 256)
     await by_http.end(desk.gateway.calls.link, name)

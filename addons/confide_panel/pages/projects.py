@@ -7,17 +7,17 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_memory.wire.history import (
+from confide_memory.wire.revisions import (
     DOCUMENTS,
     PROJECTS,
     RELATIONS,
     DocumentsRequest,
-    RelationRow,
+    RelationItem,
     RelationsRequest,
 )
-from confide_panel.desk import ASK_S, Desk, Found
 from confide_panel.drawing.graph import MOST, Edge, drawn
 from confide_panel.drawing.plots import bars
+from confide_panel.page_context import ASK_S, Found, PageContext
 
 _SHOWN: Final = 100
 _DOCUMENTS: Final = 50
@@ -26,7 +26,7 @@ _BARS: Final = 8
 _RELATIONS: Final = 80
 
 
-async def every(desk: Desk) -> Response:
+async def every(desk: PageContext) -> Response:
     """All projects, the last changed first; and the most written about."""
     told = await PROJECTS.ask(desk.link, {"project": desk.gateway.calls.project}, timeout_s=ASK_S)
     entities = await desk.at_least(desk.call("entity_list", project="*"))
@@ -44,7 +44,7 @@ async def every(desk: Desk) -> Response:
     )
 
 
-async def one(desk: Desk) -> Response:
+async def one(desk: PageContext) -> Response:
     """A project: counts, links, and its documents, the last changed first, or those of a folder."""
     project, folder = desk.project, desk.query("folder")
     below: DocumentsRequest = {"project": project, "path": folder, "limit": _DOCUMENTS}
@@ -65,20 +65,20 @@ async def one(desk: Desk) -> Response:
     )
 
 
-async def entities(desk: Desk) -> Response:
+async def entities(desk: PageContext) -> Response:
     """What notes are about, the most written about first."""
     found = await desk.call("entity_list", project="*")
     return desk.page("entities.html", here="projects", entities=found["entities"][:_ENTITIES], total=found["total"])
 
 
-async def entity(desk: Desk) -> Response:
+async def entity(desk: PageContext) -> Response:
     """The notes about one thing."""
     name = desk.query("name", 100)
     found = await desk.call("memory_list", entity=name, project="*", limit=_DOCUMENTS)
     return desk.page("entity.html", here="projects", name=name, notes=found["memories"], total=found["total"])
 
 
-async def graph(desk: Desk) -> Response:
+async def graph(desk: PageContext) -> Response:
     """How the notes of a project hang together, or those around one."""
     identity = desk.query("id", 160)
     if identity:
@@ -111,10 +111,10 @@ async def graph(desk: Desk) -> Response:
     )
 
 
-async def _around(desk: Desk, identity: str) -> tuple[list[RelationRow], Found]:
+async def _around(desk: PageContext, identity: str) -> tuple[list[RelationItem], Found]:
     """What a note states of others, and they of it, in the form of the daemon's relations; and the note."""
     note = await desk.call("memory_get", id=identity)
-    rows: list[RelationRow] = []
+    rows: list[RelationItem] = []
     for each in note["relations"]:
         if "id" in each:
             one, two = (note, each) if each["direction"] == "to" else (each, note)

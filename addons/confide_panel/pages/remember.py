@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from confide_http.door.refusals import RefusalError
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_panel.desk import Desk
-from confide_panel.markdown import plain
+from confide_panel.markdown_html import plain
+from confide_panel.page_context import PageContext
 
 MOST_CHARS: Final = 40_000
 _FIELDS: Final = ("title", "tags", "type", "project")
 
 
-async def box(desk: Desk) -> Response:
+async def box(desk: PageContext) -> Response:
     """The empty box."""
     return desk.page(
         "remember.html",
@@ -28,7 +28,7 @@ async def box(desk: Desk) -> Response:
     )
 
 
-async def take(desk: Desk) -> Response:
+async def take(desk: PageContext) -> Response:
     """What would be sealed, to be looked at; after a second yes, or where there is nothing, it is stored."""
     given = {name: desk.said(name, 200) for name in _FIELDS} | {"text": desk.said("text", MOST_CHARS)}
     if not given["text"]:
@@ -62,7 +62,7 @@ async def take(desk: Desk) -> Response:
     return desk.go("file", told, project=stored["project"], path=stored["path"])
 
 
-def _places(desk: Desk) -> list[str]:
+def _places(desk: PageContext) -> list[str]:
     return [desk.gateway.calls.project, GLOBAL_PROJECT]
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_memory.wire.history import DOCUMENTS, PROJECTS
-from confide_panel.desk import ASK_S, Desk, Found
-from confide_proxy.hooks import block, prompts
-from confide_proxy.hooks.holder import form, recall
+from confide_memory.wire.revisions import DOCUMENTS, PROJECTS
+from confide_panel.page_context import ASK_S, Found, PageContext
+from confide_proxy.hooks import block, prompt_filter
+from confide_proxy.hooks.server import form, recall
 
 MOST_QUERY: Final = 4000
 _HITS: Final = 12
@@ -28,13 +28,13 @@ LEGS: Final = (
 """The parts of a score, and their words for people."""
 
 
-async def find(desk: Desk) -> Response:
+async def find(desk: PageContext) -> Response:
     """What a person asks is left with the visit: an address is kept by browsers, and sent to their makers."""
     fields = {name: desk.said(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
     return desk.go(s=desk.visit.keep(fields))
 
 
-async def show(desk: Desk) -> Response:
+async def show(desk: PageContext) -> Response:
     """The first page: what was found, or what is new."""
     asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
     values: Found = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
@@ -51,7 +51,7 @@ async def show(desk: Desk) -> Response:
     return desk.page("search.html", here="", **values)
 
 
-async def _found(desk: Desk, asked: Mapping[str, str]) -> Found:
+async def _found(desk: PageContext, asked: Mapping[str, str]) -> Found:
     tags = [tag.strip() for tag in asked["tags"].split(",") if tag.strip()]
     result = await desk.call(
         "memory_search",
@@ -70,10 +70,10 @@ async def _found(desk: Desk, asked: Mapping[str, str]) -> Found:
     return result
 
 
-async def _prompted(desk: Desk, asked: Mapping[str, str]) -> Found:
+async def _prompted(desk: PageContext, asked: Mapping[str, str]) -> Found:
     """The same as the hook of an agent's client does: what is asked, and the very block that would come of it."""
     prompt = asked["prompt"]
-    question = prompts.question(prompt)
+    question = prompt_filter.question(prompt)
     if not question:
         return {"question": "", "block": "", "hits": []}
     project = asked["project"] or desk.gateway.calls.project

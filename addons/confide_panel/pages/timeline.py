@@ -12,10 +12,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from confide_memory.wire import history
-from confide_memory.wire.history import CHANGES, ChangesRequest
-from confide_panel.desk import ASK_S, Desk, Found
+from confide_memory.wire import revisions
+from confide_memory.wire.revisions import CHANGES, ChangesRequest
 from confide_panel.drawing import plots
+from confide_panel.page_context import ASK_S, Found, PageContext
 from confide_proxy.hooks import counts
 
 DAYS: Final = 28
@@ -51,14 +51,14 @@ Series = dict[str, dict[date, int]]
 """Counts by day, by what they are of."""
 
 
-async def show(desk: Desk) -> Response:
+async def show(desk: PageContext) -> Response:
     """The last four weeks, and a year of days."""
     now = datetime.now().astimezone()
     today = now.date()
     zone = int((now.utcoffset() or timedelta()).total_seconds() // 60)
     since = (now - timedelta(days=YEAR)).isoformat()
     told, events = await asyncio.gather(
-        history.DAYS.ask(desk.link, {"since": since, "zone": zone}, timeout_s=ASK_S),
+        revisions.DAYS.ask(desk.link, {"since": since, "zone": zone}, timeout_s=ASK_S),
         asyncio.to_thread(counts.read, os.fspath(desk.gateway.paths.state)),
     )
     rows = [Row(date.fromisoformat(row["day"]), row["project"], row["kind"], row["count"]) for row in told["days"]]
@@ -92,7 +92,7 @@ async def show(desk: Desk) -> Response:
     )
 
 
-async def day(desk: Desk) -> Response:
+async def day(desk: PageContext) -> Response:
     """What changed on a day in a project."""
     try:
         chosen = date.fromisoformat(desk.query("day", 10))

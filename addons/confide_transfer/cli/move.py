@@ -17,7 +17,7 @@ from confide_crypto.sealing.pairing import parse_invite
 from confide_memory.commands.progress import Progress
 from confide_memory.commands.spelling import meant
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     command,
@@ -31,15 +31,15 @@ from confide_proxy.cli.join import pasted_invite
 from confide_proxy.cli.search import send_queue
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import MoveError
+from confide_proxy.link import device_identity as identities
 from confide_proxy.link import founding
-from confide_proxy.link import identity as identities
-from confide_proxy.link.daemon import Joined, load_pin
+from confide_proxy.link.daemon import KnownDaemon, load_pin
 from confide_proxy.offline.operations import is_empty
 from confide_transfer.move.local import journey
 from confide_transfer.move.local import place as places
-from confide_transfer.move.local.holdings import Holdings
-from confide_transfer.move.local.journey import Moved
-from confide_transfer.move.local.place import Note, Place
+from confide_transfer.move.local.inventory import Holdings
+from confide_transfer.move.local.journey import MoveSummary
+from confide_transfer.move.local.place import MoveEnd, MoveNote
 
 LOCAL: Final = "local"
 _SHOWN: Final = 10
@@ -47,7 +47,7 @@ _SHOWN: Final = 10
 
 @command
 def move(
-    here: Here,
+    here: CommandContext,
     to: Annotated[
         str | None,
         typer.Option(
@@ -81,24 +81,24 @@ def move(
     )
 
 
-def _target(to: str | None) -> tuple[Place, Invite | None]:
+def _target(to: str | None) -> tuple[MoveEnd, Invite | None]:
 
     if to is None or to == "-":
         to = pasted_invite('paste the invite (not shown), or type "local"')
     if to.strip() == LOCAL:
-        return Place(None), None
+        return MoveEnd(None), None
     if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:
         raise MoveError("this is not an invite", hint="did you mean confide move --to local?")
     invite, pair = parse_invite(to)
     if pair is not None:
         problem = "this invite was made by a device, and leads into the memory that it has"
         raise MoveError(problem, hint="a move takes one of `confided invite NAME`; with this one: confide join")
-    return Place(Joined(invite.websocket_url, invite.daemon_static)), invite
+    return MoveEnd(KnownDaemon(invite.websocket_url, invite.daemon_static)), invite
 
 
 async def _move(
-    here: Here,
-    target: Place | None,
+    here: CommandContext,
+    target: MoveEnd | None,
     invite: Invite | None,
     project: Path,
     *,
@@ -140,7 +140,7 @@ async def _move(
     return _output(here, source, target, moved, departure.others, notes)
 
 
-async def _finished(here: Here, begun: Note, *, with_tasks: bool) -> list[str]:
+async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) -> list[str]:
     """Have a move that was broken off behind its end known to the daemon that was left; what a person should know of that."""
 
     try:
@@ -152,7 +152,7 @@ async def _finished(here: Here, begun: Note, *, with_tasks: bool) -> list[str]:
     return []
 
 
-async def _settle(here: Here, project: Path) -> None:
+async def _settle(here: CommandContext, project: Path) -> None:
     """What waits on this machine, and what was saved a moment ago, belongs to the memory."""
     async with here.client(await identified(here, project)) as client:
         is_sent = await send_queue(client, here)
@@ -162,7 +162,7 @@ async def _settle(here: Here, project: Path) -> None:
         await client.files.compare()
 
 
-async def _settled(here: Here, project: Path) -> list[str]:
+async def _settled(here: CommandContext, project: Path) -> list[str]:
     """Take up the new daemon at once; what goes wrong there is told."""
     try:
         async with here.client(await identified(here, project)) as client:
@@ -207,7 +207,9 @@ def _of_others(others: list[str]) -> str:
     return f"other devices, which join the new daemon themselves: {shown}"
 
 
-def _output(here: Here, source: Place, target: Place, moved: Moved, others: list[str], notes: list[str]) -> Output:
+def _output(
+    here: CommandContext, source: MoveEnd, target: MoveEnd, moved: MoveSummary, others: list[str], notes: list[str]
+) -> Output:
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     plan = _plan(moved.holdings) | {"tasks": moved.tasks}
     kept = str(here.paths.daemon_data) if source.joined is None else source.name
@@ -246,7 +248,7 @@ def _output(here: Here, source: Place, target: Place, moved: Moved, others: list
     return Output(data, "\n".join(told), notes)
 
 
-def hint_of_move(here: Here) -> None:
+def hint_of_move(here: CommandContext) -> None:
     """Before this machine joins a daemon: its own memory would stay where it is, and a move takes it along."""
 
     with suppress(ConfideError):

@@ -19,11 +19,11 @@ from confide_crypto.errors import RequestError
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT, composed
 from confide_memory.tools import call as call_keys
-from confide_memory.wire.history import PROJECTS
+from confide_memory.wire.revisions import PROJECTS
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     agreed,
@@ -38,17 +38,17 @@ from confide_proxy.cli.console import (
     wanted,
 )
 from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.offline.operations import new_id
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import extra_of
 from confide_transfer.local import plan as plans
-from confide_transfer.local.delivery import Outcome, deliver
-from confide_transfer.local.export import manifest, tree
-from confide_transfer.local.export.tree import Report
-from confide_transfer.local.plan import Plan, Store, Survey, stores_at
+from confide_transfer.local.export import export_manifest, tree
+from confide_transfer.local.export.tree import ExportReport
+from confide_transfer.local.import_delivery import ImportOutcome, deliver
+from confide_transfer.local.plan import ImportPlan, ImportSource, Survey, stores_at
 
 _OFFERED: Final = 5
 _SHOWN: Final = 10
@@ -73,7 +73,7 @@ _NOT_IMPORTED: Final = "nothing was imported; --yes imports without asking"
 
 @command
 async def export(
-    here: Here,
+    here: CommandContext,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one that an earlier export is in.")],
     transcripts: Annotated[bool, typer.Option("--transcripts", help="Transcripts as well.")] = False,
     only: Annotated[
@@ -116,16 +116,16 @@ async def export(
     return Output(data, tell)
 
 
-def _files(report: Report) -> str:
+def _files(report: ExportReport) -> str:
     return f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
 
 
-def _tell_skipped(report: Report) -> None:
+def _tell_skipped(report: ExportReport) -> None:
     for item in report.skipped:
         remark(f"left out: {item['path']} [{item['project']}]: {item['reason']}")
 
 
-def _check_outside(here: Here, project: Project, into: Path) -> None:
+def _check_outside(here: CommandContext, project: Project, into: Path) -> None:
     """Refuse a folder that is sent up as memory: each export would hold all those before it."""
     try:
         place = into.resolve()
@@ -142,10 +142,10 @@ def _check_outside(here: Here, project: Project, into: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ImportRequest:
     """What is to be imported, and how; `is_sure`: False for a look alone, None to ask."""
 
-    here: Here
+    here: CommandContext
     this: Project
     is_sure: bool | None = None
     as_json: bool = False
@@ -176,15 +176,15 @@ def import_memories(
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     if undo and not paths:
         raise typer.BadParameter("name the files, folders or stores whose notes are to go", param_hint="--undo")
     this = asyncio.run(identified(here, project))
-    asked = _Asked(here, this, False if dry_run else yes or None, as_json, again)
-    if paths and system is None and not undo and any(manifest.is_tree(path) for path in paths):
+    asked = _ImportRequest(here, this, False if dry_run else yes or None, as_json, again)
+    if paths and system is None and not undo and any(export_manifest.is_tree(path) for path in paths):
         _bring_back(asked, paths)
         return
-    plan = Plan(_stores(paths or [], system, this), this, here.config)
+    plan = ImportPlan(_stores(paths or [], system, this), this, here.config)
     if not undo:
         _look_and_import(asked, plan)
         return
@@ -196,7 +196,7 @@ def import_memories(
         raise typer.Exit(code)
 
 
-def offer(here: Here, folder: Path) -> None:
+def offer(here: CommandContext, folder: Path) -> None:
     """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
     stores = _stores([], None, projects.identify(folder).granted())
     if not stores:
@@ -206,10 +206,10 @@ def offer(here: Here, folder: Path) -> None:
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and wanted("look at them now?"):
         this = asyncio.run(identified(here, folder))
-        _look_and_import(_Asked(here, this), Plan(stores, this, here.config))
+        _look_and_import(_ImportRequest(here, this), ImportPlan(stores, this, here.config))
 
 
-def _stores(paths: list[Path], system: str | None, this: Project) -> list[Store]:
+def _stores(paths: list[Path], system: str | None, this: Project) -> list[ImportSource]:
     if paths:
         return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
@@ -227,7 +227,7 @@ def _existing(path: Path) -> Path:
         raise UnreadableError(path, f"leads nowhere ({error})") from None
 
 
-def _look_and_import(asked: _Asked, plan: Plan) -> None:
+def _look_and_import(asked: _ImportRequest, plan: ImportPlan) -> None:
     surveys = plan.survey()
     if not asked.as_json:
         _preview(surveys, asked.this)
@@ -238,12 +238,12 @@ def _look_and_import(asked: _Asked, plan: Plan) -> None:
     if len(failures) == len(surveys) == 1:
         raise failures[0]
     if asked.as_json:
-        print_json({"project": asked.this.name, "dryRun": True, **Outcome().as_json(plan)})
+        print_json({"project": asked.this.name, "dryRun": True, **ImportOutcome().as_json(plan)})
     elif not failures:
         remark("nothing to import was found; name files or folders: confide import notes/ export.json")
 
 
-async def _carry_out(asked: _Asked, plan: Plan) -> None:
+async def _carry_out(asked: _ImportRequest, plan: ImportPlan) -> None:
     is_told, is_sure = "", asked.is_sure
     async with asked.here.client(asked.this) as client:
         link, sealing = client.connection, client.sealing
@@ -297,14 +297,14 @@ def _named(counter: Counter[str]) -> str:
     return f"{shown}, …" if len(counter) > 4 else shown
 
 
-def _counts(outcome: Outcome) -> str:
+def _counts(outcome: ImportOutcome) -> str:
     words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
     told = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
     return f"{counted(outcome.done, 'note')}: {', '.join(told)}{sealed}"
 
 
-def _show(asked: _Asked, plan: Plan, outcome: Outcome, *, is_dry: bool, is_told: str) -> None:
+def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool, is_told: str) -> None:
     """`is_told`: the counts that a person has seen already."""
     if asked.as_json:
         twins = [{"origin": origin, "id": identity or None} for origin, identity in outcome.twins]
@@ -322,7 +322,7 @@ def _show(asked: _Asked, plan: Plan, outcome: Outcome, *, is_dry: bool, is_told:
         remark("they are found by searches, and come unasked once you trust them: confide trust memory/notes")
 
 
-def _places(outcome: Outcome, this: Project) -> str:
+def _places(outcome: ImportOutcome, this: Project) -> str:
     """Where the new ones are: those of this project as files here, the others with the daemon."""
     own = outcome.projects[this.name]
     others = [
@@ -331,7 +331,9 @@ def _places(outcome: Outcome, this: Project) -> str:
     return ", ".join([f"{own:,} into memory/notes"] * bool(own) + others)
 
 
-async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> tuple[dict[str, object], int]:
+async def _undone(
+    asked: _ImportRequest, plan: ImportPlan, *, is_dry: bool, is_sure: bool
+) -> tuple[dict[str, object], int]:
     """Delete the notes of a plan that was surveyed, those that are there: each is known by where it came from, whoever imported it, and
     however it was edited since. What `--json` shows of that, and the exit code."""
     deleted: list[str] = []
@@ -360,7 +362,7 @@ async def _undone(asked: _Asked, plan: Plan, *, is_dry: bool, is_sure: bool) -> 
     return data, 7 if failed else 0
 
 
-async def _delete(client: Client, identity: str, deleted: list[str], failed: list[dict[str, str]]) -> None:
+async def _delete(client: CommandClient, identity: str, deleted: list[str], failed: list[dict[str, str]]) -> None:
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
     try:
@@ -377,7 +379,7 @@ async def _delete(client: Client, identity: str, deleted: list[str], failed: lis
         failed.append({"id": identity, "why": "; ".join(answer["warnings"]) or "it stays"})
 
 
-def _bring_back(asked: _Asked, trees: list[Path]) -> None:
+def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
     """Put the documents of an export back where they are missing."""
     if len(trees) > 1:
         raise ExportError("an export is brought back by itself", hint="name one folder at a time")
@@ -402,7 +404,7 @@ def _bring_back(asked: _Asked, trees: list[Path]) -> None:
         say(f"done: {counted(report.counts.get('new', 0), 'file')} brought back")
 
 
-def _tell_counts(report: Report) -> None:
+def _tell_counts(report: ExportReport) -> None:
     said = [f"{report.counts[state]} {what}" for state, what in _BROUGHT.items() if report.counts.get(state)]
     say(f"{_files(report)}: {', '.join(said) or 'none'}")
     if report.secrets:
@@ -415,7 +417,7 @@ def _tell_counts(report: Report) -> None:
         )
 
 
-async def _filled(asked: _Asked, folder: Path) -> tuple[Report, bool]:
+async def _filled(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bool]:
     """What was brought back, or would be; and whether it was a look alone."""
     async with asked.here.client(asked.this) as client:
         is_dry = not asked.is_sure

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.document_results import PutResult
 from confide_daemon.documents.writer import Writer
 from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
-from confide_daemon.notes.edit import Draft, united
+from confide_daemon.notes.note_edit import Draft, united
 from confide_daemon.notes.twins import find_twin
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory import note_names
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import check_path, check_text

@@ -11,9 +11,9 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.limits import MAX_MESSAGE
 from confide_daemon.addons import SessionHost, SessionPart
-from confide_daemon.documents.changes import Change
+from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.edit import Draft
+from confide_daemon.notes.note_edit import Draft
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.tools.note_fields import importance, one_line
@@ -89,7 +89,9 @@ class TransferRequests(SessionPart):
         results = [next(taken) if isinstance(draft, Draft) else draft for draft in read]
         for one in results:
             if one.result is not None:
-                self._session.publish_here_too(Change.of(project, one.path, one.result, one.result.previous_hash))
+                self._session.publish_here_too(
+                    DocumentChange.of(project, one.path, one.result, one.result.previous_hash)
+                )
         return {"results": [_answer(one) for one in results]}
 
     async def _export(self, asked: ExportRequest) -> ExportPage:
@@ -141,7 +143,7 @@ class TransferRequests(SessionPart):
         except ConfideError as error:
             return {"state": "refused", "why": str(error)}
         if result is not None:
-            self._session.publish_here_too(Change.of(project, path, result, result.previous_hash))
+            self._session.publish_here_too(DocumentChange.of(project, path, result, result.previous_hash))
         return {"state": state}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
-from confide_proxy.addons import Addon, Tool
+from confide_proxy.addons import Addon, ToolHandlers
 
 _COMMANDS: Final = (
     Command(
@@ -43,7 +43,7 @@ _COMMANDS: Final = (
 ADDON: Final = Addon(
     "transfer",
     commands=_COMMANDS,
-    tools={"memory_import": Tool(answered="confide_transfer.local.memory_import:answer")},
+    tools={"memory_import": ToolHandlers(answered="confide_transfer.local.memory_import:answer")},
     joining="confide_transfer.cli.move:hint_of_move",
     set_up="confide_transfer.cli.transfer:offer",
     bring="confide_transfer.local.memory_import:brought",

@@ -16,7 +16,7 @@ from typing import Any
 from confide_memory.documents import parsed
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
-from confide_transfer.local.reader import Fields, Record, kind_of, slug
+from confide_transfer.local.reader import Fields, MemoryRecord, kind_of, slug
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "subject", "summary"),
@@ -47,7 +47,7 @@ Ids = Mapping[tuple[str, str], str]
 """The ids of the notes that the records of (system, origin) become."""
 
 
-def record_of(system: str, origin: str, content: str, fields: Mapping[str, object], **usual: Any) -> Record:
+def record_of(system: str, origin: str, content: str, fields: Mapping[str, object], **usual: Any) -> MemoryRecord:
     """The record of this text with these fields; `usual` is what holds where they say nothing."""
     known: Fields = {}
     metadata: Fields = {}
@@ -74,7 +74,7 @@ def record_of(system: str, origin: str, content: str, fields: Mapping[str, objec
         "metadata": as_json(usual.get("metadata", {}) | metadata),
         "relations": relations or usual.get("relations", ()),
     }
-    return Record(system, origin, content, **(usual | known | both))
+    return MemoryRecord(system, origin, content, **(usual | known | both))
 
 
 def moment(value: Any) -> str | None:
@@ -191,7 +191,7 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
     return tuple(found), rest
 
 
-def fitted(record: Record, ids: Ids, file: str) -> Fields:
+def fitted(record: MemoryRecord, ids: Ids, file: str) -> Fields:
     """The body of one note in the request `import`; `file` is the store that it was read from, as a person knows it."""
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
@@ -217,7 +217,7 @@ def fitted(record: Record, ids: Ids, file: str) -> Fields:
     return {name: value for name, value in note.items() if value not in (None, [], ())}
 
 
-def project_of(record: Record, here: str) -> str:
+def project_of(record: MemoryRecord, here: str) -> str:
     """The project that a record belongs to, where `here` is the one that is imported into: its name may be written in short."""
     if record.scope == "global":
         return "global"
@@ -255,7 +255,7 @@ def _fit_importance(value: float | str | None, metadata: Fields) -> float | str 
     return None
 
 
-def _fit_task(record: Record, metadata: Fields) -> str | None:
+def _fit_task(record: MemoryRecord, metadata: Fields) -> str | None:
     if record.task_id is None or record.scope not in (None, "task"):
         return None
     if TASK_ID.fullmatch(record.task_id):
@@ -264,7 +264,7 @@ def _fit_task(record: Record, metadata: Fields) -> str | None:
     return slug(record.task_id) or None
 
 
-def _fit_relations(record: Record, ids: Ids, metadata: Fields) -> list[dict[str, str]]:
+def _fit_relations(record: MemoryRecord, ids: Ids, metadata: Fields) -> list[dict[str, str]]:
     """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
     found: list[dict[str, str]] = []
     rest: list[dict[str, str]] = []

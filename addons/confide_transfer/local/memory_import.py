@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.tools.arguments import Parameters, check
-from confide_memory.tools.call import NOTICE, Answer
+from confide_memory.tools.call import NOTICE, ToolAnswer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, UnreadableError
-from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.project import Project
-from confide_transfer.local.delivery import Outcome, deliver
-from confide_transfer.local.files import SHOWN_FOLDERS
-from confide_transfer.local.plan import Plan, Survey, stores_at
+from confide_transfer.local.import_delivery import ImportOutcome, deliver
+from confide_transfer.local.import_files import SHOWN_FOLDERS
+from confide_transfer.local.plan import ImportPlan, Survey, stores_at
 from confide_transfer.local.readers import readers
 
 TOOL: Final[dict[str, object]] = {
@@ -42,12 +42,12 @@ async def answer(
     given: Any,
     project: Project,
     config: ProxyConfig,
-    link: Asks,
-    sealing: Sealing,
+    link: RequestChannel,
+    sealing: SessionSealing,
     *,
     progress: Callable[[int, int], None],
     is_wanted: Callable[[], bool],
-) -> Answer:
+) -> ToolAnswer:
     """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
 
     Args:
@@ -63,15 +63,15 @@ async def answer(
             is_dry = not arguments["confirm"]
             outcome = await deliver(plan, link, sealing, is_dry=is_dry, progress=progress, is_wanted=is_wanted)
     except TimeoutError:
-        return Answer("the import did not end in time; call it again: what was stored is not stored twice")
+        return ToolAnswer("the import did not end in time; call it again: what was stored is not stored twice")
     except ConfideError as error:
-        return Answer(error.with_hint)
+        return ToolAnswer(error.with_hint)
     structured = {"project": project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
-    return Answer(_text(plan, outcome, is_dry=is_dry), structured)
+    return ToolAnswer(_text(plan, outcome, is_dry=is_dry), structured)
 
 
 async def brought(
-    file: Path, project: Project, config: ProxyConfig, link: Asks, sealing: Sealing, *, is_dry: bool
+    file: Path, project: Project, config: ProxyConfig, link: RequestChannel, sealing: SessionSealing, *, is_dry: bool
 ) -> dict[str, object]:
     """What became of the memories in a file, or would. Raises UnreadableError: it holds none; TimeoutError: it did not end in time."""
     try:
@@ -83,23 +83,23 @@ async def brought(
         return (await deliver(plan, link, sealing, is_dry=is_dry)).as_json(plan)
 
 
-def _plan(paths: list[str], project: Project, config: ProxyConfig) -> Plan:
+def _plan(paths: list[str], project: Project, config: ProxyConfig) -> ImportPlan:
     here = Path.cwd()
     base = here if project.root in (here, *here.parents) else project.root
     named = [allowed(path, base, project, Path.home()) for path in paths]
     return _surveyed(list(dict.fromkeys(named)), project, config)
 
 
-def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> Plan:
+def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> ImportPlan:
     """A plan of what is there. Raises ConfideError: nobody reads it, or nothing of it can be read."""
-    plan = Plan(stores_at(paths, None), project, config)
+    plan = ImportPlan(stores_at(paths, None), project, config)
     failures = [survey.failure for survey in plan.survey() if survey.failure]
     if failures and not plan.notes:
         raise failures[0]
     return plan
 
 
-def _text(plan: Plan, outcome: Outcome, *, is_dry: bool) -> str:
+def _text(plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool) -> str:
     where = {"known": outcome.known_elsewhere}
     counts = (
         ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.counts().items() if count)

@@ -20,14 +20,14 @@ from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.documents import composed
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
-from confide_proxy.sealing import tool_calls
+from confide_proxy.sealing import sealed_calls
 from confide_proxy.sealing.detection import scanner
 from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
-from confide_transfer.local import files
+from confide_transfer.local import import_files
 from confide_transfer.local.fields import as_json, fitted, project_of
-from confide_transfer.local.reader import MAX_RECORDS, Fields, Losses, Reader, Record, Skipped
+from confide_transfer.local.reader import MAX_RECORDS, Fields, Losses, MemoryRecord, Reader, Skipped
 from confide_transfer.local.readers import readers
 from confide_transfer.local.readers.markdown import MarkdownReader, is_decision, is_template
 
@@ -53,7 +53,7 @@ MOST_FILES: Final = 500
 """Of one folder that are looked at."""
 
 
-class Tellings:
+class DetectionHints:
     """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
 
     def __init__(self, credentials: Iterable[str]) -> None:
@@ -76,7 +76,7 @@ def _bare(text: str) -> str:
     return "".join(letter.lower()[0] for letter in text if letter.isalnum())
 
 
-def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, ...]]:
+def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tuple[Secret, ...]]:
     """The record with a stand-in for each credential in what it says: a text, a list of words, a value of its metadata; and those secrets.
 
     Where its metadata says `sensitive: true`, all of its content is one secret.
@@ -86,12 +86,12 @@ def seal_record(record: Record, sealer: Sealer) -> tuple[Record, tuple[Secret, .
     said: Fields = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
     said["metadata"] = as_json(record.metadata)
-    if not (tool_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
+    if not (sealed_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
         return record, ()
     whole = "content" if record.metadata.get("sensitive") is True else None
     found: set[str] = set()
-    sealed, secrets = tool_calls.seal(said, sealer, SOURCE, whole=whole, found=found)
-    tellings = Tellings(found)
+    sealed, secrets = sealed_calls.seal(said, sealer, SOURCE, whole=whole, found=found)
+    tellings = DetectionHints(found)
     sealed |= {name: tellings.without(sealed[name]) for name in _CALLED if sealed[name]}
     sealed |= {name: tuple(filter(None, map(tellings.without, sealed[name]))) for name in _LISTS}
     if whole and _bare(record.title or "") in _bare(record.content):
@@ -104,13 +104,13 @@ def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...
     """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
-    if not (tool_calls.gives_reason(about) or sealer.knows(about)):
+    if not (sealed_calls.gives_reason(about) or sealer.knows(about)):
         return note, ()
-    sealed, secrets = tool_calls.seal(about, sealer, SOURCE)
+    sealed, secrets = sealed_calls.seal(about, sealer, SOURCE)
     return {**note, "metadata": {**metadata, **sealed}}, secrets
 
 
-def id_of(record: Record, *, is_told: bool = True) -> str:
+def id_of(record: MemoryRecord, *, is_told: bool = True) -> str:
     """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
     if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
         return record.note_id
@@ -118,7 +118,7 @@ def id_of(record: Record, *, is_told: bool = True) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ImportSource:
     """Something to be read, and by whom."""
 
     path: Path
@@ -136,7 +136,7 @@ class Survey:
     """What one store holds: how many notes of each project, category, level and tag, and the titles of the first few. `failure` says why
     it cannot be read, or not to its end."""
 
-    store: Store
+    store: ImportSource
     notes: int = 0
     failure: ConfideError | None = None
     losses: Losses = field(default_factory=Losses)
@@ -177,7 +177,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ImportBatch:
     """Notes of one project for one request, sealed; `origins` is what people know them by, in the same order. The daemon has to have the
     records of `secrets` first; `refused` is what the policy does not let out."""
 
@@ -188,10 +188,10 @@ class Batch:
     refused: list[Skipped] = field(default_factory=list)
 
 
-class Plan:
+class ImportPlan:
     """Some stores, to be imported into one project."""
 
-    def __init__(self, stores: Sequence[Store], project: Project, config: ProxyConfig) -> None:
+    def __init__(self, stores: Sequence[ImportSource], project: Project, config: ProxyConfig) -> None:
         chosen = config.chosen(project.root)
         folder = Folder(project.name, project.root, chosen.extra if chosen else config.extra)
         self._project = project.name
@@ -215,12 +215,12 @@ class Plan:
         self.surveys = [self._survey(store) for store in self.stores]
         return self.surveys
 
-    def batches(self, sealer: Sealer) -> Generator[Batch]:
+    def batches(self, sealer: Sealer) -> Generator[ImportBatch]:
         """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads.
 
         Raises UnsealableError: there is a credential in it, and this machine has no keys; KeyFileError: as `Sealer.seal`.
         """
-        waiting: dict[str, Batch] = {}
+        waiting: dict[str, ImportBatch] = {}
         sizes: Counter[str] = Counter()
         for store in self.stores:
             for record in self._records(store, Losses(), None):
@@ -231,14 +231,14 @@ class Plan:
                     sealed, secrets = seal_record(record, sealer)
                     note, more = seal_origin(fitted(sealed, self._ids, store.shown), sealer)
                 except (BlockedError, ToolError) as error:
-                    batch = waiting.setdefault(project, Batch(project))
+                    batch = waiting.setdefault(project, ImportBatch(project))
                     batch.refused.append(Skipped(origin, str(error)))
                     continue
                 size = len(json.dumps(note, ensure_ascii=False).encode())
                 if batch and (len(batch.notes) >= BATCH_RECORDS or sizes[project] + size > BATCH_BYTES):
                     yield waiting.pop(project)
                     sizes[project] = 0
-                batch = waiting.setdefault(project, Batch(project))
+                batch = waiting.setdefault(project, ImportBatch(project))
                 batch.notes.append(note)
                 batch.origins.append(origin)
                 batch.secrets.update(dict.fromkeys((*secrets, *more)))
@@ -249,7 +249,7 @@ class Plan:
                     sizes.clear()
         yield from waiting.values()
 
-    def _survey(self, store: Store) -> Survey:
+    def _survey(self, store: ImportSource) -> Survey:
         survey = Survey(store)
         for record in self._records(store, survey.losses, survey):
             self._ids[record.system, record.origin] = id_of(record)
@@ -264,7 +264,7 @@ class Plan:
                 survey.titles.append(_shown(record.title))
         return survey
 
-    def _records(self, store: Store, losses: Losses, survey: Survey | None) -> Iterator[Record]:
+    def _records(self, store: ImportSource, losses: Losses, survey: Survey | None) -> Iterator[MemoryRecord]:
         reader = self._reading if isinstance(store.reader, MarkdownReader) else store.reader
         try:
             records = reader.read(store.path, losses)
@@ -283,18 +283,18 @@ def _shown(words: str) -> str:
     return "(a credential)" if scanner.scan(words, LEAST) else printable(words)
 
 
-def stores_at(paths: Sequence[Path], name: str | None) -> list[Store]:
+def stores_at(paths: Sequence[Path], name: str | None) -> list[ImportSource]:
     """What is to be read at these paths, by the reader of that name or by the one that recognises it. Raises UnreadableError: nothing is
     there, or nobody or more than one recognises it; there is no reader of that name; a project keeps it back."""
     known = readers()
     if name is not None and name not in known:
         raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
     for path in paths:
-        if files.is_excluded(path):
-            raise UnreadableError(path, files.PROBLEM, hint="take it out of that file's exclude")
+        if import_files.is_excluded(path):
+            raise UnreadableError(path, import_files.PROBLEM, hint="take it out of that file's exclude")
     if name is not None:
-        return [Store(path, known[name]) for path in paths]
-    return [Store(each, reader_of(each)) for path in paths for each in databases_in(path) or [path]]
+        return [ImportSource(path, known[name]) for path in paths]
+    return [ImportSource(each, reader_of(each)) for path in paths for each in databases_in(path) or [path]]
 
 
 _DATABASES: Final = (".db", ".sqlite", ".sqlite3")
@@ -335,7 +335,7 @@ def _is_memory(folder: Folder, file: Path) -> bool:
         return False
 
 
-def in_project(project: Project) -> list[Store]:
+def in_project(project: Project) -> list[ImportSource]:
     """The notes and decisions that people keep in a repository; what is living memory already is not among them."""
     root, reader = project.root, readers()["markdown"]
     paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
@@ -352,13 +352,13 @@ def in_project(project: Project) -> list[Store]:
             status = os.lstat(path)
             # NOTES.md and notes.md are one file where the file system takes no notice of case.
             by_file.setdefault((status.st_dev, status.st_ino), path)
-    return [Store(path, reader) for path in by_file.values() if not files.is_excluded(path)]
+    return [ImportSource(path, reader) for path in by_file.values() if not import_files.is_excluded(path)]
 
 
-def in_home(home: Path, name: str | None = None) -> list[Store]:
+def in_home(home: Path, name: str | None = None) -> list[ImportSource]:
     """The stores of other systems where these usually are; those of one system, if it is named."""
     return [
-        Store(path, reader)
+        ImportSource(path, reader)
         for reader in readers().values()
         if name in (None, reader.name)
         for path in reader.places(home)
@@ -367,7 +367,7 @@ def in_home(home: Path, name: str | None = None) -> list[Store]:
 
 
 def _names(folder: Path) -> list[str]:
-    if not files.is_folder(folder):
+    if not import_files.is_folder(folder):
         return []
     try:
         with os.scandir(folder) as entries:

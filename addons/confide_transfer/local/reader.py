@@ -53,7 +53,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class MemoryRecord:
     """One memory of another system.
 
     Attributes:
@@ -163,14 +163,14 @@ class Reader(ABC):
         """Whether this is a store of the system: cheap, by names, first bytes, names of tables. Never raises, whatever `path` is."""
 
     @abstractmethod
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """Everything in the store, in an order that is the same at every reading. What is broken is told to `losses` and left out.
 
         Raises UnreadableError: nothing of it can be read; ReaderMissingError: a library is needed that is not installed.
         """
 
 
-def screened(records: Iterator[Record], losses: Losses) -> Iterator[Record]:
+def screened(records: Iterator[MemoryRecord], losses: Losses) -> Iterator[MemoryRecord]:
     """The records that can be stored: text, not empty, not too large, and not too many; what is left out is told to `losses`."""
     count = 0
     for record in records:

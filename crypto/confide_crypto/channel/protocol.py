@@ -54,14 +54,14 @@ _OPEN, _DATA, _END, _WINDOW, _RESET, _REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _M
 )  # plain ints: an enum lookup per record costs more than the seal of a small one
 
 
-class Message(NamedTuple):
+class MessageReceived(NamedTuple):
     """A complete MSG: one JSON-RPC message. A tuple, since a frozen dataclass takes three times as long to make."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestReceived:
     """A complete REQ of the peer's; its answer goes to `stream`, as bulk if `is_bulk`."""
 
     stream: int
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class BodyOpened:
     """The peer's OPEN: a request whose body follows on `stream`."""
 
     stream: int
@@ -85,7 +85,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class BodyEnded:
     """The body on `stream` has come whole."""
 
     stream: int
@@ -100,14 +100,14 @@ class WasReset:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class CreditGranted:
     """The peer has given credit to `stream`, or to all (0)."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerReceived:
     """A complete RES to our request on `stream`; stream 0 is the daemon's welcome or denial."""
 
     stream: int
@@ -133,7 +133,19 @@ class Closed:
     code: str
 
 
-Event = Message | Request | Answer | Opened | Data | Ended | WasReset | Granted | KeepAlive | GoAway | Closed
+Event = (
+    MessageReceived
+    | RequestReceived
+    | AnswerReceived
+    | BodyOpened
+    | Data
+    | BodyEnded
+    | WasReset
+    | CreditGranted
+    | KeepAlive
+    | GoAway
+    | Closed
+)
 
 
 class Channel:
@@ -321,7 +333,7 @@ class Channel:
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> Event | None:
         if kind == _MSG and stream == 0 and flags <= MORE:
             data = payload if not flags and not self._partial else self._join(kind, flags, stream, payload)
-            return None if data is None else Message(data)
+            return None if data is None else MessageReceived(data)
         if kind == _RES and stream in self._awaiting and flags <= MORE:
             return self._answer(flags, stream, payload)
         if kind == _REQ and flags <= MORE | BULK:
@@ -349,14 +361,14 @@ class Channel:
     def _stream_frame(self, kind: int, stream: int, payload: bytes) -> Event:
         if kind == _END:
             self.incoming.check_end(stream, payload)
-            return Ended(stream)
+            return BodyEnded(stream)
         if kind == _WINDOW and len(payload) == _credit.size:
             self.outgoing.grant(stream, _credit.unpack(payload)[0])
-            return Granted(stream)
+            return CreditGranted(stream)
         if kind == _OPEN:
             self._begin_request(stream)
             self.incoming.open(stream)
-            return Opened(stream, payload)
+            return BodyOpened(stream, payload)
         if kind == _RESET and len(payload) <= _MAX_CODE and payload.isascii():
             self.incoming.reset(stream)
             return WasReset(stream, payload.decode("ascii"))
@@ -368,7 +380,7 @@ class Channel:
             return None
         self._awaiting.discard(stream)
         self.outgoing.answer(stream)
-        return Answer(stream, data)
+        return AnswerReceived(stream, data)
 
     def _request(self, flags: int, stream: int, payload: bytes) -> Event | None:
         # What began without BULK is another message than one with it, and finds the stream in use.
@@ -376,7 +388,7 @@ class Channel:
         if (kind, stream) not in self._partial:
             self._begin_request(stream)
         data = self._join(kind, flags & MORE, stream, payload)
-        return None if data is None else Request(stream, data, is_bulk=bool(flags & BULK))
+        return None if data is None else RequestReceived(stream, data, is_bulk=bool(flags & BULK))
 
     def _begin_request(self, stream: int) -> None:
         is_theirs = stream != 0 and stream & 1 != self._own_parity

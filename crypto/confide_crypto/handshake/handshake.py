@@ -52,7 +52,7 @@ class TransportKeys(NamedTuple):
     session_id: str
 
 
-class Caller(NamedTuple):
+class ProvenPeer(NamedTuple):
     """Who message 3 proved to be there, and what it says about itself."""
 
     public_key: bytes
@@ -179,7 +179,7 @@ class DaemonHandshake:
         self._noise.set_psk(derive_psk(shared_secret, self._mode, secret, self._t))
         return message
 
-    def read_message3(self, message: bytes) -> Caller:
+    def read_message3(self, message: bytes) -> ProvenPeer:
         """The proven caller. Raises HandshakeError: anything at all was wrong."""
         if len(message) != MESSAGE3_LENGTH:
             raise _failed()
@@ -191,7 +191,7 @@ class DaemonHandshake:
         signed = self._t + (self._noise.remote_static or b"")
         if not verify(public_key, _SIGNATURE_LABEL, signed, signature):
             raise _failed()
-        return Caller(public_key, _decode_hello(payload[KEY_LENGTH + SIGNATURE_LENGTH :]))
+        return ProvenPeer(public_key, _decode_hello(payload[KEY_LENGTH + SIGNATURE_LENGTH :]))
 
     def finish(self) -> TransportKeys:
         return _finish(self._noise)

@@ -36,7 +36,7 @@ class NoiseError(Exception):
     """A message or a state that Noise does not allow. Says nothing about which check failed."""
 
 
-class Token(Enum):
+class NoiseToken(Enum):
     """What a message pattern is made of (Noise 7.1)."""
 
     E = "e"
@@ -48,23 +48,29 @@ class Token(Enum):
     PSK = "psk"
 
 
-class Pattern(NamedTuple):
+class HandshakePattern(NamedTuple):
     """A handshake pattern (Noise 7.4): message by message, the initiator's first."""
 
     name: str  # with its modifiers, such as "XKpsk3"
-    messages: tuple[tuple[Token, ...], ...]  # the tokens of each message
+    messages: tuple[tuple[NoiseToken, ...], ...]  # the tokens of each message
     initiator_static_known: bool = False  # the responder has it beforehand
     responder_static_known: bool = False  # the initiator has it beforehand
 
     @property
     def has_psk(self) -> bool:
         """Whether a pre-shared key is mixed in, which also changes what `e` does (Noise 9.2)."""
-        return any(Token.PSK in message for message in self.messages)
+        return any(NoiseToken.PSK in message for message in self.messages)
 
 
-XK: Final = Pattern("XK", ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE)), responder_static_known=True)
-XKPSK3: Final = Pattern(
-    "XKpsk3", ((Token.E, Token.ES), (Token.E, Token.EE), (Token.S, Token.SE, Token.PSK)), responder_static_known=True
+XK: Final = HandshakePattern(
+    "XK",
+    ((NoiseToken.E, NoiseToken.ES), (NoiseToken.E, NoiseToken.EE), (NoiseToken.S, NoiseToken.SE)),
+    responder_static_known=True,
+)
+XKPSK3: Final = HandshakePattern(
+    "XKpsk3",
+    ((NoiseToken.E, NoiseToken.ES), (NoiseToken.E, NoiseToken.EE), (NoiseToken.S, NoiseToken.SE, NoiseToken.PSK)),
+    responder_static_known=True,
 )
 
 
@@ -201,7 +207,7 @@ class HandshakeState:
 
     def __init__(
         self,
-        pattern: Pattern,
+        pattern: HandshakePattern,
         hash_name: str,
         *,
         initiator: bool,
@@ -271,7 +277,7 @@ class HandshakeState:
         first, second = self._state.split()
         return (first, second) if self._initiator else (second, first)
 
-    def _begin(self, *, writing: bool) -> tuple[Token, ...]:
+    def _begin(self, *, writing: bool) -> tuple[NoiseToken, ...]:
         if self._failed or self._step >= len(self._pattern.messages):
             raise NoiseError("handshake is over")
         ours = (self._step % 2 == 0) == self._initiator
@@ -286,25 +292,25 @@ class HandshakeState:
         self._step += 1
         return message
 
-    def _write_token(self, token: Token) -> bytes:
-        if token is Token.E:
+    def _write_token(self, token: NoiseToken) -> bytes:
+        if token is NoiseToken.E:
             self._ephemeral = self._ephemeral or KeyPair.generate()
             self._mix_ephemeral(self._ephemeral.public)
             return self._ephemeral.public
-        if token is Token.S:
+        if token is NoiseToken.S:
             return self._state.encrypt_and_hash(_needed(self._static).public)
         self._mix(token)
         return b""
 
-    def _read_token(self, token: Token, rest: memoryview) -> int:
-        if token not in (Token.E, Token.S):
+    def _read_token(self, token: NoiseToken, rest: memoryview) -> int:
+        if token not in (NoiseToken.E, NoiseToken.S):
             self._mix(token)
             return 0
-        length = DH_LENGTH + (TAG_LENGTH if token is Token.S and self._state.has_key else 0)
+        length = DH_LENGTH + (TAG_LENGTH if token is NoiseToken.S and self._state.has_key else 0)
         if len(rest) < length:
             raise NoiseError("handshake failed")
         field = bytes(rest[:length])
-        if token is Token.E:
+        if token is NoiseToken.E:
             self._remote_ephemeral = field
             self._mix_ephemeral(field)
         else:
@@ -316,8 +322,8 @@ class HandshakeState:
         if self._pattern.has_psk:  # Noise 9.2: the ephemeral randomizes keys that come from the psk alone
             self._state.mix_key(public)
 
-    def _mix(self, token: Token) -> None:
-        if token is Token.PSK:
+    def _mix(self, token: NoiseToken) -> None:
+        if token is NoiseToken.PSK:
             if not self._psks:
                 raise NoiseError("psk is missing")
             self._state.mix_key_and_hash(self._psks.pop(0))

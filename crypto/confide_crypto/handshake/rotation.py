@@ -64,7 +64,7 @@ def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str)
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class KeySuccession:
     """These keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so."""
 
     old_static: bytes  # the X25519 static key that clients have pinned, 32 bytes
@@ -117,11 +117,11 @@ class Succession:
         return verify(self.new_key, _DAEMON_LABEL, signed, self.by_new) and by_old
 
 
-class Rotation(NamedTuple):
+class KeyRotation(NamedTuple):
     """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it."""
 
     old: Identity  # the identity that is going
-    statement: Succession  # signed by it and by the one that has come
+    statement: KeySuccession  # signed by it and by the one that has come
 
     @property
     def until(self) -> int:
@@ -133,7 +133,7 @@ class Rotation(NamedTuple):
         return now >= self.until
 
 
-def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: bytes) -> Succession | None:
+def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: bytes) -> KeySuccession | None:
     """The daemon's new keys, if its welcome names any and the pinned daemon vouches for them; anything else is ignored.
 
     Args:
@@ -145,7 +145,7 @@ def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: b
     if body is None:
         return None
     try:
-        named = Succession.parse(body, old_static=daemon_static, old_key=daemon_key)
+        named = KeySuccession.parse(body, old_static=daemon_static, old_key=daemon_key)
     except ValueError:
         named = None
     if named is None or not named.verify():

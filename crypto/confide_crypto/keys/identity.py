@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from confide_crypto.errors import KeyFileError, KeyTextError, PassphraseError
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 
 KEY_LENGTH: Final = 32
 SIGNATURE_LENGTH: Final = 64

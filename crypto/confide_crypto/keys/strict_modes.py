@@ -1,6 +1,7 @@
 """Whether another user of this machine could have written a file that people edit, such as a configuration.
 
-A private file is simple: it is ours alone (`keys.files`). A configuration may be root's, a link into a dotfiles folder or into a store of
+A private file is simple: it is ours alone (`keys.private_files`). A configuration may be root's, a link into a
+dotfiles folder or into a store of
 packages, or mounted into a container; what counts is that nobody but this user and root could have changed what it says. The rule is ssh's
 (sshd_config(5), StrictModes), with Debian's allowance for a user's own group; docs/decisions/0020 says why each part is as it is.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import cannot
+from confide_crypto.keys.private_files import cannot
 
 _ROOT: Final = 0
 _MOST_LINKS: Final = 40

@@ -38,7 +38,7 @@ def is_kind(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SealedRecord:
     """One sealed secret. All that stands here may be known to the daemon."""
 
     epoch: int  # under which it was sealed

@@ -21,9 +21,9 @@ from confide_crypto.sealing.roster_entry import (
     MAX_EPOCHS,
     NO_HEAD,
     Card,
-    Change,
     Device,
-    Entry,
+    RosterChange,
+    RosterEntry,
     Wrap,
 )
 from confide_crypto.sealing.space_keys import (
@@ -75,7 +75,7 @@ class Roster:
     """A chain that has been verified, and what it comes to. Never changed: an extension is a new one."""
 
     space: bytes  # the space's id, 16 bytes
-    entries: tuple[Entry, ...] = ()  # from the first to the newest
+    entries: tuple[RosterEntry, ...] = ()  # from the first to the newest
     hashes: tuple[bytes, ...] = ()  # theirs
     # those that are on it now, by their Ed25519 keys, in the order in which they came
     devices: Mapping[bytes, Device] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Roster:
 
         Raises RosterError: one of its kinds: the chain is not good, or not that of the pin.
         """
-        parsed = (Entry.parse(data) for data in entries)
+        parsed = (RosterEntry.parse(data) for data in entries)
         first = next(iter(parsed), None)
         if first is None:
             raise errors.MissingEntryError("there is no list of devices", hint=_AGAIN)
@@ -113,7 +113,7 @@ class Roster:
         """
         roster = self
         for data in entries:
-            roster = roster._after(Entry.parse(data))
+            roster = roster._after(RosterEntry.parse(data))
         return roster
 
     def check(self, pin: Pin) -> None:
@@ -211,7 +211,7 @@ class Roster:
         """A new space with this machine as its only device, and its keys. `now` is seconds since 1970; `keys` is for tests only."""
         keys = keys or SpaceKeys.generate()
         device = Device(Card.of(by), name)
-        return cls(keys.space)._made(Change.GENESIS, by, now, keys, device=device), keys
+        return cls(keys.space)._made(RosterChange.GENESIS, by, now, keys, device=device), keys
 
     def add(self, by: Identity, device: Device, keys: SpaceKeys, *, now: int) -> Self:
         """This roster with `device`, which gets the keys of every epoch.
@@ -225,19 +225,19 @@ class Roster:
         Raises RosterError: the device cannot be added, or `by` may not.
         """
         self._check_keys(keys)
-        return self._made(Change.ADD, by, now, keys, device=device)
+        return self._made(RosterChange.ADD, by, now, keys, device=device)
 
     def remove(self, by: Identity, device: bytes, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
         """This roster without the device of that Ed25519 key, and the keys with a new epoch, which it does not get. As `add` otherwise."""
         self._check_keys(keys)
         keys = keys.next_epoch()
-        return self._made(Change.REMOVE, by, now, keys, removed=device), keys
+        return self._made(RosterChange.REMOVE, by, now, keys, removed=device), keys
 
     def rotate(self, by: Identity, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
         """This roster with a new epoch for the same devices, and its keys. As `add` otherwise."""
         self._check_keys(keys)
         keys = keys.next_epoch()
-        return self._made(Change.ROTATE, by, now, keys), keys
+        return self._made(RosterChange.ROTATE, by, now, keys), keys
 
     def open(self, wrap_key: WrapKey) -> SpaceKeys:
         """The keys of all epochs, as one of the devices has them.
@@ -264,7 +264,7 @@ class Roster:
 
     def _made(
         self,
-        change: Change,
+        change: RosterChange,
         by: Identity,
         now: int,
         keys: SpaceKeys,
@@ -273,9 +273,11 @@ class Roster:
         removed: bytes = b"",
     ) -> Self:
         """This roster with one more entry, made here and checked as if it had come from elsewhere."""
-        bare = Entry(change, self.space, len(self.entries), self.head, now, by.public_key, device, removed, b"", ())
+        bare = RosterEntry(
+            change, self.space, len(self.entries), self.head, now, by.public_key, device, removed, b"", ()
+        )
         after = self._devices_after(bare)
-        commitment = b"" if change is Change.ADD else keys.commitment(keys.epoch)
+        commitment = b"" if change is RosterChange.ADD else keys.commitment(keys.epoch)
         wraps = tuple(
             Wrap(
                 epoch,
@@ -287,11 +289,11 @@ class Roster:
             for epoch, key in self._wraps_after(bare, after)
         )
         made = self._after(replace(bare, commitment=commitment, wraps=wraps).signed(by))
-        if change is not Change.REMOVE and not made.leaves_room:
+        if change is not RosterChange.REMOVE and not made.leaves_room:
             raise _oversized()
         return made
 
-    def _after(self, entry: Entry) -> Self:
+    def _after(self, entry: RosterEntry) -> Self:
         """This roster with `entry`, if it may follow. Every rule of PROTOCOL.md 10.6, in its order."""
         self._check_place(entry)
         self._check_signer(entry)
@@ -316,7 +318,7 @@ class Roster:
             _wrap_keys=self._wrap_keys | {entry.device.card.wrap_key} if entry.device else self._wrap_keys,
         )
 
-    def _check_place(self, entry: Entry) -> None:
+    def _check_place(self, entry: RosterEntry) -> None:
         if entry.space != self.space:
             raise errors.ForeignEntryError("a change to the list of devices is of another space", hint=_LIES)
         place = len(self.entries)
@@ -329,7 +331,7 @@ class Roster:
         if entry.number < place or entry.previous != self.head:
             raise errors.ForkedRosterError("a change does not follow the list of devices that is known", hint=_LIES)
 
-    def _check_signer(self, entry: Entry) -> None:
+    def _check_signer(self, entry: RosterEntry) -> None:
         if entry.signer in self.removed:
             raise errors.RemovedSignerError("a change to the list of devices is signed by a device that was removed")
         is_founder = not self.entries and entry.device is not None and entry.signer == entry.device.key
@@ -338,10 +340,10 @@ class Roster:
         if not entry.verify():
             raise errors.BadSignatureError("a change to the list of devices is not signed by the device that it names")
 
-    def _devices_after(self, entry: Entry) -> dict[bytes, Device]:
+    def _devices_after(self, entry: RosterEntry) -> dict[bytes, Device]:
         """Who is on the roster behind this entry."""
         devices = dict(self.devices)
-        if entry.change is Change.REMOVE:
+        if entry.change is RosterChange.REMOVE:
             if entry.removed == entry.signer:
                 hint = "remove it on another machine: it would make the key that it must not have"
                 raise errors.WrongDeviceError("a device cannot remove itself", hint=hint)
@@ -361,9 +363,9 @@ class Roster:
             devices[card.key] = entry.device
         return devices
 
-    def _wraps_after(self, entry: Entry, devices: dict[bytes, Device]) -> list[tuple[int, bytes]]:
+    def _wraps_after(self, entry: RosterEntry, devices: dict[bytes, Device]) -> list[tuple[int, bytes]]:
         """Which wraps the entry must carry, in their order: all epochs for one who is added, else the new epoch for all."""
-        if entry.change is Change.ADD and entry.device is not None:
+        if entry.change is RosterChange.ADD and entry.device is not None:
             return [(epoch, entry.device.key) for epoch in range(FIRST_EPOCH, self.epoch + 1)]
         return [(self.epoch + 1, key) for key in sorted(devices)]
 

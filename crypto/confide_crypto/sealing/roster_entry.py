@@ -30,7 +30,7 @@ MAX_ENTRY_BYTES: Final = 160 * 1024
 _MAX_NAME_BYTES: Final = 255
 
 
-class Change(IntEnum):
+class RosterChange(IntEnum):
     GENESIS = 1
     """The space begins, with one device."""
     ADD = 2
@@ -98,8 +98,8 @@ class Wrap:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    change: Change  # what it does
+class RosterEntry:
+    change: RosterChange  # what it does
     space: bytes  # the space's id, 16 bytes
     number: int  # its place, from 0
     previous: bytes  # the hash of the entry before it, 32 bytes; zeros in the first
@@ -131,14 +131,14 @@ class Entry:
     def _read(cls, cursor: Cursor) -> Self:
         if cursor.number(1) != _VERSION:
             raise ValueError("another version")
-        change = Change(cursor.number(1))
+        change = RosterChange(cursor.number(1))
         space, number, previous = cursor.take(SPACE_ID_LENGTH), cursor.number(4), cursor.take(HASH_LENGTH)
-        if (change is Change.GENESIS) != (number == 0) or (number == 0) != (previous == NO_HEAD):
+        if (change is RosterChange.GENESIS) != (number == 0) or (number == 0) != (previous == NO_HEAD):
             raise ValueError("only the first entry begins a space")
         time, signer = cursor.number(8), cursor.take(KEY_LENGTH)
-        device = _read_device(cursor) if change in (Change.GENESIS, Change.ADD) else None
-        removed = cursor.take(KEY_LENGTH) if change is Change.REMOVE else b""
-        commitment = b"" if change is Change.ADD else cursor.take(HASH_LENGTH)
+        device = _read_device(cursor) if change in (RosterChange.GENESIS, RosterChange.ADD) else None
+        removed = cursor.take(KEY_LENGTH) if change is RosterChange.REMOVE else b""
+        commitment = b"" if change is RosterChange.ADD else cursor.take(HASH_LENGTH)
         count = cursor.number(2)
         wraps = tuple(Wrap(cursor.number(4), cursor.take(KEY_LENGTH), cursor.take(WRAP_LENGTH)) for _ in range(count))
         signature = cursor.take(SIGNATURE_LENGTH)

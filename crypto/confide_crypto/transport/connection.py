@@ -15,12 +15,12 @@ from typing import Any, Final
 from websockets.asyncio.connection import Connection as WebSocket
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD, Channel, FrameType
-from confide_crypto.channel.requests import decode_answer, encode_request
+from confide_crypto.channel.request_codec import decode_answer, encode_request
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
-from confide_crypto.handshake.rotation import Succession
+from confide_crypto.handshake.rotation import KeySuccession
 from confide_crypto.limits import CLOSE_TIMEOUT_S, CLOSE_VIOLATION, DEFAULT_TIMERS, MAX_REQUESTS, WRITE_LIMIT, Timers
-from confide_crypto.transport.inbox import FREE, Body, Inbox, OnMessage, OnRequest, OnStream, Toll
-from confide_crypto.transport.outbox import Outbox
+from confide_crypto.transport.inbox import FREE, Body, Inbox, OnMessage, OnRequest, OnStream, RateLimit
+from confide_crypto.transport.outbox import FrameOutbox
 from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 
 LOOK_S: Final = 2.0
@@ -58,11 +58,11 @@ class Connection:
         self.hello = hello
         self.welcome = welcome
         self.peer_static = b""
-        self.successor: Succession | None = None
+        self.successor: KeySuccession | None = None
         self._ws = ws
         self._channel = channel
         self._timers = timers
-        self._outbox = Outbox(channel, ws)
+        self._outbox = FrameOutbox(channel, ws)
         self._inbox = Inbox(ws, channel, self._outbox, self._answered)
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self._pending: dict[int, asyncio.Future[dict[str, object]]] = {}
@@ -173,7 +173,7 @@ class Connection:
         on_request: OnRequest,
         on_message: OnMessage | None = None,
         on_stream: OnStream | None = None,
-        toll: Toll = FREE,
+        toll: RateLimit = FREE,
     ) -> None:
         """Run the session until the peer closes it, or `close` was called; then return.
 
@@ -233,7 +233,7 @@ class Connection:
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
 
-    async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll) -> None:
+    async def _serve(self, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: RateLimit) -> None:
         async with TaskGroup() as group:
             helpers = [group.create_task(self._outbox.run()), group.create_task(self._keep_alive())]
             try:

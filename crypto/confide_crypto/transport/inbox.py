@@ -19,21 +19,21 @@ from websockets.asyncio.connection import Connection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
 from confide_crypto.channel.protocol import (
-    Answer,
+    AnswerReceived,
+    BodyEnded,
+    BodyOpened,
     Channel,
     Closed,
+    CreditGranted,
     Data,
-    Ended,
     Event,
     FrameType,
     GoAway,
-    Granted,
-    Message,
-    Opened,
-    Request,
+    MessageReceived,
+    RequestReceived,
     WasReset,
 )
-from confide_crypto.channel.requests import decode_request, encode_error, encode_result
+from confide_crypto.channel.request_codec import decode_request, encode_error, encode_result
 from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import (
     BODY_STALL_S,
@@ -44,7 +44,7 @@ from confide_crypto.limits import (
     PARSED_ASIDE,
     STREAM_CREDIT,
 )
-from confide_crypto.transport.outbox import Outbox
+from confide_crypto.transport.outbox import FrameOutbox
 from confide_crypto.transport.task_group import TaskGroup
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ log = logging.getLogger(__name__)
 _GONE: Final = RequestError("unavailable", "what had to be asked for this is not connected any more", "try again")
 _JOINED: Final = 16 * 1024
 """Pieces that wait are joined up to here: each costs some 40 bytes by itself, so tiny ones would weigh twenty times their credit."""
-_PRICES: Final[Mapping[type, float]] = {Data: 0.25, Message: 0.0, Request: 0.0, Opened: 0.0}
+_PRICES: Final[Mapping[type, float]] = {Data: 0.25, MessageReceived: 0.0, RequestReceived: 0.0, BodyOpened: 0.0}
 """Of records, where it is not a whole small request (a continuation, a keepalive, credit). Of a body's the operation pays most, by storing
-it; for a message its handler pays, and for a request `Toll.request`."""
+it; for a message its handler pays, and for a request `RateLimit.request`."""
 
 
 class Body:
@@ -146,7 +146,7 @@ OnRequest = Callable[[str, dict[str, object]], Awaitable[dict[str, object]]]
 OnStream = Callable[[str, dict[str, object], Body], Awaitable[dict[str, object]]]
 
 
-class Toll(Protocol):
+class RateLimit(Protocol):
     """What a peer pays for what it sends, before anything is made of it (PROTOCOL.md 8.2)."""
 
     def record(self, price: float) -> float:
@@ -159,7 +159,7 @@ class Toll(Protocol):
         """For an answer of so many bytes."""
 
 
-class _Free:
+class Unlimited:
     """The toll of an end that takes none."""
 
     def record(self, _price: float) -> float:
@@ -170,14 +170,14 @@ class _Free:
     def answered(self, _length: int) -> None: ...
 
 
-FREE: Final[Toll] = _Free()
+FREE: Final[RateLimit] = Unlimited()
 
 
 class Inbox:
     """The reading half of a session. `run` returns once the peer has said goodbye and what it sent before is handled."""
 
     def __init__(
-        self, ws: WebSocket, channel: Channel, outbox: Outbox, on_answer: Callable[[int, bytes], None]
+        self, ws: WebSocket, channel: Channel, outbox: FrameOutbox, on_answer: Callable[[int, bytes], None]
     ) -> None:
         self._ws = ws
         self._channel = channel
@@ -205,7 +205,7 @@ class Inbox:
         return bool(self._handlers) or self._is_delivering
 
     async def run(
-        self, group: TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: Toll
+        self, group: TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: RateLimit
     ) -> None:
         """Read until the peer's CLOSE, or until the websocket ends after we began to close.
 
@@ -235,7 +235,7 @@ class Inbox:
                 raise ProtocolViolation("the peer broke the protocol: a text frame")
             self.records_received += 1
             event = receive(record)
-            if type(event) is Message and not self._is_delivering:
+            if type(event) is MessageReceived and not self._is_delivering:
                 await self._deliver(event.data)
                 continue
             if type(event) is Data:
@@ -271,23 +271,23 @@ class Inbox:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Message(data):
+            case MessageReceived(data):
                 self._held_bytes += len(data)
                 self._waiting.append(data)
-            case Request(data=data):
+            case RequestReceived(data=data):
                 self._held_bytes += len(data)
                 self._keep(self._group.create_task(self._answer(event, self._on_request)))
-            case Answer(stream, data):
+            case AnswerReceived(stream, data):
                 self._on_answer(stream, data)
-            case Opened(stream, data=data):
+            case BodyOpened(stream, data=data):
                 self._held_bytes += len(data)
                 body = self._bodies[stream] = Body(functools.partial(self._give_credit, stream))
                 self._keep(self._group.create_task(self._handle_stream(event, body)))
-            case Ended(stream):
+            case BodyEnded(stream):
                 self._forget_body(stream).complete()
             case WasReset(stream):
                 self._forget_body(stream).fail(RequestError("cancelled", "the sender gave the body up"))
-            case Granted():
+            case CreditGranted():
                 self._outbox.take_credit()
             case GoAway():
                 self.is_going_away = True
@@ -328,7 +328,7 @@ class Inbox:
         self._taken.pop(stream, None)
         return self._bodies.pop(stream)
 
-    async def _handle_stream(self, opened: Opened, body: Body) -> None:
+    async def _handle_stream(self, opened: BodyOpened, body: Body) -> None:
         async def use(op: str, params: dict[str, object]) -> dict[str, object]:
             try:
                 result = await self._on_stream(op, params, body)
@@ -338,9 +338,9 @@ class Inbox:
                 body.discard()
             return result
 
-        await self._answer(Request(opened.stream, opened.data), use)
+        await self._answer(RequestReceived(opened.stream, opened.data), use)
 
-    async def _answer(self, request: Request, on_request: OnRequest) -> None:
+    async def _answer(self, request: RequestReceived, on_request: OnRequest) -> None:
         try:
             answer = await self._respond(request.data, on_request)
             self._toll.answered(len(answer))

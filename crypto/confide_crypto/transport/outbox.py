@@ -46,7 +46,7 @@ class _Upload:
     sent: int = 0
 
 
-class Outbox:
+class FrameOutbox:
     """The only way onto the websocket once the channel is open."""
 
     def __init__(self, channel: Channel, ws: WebSocket) -> None:

@@ -65,7 +65,7 @@ KEYS_PER_SPAN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     # at, last_at: seconds since the epoch; they differ where the row counts several refusals
     at: float
     last_at: float
@@ -159,7 +159,7 @@ def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:
 
 def select_entries(
     database: apsw.Connection, since: float, *, alias: str | None, public_key: bytes | None
-) -> list[Entry]:
+) -> list[AuditEntry]:
     """The rows since a time (seconds since the epoch), oldest first; of one caller, by its name or its key."""
     words = fingerprint_words(public_key) if public_key else None
     rows = database.execute(
@@ -167,7 +167,7 @@ def select_entries(
            WHERE last_at >= :since AND (:alias IS NULL OR caller = :alias OR fingerprint = :words) ORDER BY id""",
         {"since": since, "alias": alias, "words": words},
     )
-    return [Entry(*row) for row in rows]
+    return [AuditEntry(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from confide_crypto.keys.identity import fingerprint_words, parse_public_key
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.enrollment import RESERVED_NAMES, free_name
-from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused
 from confide_daemon.errors import StorageError, TakenError
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ MAX_LINE_BYTES = 4096
 class Gate:
     """What is known of connections where keys come in; here nobody is in, and whoever comes has room.
 
-    `Callers` asks it on the event loop.
+    `CallerAuthorization` asks it on the event loop.
     """
 
     @property
@@ -64,7 +64,7 @@ class Gate:
         """A key may not come in, for this reason."""
 
 
-class Callers:
+class CallerAuthorization:
     """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
 
     def __init__(self, registry: Registry, authorized: Path, gate: Gate, *, max_sessions: int) -> None:
@@ -200,7 +200,7 @@ class Callers:
 
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
         outcome = self._invites.join(invite_id, public_key)
-        if isinstance(outcome, Joined):
+        if isinstance(outcome, JoinedInvite):
             extra = {"event": "machine joined", "space": outcome.caller.space_id}
             log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key), extra=extra)
             return outcome.caller

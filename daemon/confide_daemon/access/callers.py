@@ -170,7 +170,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedKey:
     """A key that may not connect any more, since when, and the key that took its place where one did."""
 
     key: bytes
@@ -252,7 +252,7 @@ def insert_caller(
     return made
 
 
-def end_caller(database: apsw.Connection, ended: Ended) -> None:
+def end_caller(database: apsw.Connection, ended: EndedKey) -> None:
     """Take a caller's key out of force; its successor, if it has one, takes its place.
 
     The old row stays as a revoked one, so that the key is not taken in again by a line in `authorized/`.
@@ -276,7 +276,7 @@ def end_caller(database: apsw.Connection, ended: Ended) -> None:
     hand_over(database, ended.key, ended.successor)
 
 
-def insert_ended(database: apsw.Connection, ended: Ended) -> None:
+def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
     """Note a key that never was a caller here as one that may not become one by a line in `authorized/`."""
     database.execute(
         """INSERT INTO callers (public_key, alias, space, scope, added_by, added_at, revoked_at, successor)

@@ -16,8 +16,8 @@ from confide_crypto.errors import printable
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import parse_public_key
 from confide_daemon.access.callers import SCOPES, Caller, Grants, Scope
-from confide_daemon.access.invites import Invites, OpenInvite, UsedInvite
-from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.registry import Registry, RegistryState
+from confide_daemon.access.registry_invites import Invites, OpenInvite, UsedInvite
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
 from confide_daemon.errors import BadNameError, StorageError, TakenError
@@ -69,7 +69,7 @@ class MadeInvite:
 
 
 def make_invite(
-    state: State,
+    state: RegistryState,
     alias: str,
     *,
     space: str | None,
@@ -217,7 +217,7 @@ def parse_sources(text: str) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def public_url(state: State, config: DaemonConfig, given: str | None) -> str:
+def public_url(state: RegistryState, config: DaemonConfig, given: str | None) -> str:
     """The address that a machine is told: as given, else as configured, else where the daemon listens.
 
     Raises InviteError where it is no such address.

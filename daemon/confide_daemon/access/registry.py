@@ -2,7 +2,7 @@
 
 An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`, `callers` or `revoke` that a person
 runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
-changes watches `version`. Invites have a module of their own, `confide_daemon.access.invites`.
+changes watches `version`. Invites have a module of their own, `confide_daemon.access.registry_invites`.
 
 Where `[store]` is set, the file is a copy: every change is in the log of the registry first, which all nodes follow (`store.log.shared`).
 
@@ -24,14 +24,14 @@ from typing import Any, TypeVar
 
 import apsw
 
-from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.private_files import make_private_dir
 from confide_crypto.sealing.roster import descendants
 from confide_daemon import __version__
-from confide_daemon.access.audit import Entry, record, select_entries
+from confide_daemon.access.audit import AuditEntry, record, select_entries
 from confide_daemon.access.callers import (
     Caller,
-    Ended,
+    EndedKey,
     Gateway,
     Grants,
     caller_now,
@@ -46,10 +46,10 @@ from confide_daemon.access.callers import (
     to_json,
 )
 from confide_daemon.access.history import rollback, upgrades
-from confide_daemon.access.history.upgrades import Outlook
+from confide_daemon.access.history.upgrades import UpgradePreview
 from confide_daemon.datadir.credentials import MASTER, MasterKey, credential
-from confide_daemon.datadir.identity import Keys
-from confide_daemon.datadir.identity import load as load_keys
+from confide_daemon.datadir.daemon_keys import Keys
+from confide_daemon.datadir.daemon_keys import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
@@ -428,19 +428,19 @@ class Registry:
             if not rows:
                 return caller_now(database, successor)  # another connection of it was first
             old, now = rows[0], self.clock()
-            end_caller(database, Ended(old.public_key, max(now, old.added_at), successor))
+            end_caller(database, EndedKey(old.public_key, max(now, old.added_at), successor))
             record(database, now, "rotated", alias=old.alias, public_key=successor, by=successor)
             return caller_now(database, successor)
 
     # Keys that ended, as they are known beside the data folder (`revocations.py`)
 
-    def ended(self) -> list[Ended]:
+    def ended(self) -> list[EndedKey]:
         """The keys that were revoked, or that others took the place of, in that order."""
         sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
         with self.reading() as database:
-            return [Ended(*row) for row in database.execute(sql)]
+            return [EndedKey(*row) for row in database.execute(sql)]
 
-    def take_ended(self, ended: Iterable[Ended]) -> list[str]:
+    def take_ended(self, ended: Iterable[EndedKey]) -> list[str]:
         """Take the access of these keys away, which ended after this registry was written; the names of those that had it.
 
         Whoever was enrolled again since keeps it. All open invites go: one of them may have been such a key's, whatever the clock said.
@@ -478,7 +478,7 @@ class Registry:
 
     # The audit log
 
-    def audit_entries(self, *, since: float = 0.0, alias: str | None = None) -> list[Entry]:
+    def audit_entries(self, *, since: float = 0.0, alias: str | None = None) -> list[AuditEntry]:
         """The rows since a time (seconds since the epoch), oldest first; of one caller, also under names that it had before."""
         with self.reading() as database:
             known = named_now(database, alias) if alias else None
@@ -547,7 +547,7 @@ def _last_change(database: apsw.Connection) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RegistryState:
     """An opened data folder; `keys` are as they were when it was opened."""
 
     folder: DataFolder
@@ -589,7 +589,7 @@ def open_state(
     snapshot: str | None = None,
     as_it_is: bool = False,
     store: LogStore | None = None,
-) -> State:
+) -> RegistryState:
     """Open a folder that `create` has made.
 
     Args:
@@ -612,7 +612,7 @@ def open_state(
         as_it_is=as_it_is,
         store=store,
     )
-    return State(folder, keys, master, registry)
+    return RegistryState(folder, keys, master, registry)
 
 
 def open_master(folder: DataFolder) -> MasterKey:
@@ -625,11 +625,11 @@ def open_master(folder: DataFolder) -> MasterKey:
     return MasterKey.load(folder.master)
 
 
-def look_at_upgrade(folder: DataFolder) -> Outlook:
+def look_at_upgrade(folder: DataFolder) -> UpgradePreview:
     """What an upgrade of the folder has to do. Writes nothing in it, whether somebody serves it or not. Raises as `open_state`."""
     key = open_master(folder).registry_key()
     if not folder.registry.exists():
-        return Outlook(None, {}, {})
+        return UpgradePreview(None, {}, {})
     if folder.address.exists():
         # It has a log, and an index of that, whether the daemon runs or was killed: another reader adds nothing.
         return _look(folder.registry, key)
@@ -642,7 +642,7 @@ def look_at_upgrade(folder: DataFolder) -> Outlook:
         return _look(copy, key)
 
 
-def _look(path: Path, key: bytes) -> Outlook:
+def _look(path: Path, key: bytes) -> UpgradePreview:
     with closing(connect(path, key, writer=False)) as database, storage_errors("read the registry"):
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return upgrades.outlook(database)

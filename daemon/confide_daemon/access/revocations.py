@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.keys.identity import KEY_LENGTH, Identity, fingerprint_words, verify
-from confide_daemon.access.callers import Ended
-from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.callers import EndedKey
+from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -34,26 +34,26 @@ _LABEL: Final = b"confide revoked 1"
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    ended: Ended
+class _RevocationLine:
+    ended: EndedKey
     signature: bytes
 
 
 class Revocations:
     """The places that a daemon keeps them in: a folder of their own, the target of its backups, or both."""
 
-    def __init__(self, files: Iterable[_File]) -> None:
+    def __init__(self, files: Iterable[_RevocationFile]) -> None:
         self._files = tuple(files)
 
     @classmethod
-    def configured(cls, places: Mapping[str, str], state: State) -> Revocations | None:
+    def configured(cls, places: Mapping[str, str], state: RegistryState) -> Revocations | None:
         """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder.
 
         `places`: folders, by the options that name them (`Addon.beside_the_data`).
         """
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         identities = (state.identity, *previous)
-        found: dict[Path, _File] = {}
+        found: dict[Path, _RevocationFile] = {}
         for option, name in places.items():
             if not name:
                 continue
@@ -62,14 +62,14 @@ class Revocations:
                 hint = f"{option} is to name a folder that does not go back with the data folder"
                 raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
             # The disk of backups may be taken away; the daemon serves without it, and notes them when it is there again.
-            found.setdefault(folder, _File(folder, identities, may_be_away=option.endswith(" to")))
+            found.setdefault(folder, _RevocationFile(folder, identities, may_be_away=option.endswith(" to")))
         return cls(found.values()) if found else None
 
     @classmethod
-    def beside(cls, folder: Path, state: State) -> Revocations:
+    def beside(cls, folder: Path, state: RegistryState) -> Revocations:
         """Those in a folder of backups, for whoever restores one of them."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
-        return cls([_File(folder, (state.identity, *previous), may_be_away=True)])
+        return cls([_RevocationFile(folder, (state.identity, *previous), may_be_away=True)])
 
     def apply(self, registry: Registry) -> list[str]:
         """Have the registry know what the files know, and them what the registry knows; the names that lost their access by it.
@@ -89,7 +89,7 @@ class Revocations:
         return [path for file in self._files if (path := file.keep(registry)) is not None]
 
 
-class _File:
+class _RevocationFile:
     """One file, as one daemon reads and writes it."""
 
     def __init__(self, folder: Path, identities: tuple[Identity, ...], *, may_be_away: bool) -> None:
@@ -130,7 +130,7 @@ class _File:
         folder = self._file.parent
         return folder.is_dir() and any(folder.iterdir())
 
-    def _line(self, ended: Ended) -> bytes:
+    def _line(self, ended: EndedKey) -> bytes:
         signature = self._identities[0].sign(_LABEL, _signed(ended))
         line = {
             "key": ended.key.hex(),
@@ -140,10 +140,10 @@ class _File:
         }
         return json.dumps(line).encode() + b"\n"
 
-    def _is_ours(self, line: _Line) -> bool:
+    def _is_ours(self, line: _RevocationLine) -> bool:
         return any(_is_by(line, identity) for identity in self._identities)
 
-    def _read(self) -> list[_Line]:
+    def _read(self) -> list[_RevocationLine]:
         try:
             fd = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(fd, "rb") as file:
@@ -177,22 +177,22 @@ class _File:
         return StorageError(f"the revocations in {self._file} cannot be {verb}: {why.lower()}", hint=hint)
 
 
-def _is_by(line: _Line, identity: Identity) -> bool:
+def _is_by(line: _RevocationLine, identity: Identity) -> bool:
     return verify(identity.public_key, _LABEL, _signed(line.ended), line.signature)
 
 
-def _signed(ended: Ended) -> bytes:
+def _signed(ended: EndedKey) -> bytes:
     return ended.key + math.floor(ended.at * 1000).to_bytes(8) + (ended.successor or b"")
 
 
-def _parsed(line: bytes) -> _Line | None:
+def _parsed(line: bytes) -> _RevocationLine | None:
     """A line; None where it is none."""
     try:
         match json.loads(line):
             case {"key": str(key), "at": float(at), "successor": (str() | None) as successor, "signature": str(signed)}:
-                ended = Ended(bytes.fromhex(key), at, bytes.fromhex(successor) if successor else None)
+                ended = EndedKey(bytes.fromhex(key), at, bytes.fromhex(successor) if successor else None)
                 if len(ended.key) == KEY_LENGTH and 0 <= at < 2**40:
-                    return _Line(ended, base64.b64decode(signed))
+                    return _RevocationLine(ended, base64.b64decode(signed))
     except (ValueError, RecursionError):
         return None
     return None

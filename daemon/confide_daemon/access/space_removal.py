@@ -12,7 +12,7 @@ from typing import Final
 from confide_crypto import atomic
 from confide_daemon.access.audit import record
 from confide_daemon.access.callers import new_space_id
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, TakenError
 
@@ -21,7 +21,7 @@ _KEPT_OF: Final = ("roster_entries", "pairings", "unsealed")
 """Tables of the registry with rows of a space by its id."""
 
 
-def remove(state: State, name: str) -> int:
+def remove(state: RegistryState, name: str) -> int:
     """Removes a space that no machine may enter; how many bytes that gives back.
 
     A process that serves keeps its open files until it closes them; no machine reaches them any more.
@@ -60,7 +60,7 @@ def remove(state: State, name: str) -> int:
     return _finish(state.folder, mark)
 
 
-def finish(state: State) -> None:
+def finish(state: RegistryState) -> None:
     """Does what is left of a removal that was cut off. Raises StorageError: the registry cannot be read."""
     marks = sorted(state.folder.spaces.glob(f"*{_MARK}"))
     if not marks:
@@ -73,7 +73,7 @@ def finish(state: State) -> None:
             _finish(state.folder, mark)
 
 
-def finish_elsewhere(state: State) -> None:
+def finish_elsewhere(state: RegistryState) -> None:
     """Removes what this node has of spaces that were removed on another one. Raises StorageError: the registry cannot be read.
 
     One of which the registry merely knows nothing stays: a store that lost something may come back with a registry from before it.

@@ -15,9 +15,9 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import remark, say
-from confide_daemon.entries import loaded
+from confide_daemon.entry_points import loaded
 from confide_daemon.errors import StorageError
-from confide_memory.commands import group, running
+from confide_memory.commands import command_runner, group
 from confide_memory.commands.entries import Command, Entry, Groups
 from confide_memory.commands.spelling import OtherWords, Words
 from confide_memory.errors import with_extra
@@ -139,7 +139,7 @@ app = group.app(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends with its sentence, a hint and its exit code."""
-    sys.exit(running.run(app, "confided", remark, _known))
+    sys.exit(command_runner.run(app, "confided", remark, _known))
 
 
 def _known(error: Exception) -> ConfideError | None:

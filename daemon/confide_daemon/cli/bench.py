@@ -15,17 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
-from confide_daemon.cli.console import Here, Output, command, remark, say
-from confide_daemon.embedding import Model, Vectors
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say
+from confide_daemon.embedding import LoadedModel, Vectors
 from confide_daemon.errors import BadNameError, EmbedderError, LockedError
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces import models
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation, model_name
-from confide_memory.markdown import headings
+from confide_memory.markdown_blocks import headings
 
 QUESTIONS = 100
 MOST_QUESTIONS = 5000
@@ -41,7 +41,7 @@ SEED = 1  # the same index is asked the same questions
 
 @command
 def bench(
-    here: Here,
+    here: CommandContext,
     space: Annotated[
         str | None, typer.Option("--space", help="Which space is asked.", show_default="the only one")
     ] = None,
@@ -107,7 +107,7 @@ def _chosen(space: str | None, spaces: dict[str, str]) -> str:
     raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are {names}")
 
 
-def _facts(name: str, store: Store, figures: Figures) -> dict[str, Any]:
+def _facts(name: str, store: Store, figures: BenchResult) -> dict[str, Any]:
     """The figures as --json shows them; shares are of 0 to 1, null where nothing was expected."""
     counts = store.documents.counts(None)
     live = next((one for one in store.vectors.generations() if one.live), None)
@@ -157,7 +157,7 @@ def _percentile(times: list[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BenchQuestion:
     """What is asked, and the path of the document that should come back, where that is known."""
 
     text: str
@@ -165,7 +165,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Figures:
+class BenchResult:
     """What was measured. Times are milliseconds, a list of one a question for each step."""
 
     questions: int = 0
@@ -177,7 +177,7 @@ class Figures:
     times: dict[str, list[float]] = field(default_factory=dict)
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[BenchQuestion]:
     """One question a line, each once; after a tab the path that should be found.
 
     Raises BadNameError where the file cannot be read, is no text, too large, or holds no question.
@@ -190,11 +190,11 @@ def read_questions(path: Path) -> list[Question]:
         raise BadNameError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
     except UnicodeDecodeError:
         raise BadNameError(f"cannot read {path}: it is not UTF-8 text") from None
-    found: dict[str, Question] = {}
+    found: dict[str, BenchQuestion] = {}
     for line in text.splitlines():
         question, _, expected = line.partition("\t")
         if question.strip():
-            found.setdefault(question.strip(), Question(question.strip(), expected.strip() or None))
+            found.setdefault(question.strip(), BenchQuestion(question.strip(), expected.strip() or None))
     if not found:
         raise BadNameError(
             f"{path} holds no question", hint="write one a line; a tab and a path after it say what is right"
@@ -204,7 +204,7 @@ def read_questions(path: Path) -> list[Question]:
     return list(found.values())
 
 
-def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
+def own_questions(store: Store, count: int = QUESTIONS) -> list[BenchQuestion]:
     """Headings of the space's own notes, each the only one of its name, with the documents that they stand in."""
     found: dict[str, set[str]] = {}
     with store.reading():
@@ -214,19 +214,19 @@ def own_questions(store: Store, count: int = QUESTIONS) -> list[Question]:
             for heading in headings(revision.text or "") if revision is not None else ():
                 if len(heading.title.split()) >= LEAST_WORDS:
                     found.setdefault(heading.title[:200], set()).add(row.path)
-    known = [Question(title, paths.pop()) for title, paths in sorted(found.items()) if len(paths) == 1]
+    known = [BenchQuestion(title, paths.pop()) for title, paths in sorted(found.items()) if len(paths) == 1]
     return random.Random(SEED).sample(known, min(count, len(known)))  # noqa: S311 - a sample, no secret
 
 
 def measure(
     store: Store,
-    questions: Sequence[Question],
-    handles: Sequence[Model],
+    questions: Sequence[BenchQuestion],
+    handles: Sequence[LoadedModel],
     settings: IndexSettings,
     *,
     min_score: float,
     follow: Callable[[str, int, int], None],
-) -> Figures:
+) -> BenchResult:
     """Asks all questions, one after the other, warm."""
     live = next((one for one in store.vectors.generations() if one.live), None)
     handle = _model_of(live, handles)
@@ -235,15 +235,15 @@ def measure(
     asker = _Asker(store, live, handle, settings, min_score)
     for question in questions[:WARM_UP]:
         # Not word for word, since the vector of a question that was asked is remembered.
-        asker.ask(Question(f"about {question.text}"), Figures())
-    figures = Figures()
+        asker.ask(BenchQuestion(f"about {question.text}"), BenchResult())
+    figures = BenchResult()
     for number, question in enumerate(questions, 1):
         asker.ask(question, figures)
         follow("asking", number, len(questions))
     return figures
 
 
-def _model_of(live: Generation | None, handles: Sequence[Model]) -> Model | None:
+def _model_of(live: Generation | None, handles: Sequence[LoadedModel]) -> LoadedModel | None:
     """The model whose vectors are live, once it is loaded; None where there is none."""
     for handle in handles if live is not None else ():
         handle.wait(LOAD_S)
@@ -257,11 +257,11 @@ def _model_of(live: Generation | None, handles: Sequence[Model]) -> Model | None
 class _Asker:
     store: Store
     live: Generation | None
-    handle: Model | None
+    handle: LoadedModel | None
     settings: IndexSettings
     min_score: float
 
-    def ask(self, question: Question, figures: Figures) -> None:
+    def ask(self, question: BenchQuestion, figures: BenchResult) -> None:
         """One question, as a search of an agent asks it, and what it adds to the figures."""
         timings: dict[str, float] = {}
         started = time.perf_counter()

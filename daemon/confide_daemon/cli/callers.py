@@ -13,15 +13,15 @@ from confide_crypto.keys.identity import fingerprint_words, format_daemon_key, f
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access import enrollment
 from confide_daemon.access.callers import Caller, Grants
-from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data
 from confide_daemon.cli.console import (
     AsJson,
+    CommandContext,
     Config,
     Data,
     Expires,
-    Here,
     Output,
     Projects,
     Scope,
@@ -36,7 +36,7 @@ from confide_daemon.cli.console import (
 )
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.spaces.custodian import Custodian
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.documents import GLOBAL_PROJECT
 
 callers_app = typer.Typer(invoke_without_command=True)
@@ -53,7 +53,7 @@ def callers(context: typer.Context, config_file: Config = None, data: Data = Non
 
 
 @command
-def _list(here: Here) -> Output:
+def _list(here: CommandContext) -> Output:
     with here.opened() as state:
         found = state.registry.callers()
     width = max((len(caller.alias) for caller in found), default=0)
@@ -64,7 +64,7 @@ def _list(here: Here) -> Output:
 @callers_app.command("add", epilog="confided callers add 'x25519 … laptop'")
 @command
 def callers_add(
-    here: Here,
+    here: CommandContext,
     line: Annotated[str, typer.Argument(help="The line that `confide key show` prints on the machine.")],
     name: Annotated[
         str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
@@ -90,7 +90,7 @@ def callers_add(
 
 @callers_app.command("show", epilog="confided callers show laptop")
 @command
-def callers_show(here: Here, name: Name) -> Output:
+def callers_show(here: CommandContext, name: Name) -> Output:
     """Show everything about one machine."""
     with here.opened() as state:
         caller = enrollment.named(state.registry, name)
@@ -118,7 +118,7 @@ def callers_show(here: Here, name: Name) -> Output:
 @callers_app.command("approve", epilog="confided callers approve laptop")
 @command
 def callers_approve(
-    here: Here,
+    here: CommandContext,
     name: Name,
     words: Annotated[
         str | None, typer.Option("--words", help="The six words that the machine shows; left out, they are asked for.")
@@ -139,7 +139,7 @@ def callers_approve(
 @callers_app.command("rename", epilog="confided callers rename laptop desk")
 @command
 def callers_rename(
-    here: Here, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
+    here: CommandContext, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
 ) -> Output:
     """Give a machine another name; it stays connected, and keeps its space."""
     with here.opened() as state:
@@ -150,7 +150,7 @@ def callers_rename(
 @callers_app.command("grant", epilog="confided callers grant laptop --projects app,web")
 @command
 def callers_grant(
-    here: Here,
+    here: CommandContext,
     name: Name,
     scope: Scope = None,
     projects: Projects = None,
@@ -170,7 +170,7 @@ def callers_grant(
     return Output(facts(caller), [_line(caller, len(caller.alias))], notes)
 
 
-def _missing_projects(state: State, caller: Caller) -> list[str]:
+def _missing_projects(state: RegistryState, caller: Caller) -> list[str]:
     """The projects of its grant that hold nothing, as far as the database can be opened here: its machines may keep the key."""
     wanted = (caller.grants.projects or frozenset()) - {GLOBAL_PROJECT}
     path = state.folder.space(caller.space_id)
@@ -187,7 +187,7 @@ def _missing_projects(state: State, caller: Caller) -> list[str]:
 
 @command
 def revoke(
-    here: Here,
+    here: CommandContext,
     name: Name,
     added: Annotated[
         bool, typer.Option("--added", help="Shut out as well what it has brought in, what that has, and so on.")

@@ -20,7 +20,7 @@ __all__ = ["AsJson", "Output", "can_ask", "clock", "remark", "say"]
 
 if TYPE_CHECKING:
     from confide_daemon.access.enrollment import Rights
-    from confide_daemon.access.registry import State
+    from confide_daemon.access.registry import RegistryState
     from confide_daemon.store.logs import LogStore
     from confide_memory.commands.progress import Progress
 
@@ -46,10 +46,10 @@ def rights_of(scope: str | None, projects: str | None, sources: str | None, expi
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class CommandContext:
     """Where the daemon's files are, as the options of a command say."""
 
-    paths: paths.Paths
+    paths: paths.DaemonPaths
     must_have_config: bool  # the configuration file was named
     is_quiet: bool  # for programs: no bars, no questions
 
@@ -57,7 +57,7 @@ class Here:
         """What is configured. Raises ConfigError."""
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
-    def opened(self, *, as_it_is: bool = False) -> contextlib.closing[State]:
+    def opened(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
         """The data folder's state, for a command beside the daemon. `as_it_is` and what it raises: as `open_state`."""
         from confide_daemon.access.registry import open_state
 
@@ -79,16 +79,16 @@ class Here:
         return log_store(self.config()) if self.paths.data.node.exists() else None
 
 
-def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> Here:
-    return Here(paths.find(config=config_file, data=data), config_file is not None, as_json)
+def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> CommandContext:
+    return CommandContext(paths.find(config=config_file, data=data), config_file is not None, as_json)
 
 
 print_json = partial(console.print_json, indent=None)
 command = commands({"config_file": (Config, None), "data": (Data, None)}, _here, indent=None)
-"""The command for typer that runs a function with a `Here` and its options (`commands`)."""
+"""The command for typer that runs a function with a `CommandContext` and its options (`commands`)."""
 
 
-def spaces_of(found: paths.Paths, space: str | None) -> dict[str, str]:
+def spaces_of(found: paths.DaemonPaths, space: str | None) -> dict[str, str]:
     """The ids of the spaces that hold something, by their names; of the one named, if one is.
 
     Raises BadNameError where there is no such space.

@@ -16,22 +16,22 @@ from urllib.parse import urlsplit
 
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_daemon import __version__, config
-from confide_daemon.access.registry import State, open_state
+from confide_daemon.access.registry import RegistryState, open_state
 from confide_daemon.addons import Check, installed
 from confide_daemon.cli.console import spaces_of
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.disk import least_free
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
-from confide_daemon.datadir.paths import DataFolder, Paths
+from confide_daemon.datadir.paths import DaemonPaths, DataFolder
 from confide_daemon.errors import DamagedError, LockedError, StorageError, WrongKeyError
-from confide_daemon.sealing.rescan import UnsealedCounts
 from confide_daemon.sealing.rosters import Rosters
+from confide_daemon.sealing.unsealed_texts import UnsealedCounts
 from confide_daemon.sealing.vault import try_out
 from confide_daemon.spaces import models
 from confide_daemon.spaces.custodian import Custodian
-from confide_daemon.spaces.entry import read_standings
+from confide_daemon.spaces.space_slot import read_standings
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep.integrity import LOSSES, UNCUT
 from confide_memory.documents import iso
 from confide_memory.versions import WINDOW, is_behind
@@ -79,7 +79,7 @@ def answer(address_file: Path) -> str | None:
         connection.close()
 
 
-def facts(state: State) -> dict[str, Any]:
+def facts(state: RegistryState) -> dict[str, Any]:
     said = answer(state.folder.address)
     found = instance.read(state.folder.address) if said else None
     files = [path for path in state.folder.root.rglob("*") if path.is_file()]
@@ -100,7 +100,7 @@ def facts(state: State) -> dict[str, Any]:
 
 
 def examine(
-    found: Paths,
+    found: DaemonPaths,
     *,
     must_have_config: bool,
     space: str | None = None,
@@ -145,7 +145,7 @@ def examine(
     return checks
 
 
-def _room(found: Paths) -> Check:
+def _room(found: DaemonPaths) -> Check:
     """Of the data folder's disk."""
     disk = shutil.disk_usage(found.data.root)
     least = least_free(disk.total)
@@ -156,7 +156,7 @@ def _room(found: Paths) -> Check:
     return Check("disk", problem, "free some space; what waits goes on by itself")
 
 
-def _check_versions(found: Paths) -> Check:
+def _check_versions(found: DaemonPaths) -> Check:
     """Machines that are too old for this daemon. One that is too new is no fault: it says so itself."""
     with closing(open_state(found.data)) as state:
         versions = {one.alias: one.proxy_version for one in state.registry.callers() if one.proxy_version}
@@ -168,7 +168,7 @@ def _check_versions(found: Paths) -> Check:
     return Check("versions of machines", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
 
 
-def _gateway_clients(found: Paths, space: str | None) -> Iterator[Check]:
+def _gateway_clients(found: DaemonPaths, space: str | None) -> Iterator[Check]:
     """Whoever comes by HTTP. None is a fault, but end to end ends with each: who runs the daemon is to know of them."""
     with closing(open_state(found.data)) as state:
         now = state.registry.clock()
@@ -180,7 +180,7 @@ def _gateway_clients(found: Paths, space: str | None) -> Iterator[Check]:
             yield Check(f"gateway client {one.alias}", detail=said)
 
 
-def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
+def _database(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
     """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
     what = f"database of {name}"
     with closing(open_state(found.data)) as state:
@@ -216,7 +216,7 @@ def _database(found: Paths, name: str, space_id: str) -> Iterator[Check]:
         yield Check(what, detail=str(facts_now))
 
 
-def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:
+def _credentials(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
     """What a machine has last seen stored in clear: the daemon knows no rules. Nothing where nobody has looked."""
     with closing(open_state(found.data)) as state:
         counted = UnsealedCounts(state.registry).of(space_id)
@@ -225,7 +225,7 @@ def _credentials(found: Paths, name: str, space_id: str) -> Iterator[Check]:
         yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
 
 
-def _stranded(found: Paths, name: str, space_id: str) -> Iterator[Check]:
+def _stranded(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
     """Sealed records that nobody can open, since they are elsewhere. Nothing where there are none."""
     if count := stranded(found.data, space_id):
         said = f"{count} {'is' if count == 1 else 'are'} in a vault that daemon.toml does not name"
@@ -252,7 +252,7 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
         return wrong
 
 
-def _models(found: Paths) -> Iterator[Check]:
+def _models(found: DaemonPaths) -> Iterator[Check]:
     """Every configured model is loaded and embeds a word, so that a refused key or a server that is down shows here."""
 
     settings = config.load(found.config).embedding
@@ -321,7 +321,7 @@ class SpaceFacts:
         return said
 
 
-def facts_of(state: State, *, is_served: bool) -> dict[str, SpaceFacts]:
+def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
     """Every space, by its name.
 
     `is_served`: whether a daemon answers: one that was killed leaves behind what it has told of its spaces. Raises StorageError: the

@@ -16,12 +16,12 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_daemon.access import enrollment
 from confide_daemon.access.enrollment import MadeInvite, parse_ttl
-from confide_daemon.access.invites import Invites, OpenInvite
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
+from confide_daemon.access.registry_invites import Invites, OpenInvite
 from confide_daemon.cli.callers import confirm, granted
 from confide_daemon.cli.console import (
+    CommandContext,
     Expires,
-    Here,
     Output,
     Projects,
     Scope,
@@ -38,14 +38,14 @@ from confide_daemon.cli.console import (
 from confide_daemon.cli.health import answers
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
-from confide_memory.commands.group import Group
+from confide_memory.commands.group import CommandGroup
 
 _MAKE = "make"
 HEARD_S = 0.5
 """Until an invite is shown that any of several nodes may be asked about: each looks for what is new every 0.2 s."""
 
 
-class _MakesByDefault(Group):
+class _MakesByDefault(CommandGroup):
     """`confided invite NAME` is what people type; only `ls` and `rm` are commands of their own, and so no names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -66,7 +66,7 @@ invite_app = typer.Typer(cls=_MakesByDefault)
 )
 @command
 def invite(
-    here: Here,
+    here: CommandContext,
     name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
     space: Space = None,
     scope: Scope = None,
@@ -122,7 +122,7 @@ def invite(
 
 @invite_app.command("ls")
 @command
-def invite_ls(here: Here) -> Output:
+def invite_ls(here: CommandContext) -> Output:
     """List the invites that can still be used; their strings are shown only once, when they are made."""
     with here.opened() as state:
         entries = Invites(state.registry).open_ones()
@@ -143,7 +143,7 @@ def _line(entry: OpenInvite) -> str:
 @invite_app.command("rm", epilog="confided invite rm laptop")
 @command
 def invite_rm(
-    here: Here, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
+    here: CommandContext, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
 ) -> Output:
     """Take an open invite back: nobody joins with it any more."""
     with here.opened() as state:
@@ -196,7 +196,7 @@ def _show_code(text: str) -> None:
     remark("")
 
 
-def _advise(state: State, settings: DaemonConfig, url: str) -> None:
+def _advise(state: RegistryState, settings: DaemonConfig, url: str) -> None:
     """Say what would keep this invite from working."""
     is_running = answers(state.folder.address)
     found = instance.read(state.folder.address) if is_running else None

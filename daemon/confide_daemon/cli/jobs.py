@@ -1,4 +1,4 @@
-"""What commands have done in spaces (`access.jobs`), here or by the daemon that runs; and those that are nothing else.
+"""What commands have done in spaces (`access.job_queue`), here or by the daemon that runs; and those that are nothing else.
 
 confided custody       who keeps the key of a space's database
 confided rekey         a new key where the server keeps it
@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.access.jobs import Job, Jobs, Kind
+from confide_daemon.access.job_queue import Job, Jobs, Kind
 from confide_daemon.access.registry import open_state
-from confide_daemon.cli.console import Here, Output, command, remark, say, spaces_of
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say, spaces_of
 from confide_daemon.cli.health import answers, facts_of
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.key_state import KEEPERS
-from confide_daemon.datadir.paths import Paths
+from confide_daemon.datadir.paths import DaemonPaths
 from confide_daemon.errors import BadNameError, DataFolderError, LockedError
 
 POLL_S = 0.2
@@ -34,7 +34,7 @@ LIVES_S = 2.0
 Space = Annotated[str | None, typer.Option("--space", help="Only this space.", show_default="all")]
 
 
-def work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
+def work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
     """Does a job in one space or all: here, or in the daemon that runs; what it came to by the spaces' names.
 
     Of all spaces, those that are locked are left out, and said to be.
@@ -50,7 +50,7 @@ def work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]
     return done
 
 
-def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
+def _work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
     found, settings = here.paths, here.config()
     spaces = spaces_of(found, space)
     try:
@@ -65,15 +65,15 @@ def _work(here: Here, kind: Kind, space: str | None) -> dict[str, dict[str, Any]
         if lock is None:
             return {name: _ask(found, kind, name, space_id, follow) for name, space_id in spaces.items()}
         try:
-            from confide_daemon.server import process
+            from confide_daemon.server import daemon_process
 
-            return asyncio.run(process.work(found.data, settings, kind, spaces, follow))
+            return asyncio.run(daemon_process.work(found.data, settings, kind, spaces, follow))
         finally:
             lock.release()
 
 
 def _ask(
-    found: Paths, kind: Kind, name: str, space_id: str, follow: Callable[[str, str, int, int], None]
+    found: DaemonPaths, kind: Kind, name: str, space_id: str, follow: Callable[[str, str, int, int], None]
 ) -> dict[str, Any]:
     """Asks the running daemon, and waits until it has done it; interrupted, it takes that back."""
     with closing(open_state(found.data)) as state:
@@ -91,7 +91,7 @@ def _ask(
     return job.outcome
 
 
-def _wait(found: Paths, jobs: Jobs, identity: int, follow: Callable[[str, int, int], None]) -> Job:
+def _wait(found: DaemonPaths, jobs: Jobs, identity: int, follow: Callable[[str, int, int], None]) -> Job:
     asked_at = looked_at = time.monotonic()
     while True:
         job = jobs.get(identity)
@@ -118,7 +118,7 @@ Name = Annotated[str, typer.Argument(metavar="SPACE", help="The space, as confid
 
 @command
 def custody(
-    here: Here,
+    here: CommandContext,
     space: Name,
     keeper: Annotated[str | None, typer.Argument(metavar="caller|server", help="Who is to keep it.")] = None,
 ) -> Output:
@@ -149,7 +149,7 @@ _WAITS: dict[str, str] = {
 
 
 @command
-def rekey(here: Here, space: Name) -> Output:
+def rekey(here: CommandContext, space: Name) -> Output:
     """Encrypt the database of a space under a new key of this server's, while it is in use."""
     _require(here, space)
     outcome = work(here, "rekey", space)[space]
@@ -157,7 +157,7 @@ def rekey(here: Here, space: Name) -> Output:
     return Output(data, [f"{space}: encrypted under a new key, its generation {outcome['number']}"])
 
 
-def _require(here: Here, space: str) -> None:
+def _require(here: CommandContext, space: str) -> None:
     if space not in spaces_of(here.paths, space):
         raise BadNameError(f"the space {space} holds nothing yet", hint="connect one of its machines first")
 
@@ -168,7 +168,7 @@ vault_app = typer.Typer()
 @vault_app.command(epilog="confided vault move --back")
 @command
 def move(
-    here: Here,
+    here: CommandContext,
     space: Space = None,
     back: Annotated[bool, typer.Option("--back", help="From the vault into the databases.")] = False,
 ) -> Output:

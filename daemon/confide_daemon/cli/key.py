@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import format_daemon_key
+from confide_crypto.keys.private_files import make_private_dir
 from confide_daemon.access.enrollment import parse_ttl
 from confide_daemon.cli import health
-from confide_daemon.cli.console import Here, Output, clock, command, remark, say
-from confide_daemon.datadir import identity, instance
-from confide_daemon.datadir import identity as rotation
+from confide_daemon.cli.console import CommandContext, Output, clock, command, remark, say
+from confide_daemon.datadir import daemon_keys, instance
+from confide_daemon.datadir import daemon_keys as rotation
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError
 
@@ -24,7 +24,7 @@ key_app = typer.Typer()
 
 @key_app.command("show")
 @command
-def key_show(here: Here) -> Output:
+def key_show(here: CommandContext) -> Output:
     """Print the daemon's public key, for `confide pin`; during a rotation also the old one."""
     keys = rotation.load(_folder(here))
     key = format_daemon_key(keys.current.static_key)
@@ -42,14 +42,14 @@ def key_show(here: Here) -> Output:
 @key_app.command("rotate", epilog="confided key rotate --keep 30d")
 @command
 def key_rotate(
-    here: Here,
+    here: CommandContext,
     keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
 ) -> Output:
     """Make a new key; machines that connect while the old one still answers follow by themselves."""
     folder = _folder(here)
     keep_s = parse_ttl(keep)
     store = here.store()
-    rotate = identity.rotate if store is None else store.rotate
+    rotate = daemon_keys.rotate if store is None else store.rotate
     keys = rotate(folder, keep_s=keep_s)
     assert keys.rotation is not None
     new, old = (format_daemon_key(one.static_key) for one in (keys.current, keys.rotation.old))
@@ -65,14 +65,14 @@ def key_rotate(
 
 @key_app.command("retire")
 @command
-def key_retire(here: Here) -> Output:
+def key_retire(here: CommandContext) -> Output:
     """End the old key of a rotation now; machines that know only that one have to join again."""
     folder, store = _folder(here), here.store()
-    old = identity.retire(folder) if store is None else store.retire(folder)
+    old = daemon_keys.retire(folder) if store is None else store.retire(folder)
     return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
 
 
-def _folder(here: Here) -> DataFolder:
+def _folder(here: CommandContext) -> DataFolder:
     folder = here.paths.data
     if not folder.identity.exists():
         raise DataFolderError(folder.root, "is not set up", hint="run: confided init")

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import EXIT_UNREACHABLE, ConfideError, printable
-from confide_daemon.cli.console import Here, Output, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir import instance
 from confide_daemon.datadir.instance import DaemonLock
 
@@ -29,7 +29,7 @@ _MOST_LINES: Final = 100_000
 
 @command
 def stop(
-    here: Here,
+    here: CommandContext,
     wait: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for its end.")] = STOP_S,
 ) -> Output:
     """Stop the daemon of this data folder: what runs is finished, then it ends."""
@@ -61,7 +61,7 @@ def stop(
 
 @command
 def logs(
-    here: Here,
+    here: CommandContext,
     lines: Annotated[
         int, typer.Option("-n", "--lines", min=1, max=_MOST_LINES, help="How many of the last lines.")
     ] = 50,

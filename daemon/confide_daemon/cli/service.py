@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.private_files import make_private_dir
 from confide_daemon import config
-from confide_daemon.cli.console import Config, Data, Here, Output, command, remark, say
+from confide_daemon.cli.console import CommandContext, Config, Data, Output, command, remark, say
 from confide_daemon.datadir import log_file, paths
 from confide_daemon.errors import AlreadyServedError, DataFolderError
 
@@ -36,7 +36,7 @@ ON_DEMAND_WAIT_S = 5.0
 
 
 @command
-def init(here: Here) -> Output:
+def init(here: CommandContext) -> Output:
     """Make the data folder and its keys."""
     from confide_crypto.keys.identity import Identity, format_daemon_key
     from confide_daemon.access.registry import create
@@ -97,15 +97,15 @@ def serve(
     misplaced = found.data.root / found.config.name
     if misplaced.exists() and misplaced.resolve() != found.config.resolve():
         log.warning("%s is not read; the configuration belongs at %s", misplaced, found.config)
-    # What is loaded stays: to look through it for garbage again and again would be an eighth of the start. `process` turns it on again.
+    # The modules stay loaded: collecting garbage would be an eighth of the start. `daemon_process` enables it again.
     gc.disable()
     # Only now, since a second daemon on demand should be gone before it has loaded anything.
-    from confide_daemon.server import process
+    from confide_daemon.server import daemon_process
 
     if not on_demand and sys.stderr.isatty():
         remark(f"confided serves at {listen or settings.server.listen}; Ctrl-C stops it")
         remark("Next, in another terminal: confided invite laptop --url confide://THIS-HOST:PORT")
-    process.run(
+    daemon_process.run(
         found.data,
         settings,
         config_file=found.config,

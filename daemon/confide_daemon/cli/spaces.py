@@ -9,7 +9,7 @@ import typer
 
 from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_daemon.access import space_removal
-from confide_daemon.cli.console import Here, Output, can_ask, command
+from confide_daemon.cli.console import CommandContext, Output, can_ask, command
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.logs import log_store
 
@@ -19,7 +19,7 @@ _MB = 1_000_000
 
 @space_app.command("ls")
 @command
-def list_spaces(here: Here) -> Output:
+def list_spaces(here: CommandContext) -> Output:
     """List the spaces: their machines, how large they are, and who keeps the keys of their databases."""
     found: list[dict[str, Any]] = []
     with here.opened() as state:
@@ -45,7 +45,7 @@ def list_spaces(here: Here) -> Output:
 @space_app.command("rm", epilog="confided space rm old")
 @command
 def remove(
-    here: Here,
+    here: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The space, as `confided space ls` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:

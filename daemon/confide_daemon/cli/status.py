@@ -10,16 +10,16 @@ import typer
 
 from confide_crypto.errors import EXIT_UNREACHABLE
 from confide_daemon.access import enrollment
-from confide_daemon.access.audit import Entry
+from confide_daemon.access.audit import AuditEntry
 from confide_daemon.access.enrollment import parse_span
 from confide_daemon.addons import Check
-from confide_daemon.cli.console import Here, Output, clock, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine, facts, facts_of
 from confide_daemon.cli.jobs import Space, work
 
 
 @command
-def status(here: Here) -> Output:
+def status(here: CommandContext) -> Output:
     """Show whether the daemon runs, and what it holds; ends with 5 where it does not run."""
     with here.opened() as state:
         known = facts(state)
@@ -41,7 +41,7 @@ def status(here: Here) -> Output:
 
 @command
 def doctor(
-    here: Here,
+    here: CommandContext,
     fix: Annotated[
         bool, typer.Option("--fix", help="Put right what can be; what is lost is told of no longer after it.")
     ] = False,
@@ -81,7 +81,7 @@ def shown(check: Check) -> dict[str, object]:
 
 @command
 def reindex(
-    here: Here,
+    here: CommandContext,
     space: Space = None,
     reembed: Annotated[bool, typer.Option("--reembed", help="Compute all vectors anew as well.")] = False,
 ) -> Output:
@@ -98,7 +98,7 @@ def reindex(
 
 @command
 def audit(
-    here: Here,
+    here: CommandContext,
     since: Annotated[
         str | None, typer.Option("--since", help="Only what is younger, as in 2d or 12h.", show_default="all")
     ] = None,
@@ -116,12 +116,12 @@ def audit(
     return Output(list(map(_entry_facts, found)), map(_line, found), empty="nothing happened in that time")
 
 
-def _entry_facts(entry: Entry) -> dict[str, object]:
+def _entry_facts(entry: AuditEntry) -> dict[str, object]:
     told = dataclasses.asdict(entry)
     return {"at": told.pop("at"), "lastAt": told.pop("last_at"), **told}
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: AuditEntry) -> str:
     parts = [clock(entry.at, seconds=True), f"{entry.event:<9}"]
     parts += [text for text in (entry.caller, entry.fingerprint) if text]
     parts += [f"session {entry.session}"] if entry.session else []

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from confide_crypto.errors import printable
-from confide_daemon.cli.console import Here, Output, command
-from confide_daemon.datadir import control
+from confide_daemon.cli.console import CommandContext, Output, command
+from confide_daemon.datadir import control_client
 from confide_daemon.errors import NotServedError
 
 _PREFIX: Final = "confided_"
@@ -51,7 +51,7 @@ class Times:
         return low
 
 
-class Figures:
+class TopFigures:
     """What the daemon answered to `top`, looked up by name and label."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Figures:
 
 @command
 def top(
-    here: Here,
+    here: CommandContext,
     once: Annotated[bool, typer.Option("--once", help="Show it once, since the daemon's start.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.5, max=60, help="Seconds between two looks.")] = 2.0,
 ) -> Output | None:
@@ -98,7 +98,7 @@ def top(
     return None
 
 
-def _live(here: Here, console: Any, now: Figures, interval: float) -> None:
+def _live(here: CommandContext, console: Any, now: TopFigures, interval: float) -> None:
     before, asked_at = now, time.monotonic()
     with Live(frame(now, None, 0.0), console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -109,16 +109,16 @@ def _live(here: Here, console: Any, now: Figures, interval: float) -> None:
             before, asked_at = now, asked_at + took
 
 
-def _asked(here: Here) -> Figures:
+def _asked(here: CommandContext) -> TopFigures:
     try:
-        return Figures(control.ask(here.paths.data.control, "top"))
+        return TopFigures(control_client.ask(here.paths.data.control, "top"))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise NotServedError(
             here.paths.data.root, "its figures are none that this command knows", hint="is it of this version?"
         ) from None
 
 
-def facts(now: Figures) -> dict[str, object]:
+def facts(now: TopFigures) -> dict[str, object]:
     """What `--json` prints: counts since the daemon's start, durations in seconds."""
 
     def durations(label: str, name: str) -> dict[str, object]:
@@ -161,7 +161,7 @@ def facts(now: Figures) -> dict[str, object]:
     }
 
 
-def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType:
+def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> RenderableType:
     """The whole picture: since `before`, `took_s` seconds ago, or since the daemon's start."""
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
     earlier = None if before is None else before.one("process_cpu_seconds_total")
@@ -197,8 +197,8 @@ def frame(now: Figures, before: Figures | None, took_s: float) -> RenderableType
 
 def _table(
     title: str,
-    now: Figures,
-    before: Figures | None,
+    now: TopFigures,
+    before: TopFigures | None,
     took_s: float,
     label: str,
     name: str,

@@ -10,7 +10,7 @@ import typer
 from confide_daemon import __version__
 from confide_daemon.access.registry import look_at_upgrade, open_master
 from confide_daemon.addons import installed
-from confide_daemon.cli.console import Here, Output, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError
 from confide_daemon.server.operator import upgrading
@@ -20,7 +20,7 @@ from confide_memory.versions import WINDOW, is_behind
 
 @command
 def upgrade(
-    here: Here,
+    here: CommandContext,
     check: Annotated[bool, typer.Option("--check", help="Say what would happen, and write nothing.")] = False,
     no_snapshot: Annotated[
         bool, typer.Option("--no-snapshot", help="Go on without a snapshot of the folder as it is.")
@@ -30,7 +30,7 @@ def upgrade(
     return _outlook(here) if check else _upgraded(here, wants_snapshot=not no_snapshot)
 
 
-def _outlook(here: Here) -> Output:
+def _outlook(here: CommandContext) -> Output:
     config = here.config()
     target = next((place for addon in installed() if (place := addon.snapshots_to(config))), "")
     found = look_at_upgrade(here.paths.data)
@@ -68,7 +68,7 @@ def _outlook(here: Here) -> Output:
     return Output(told, lines, ["nothing was changed"])
 
 
-def _upgraded(here: Here, *, wants_snapshot: bool) -> Output:
+def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
     config = here.config()
     folder = here.paths.data
     open_master(folder)  # before a lock is made in what is no data folder

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_daemon.errors import QuotaError
 
 KEY_BYTES = 32

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_daemon.errors import StorageError
 
 Keeper = Literal["server", "caller"]

@@ -13,7 +13,7 @@ from pathlib import Path
 HOME_VARIABLE = "CONFIDE_HOME"
 
 
-class _Named:
+class _PathName:
     """What has this name in a data folder."""
 
     def __init__(self, name: str) -> None:
@@ -29,41 +29,41 @@ class DataFolder:
 
     root: Path
 
-    identity = _Named("identity.key")
+    identity = _PathName("identity.key")
     """The seed of the daemon's own key; what callers pin is derived from it."""
-    previous = _Named("identity.previous.key")
+    previous = _PathName("identity.previous.key")
     """The seed before that one, while a rotation is under way."""
-    following = _Named("identity.next.key")
+    following = _PathName("identity.next.key")
     """The seed that is about to become the daemon's; there for a moment of a rotation only."""
-    rotation = _Named("rotation.json")
+    rotation = _PathName("rotation.json")
     """The statement that the current key follows the previous one, and until when both answer."""
-    rotation_lock = _Named("rotation.lock")
+    rotation_lock = _PathName("rotation.lock")
     """Held while one of these files is changed."""
-    master = _Named("master.key")
+    master = _PathName("master.key")
     """The key from which the keys of all databases are derived."""
-    backup_key = _Named("backup.key")
+    backup_key = _PathName("backup.key")
     """The public half of the key that snapshots' keys are sealed to; nothing secret, but nobody else may choose it."""
-    backup_signers = _Named("backup.signers")
+    backup_signers = _PathName("backup.signers")
     """The public keys that the daemon had before and signed snapshots with."""
-    proving = _Named("proving")
+    proving = _PathName("proving")
     """Copies of databases while a snapshot is verified."""
-    registry = _Named("registry.db")
+    registry = _PathName("registry.db")
     """Callers, invites and spaces, encrypted."""
-    spaces = _Named("spaces")
+    spaces = _PathName("spaces")
     """One encrypted database a space."""
-    standing = _Named("daemon.spaces")
+    standing = _PathName("daemon.spaces")
     """Which spaces of the process that serves are locked, as JSON; absent while none serves."""
-    authorized = _Named("authorized")
+    authorized = _PathName("authorized")
     """Public key lines that are trusted because only the owner of this folder can put them there."""
-    lock = _Named("daemon.lock")
+    lock = _PathName("daemon.lock")
     """Held by the one process that serves this folder."""
-    address = _Named("daemon.address")
+    address = _PathName("daemon.address")
     """Where that process can be reached, as JSON; absent while none serves."""
-    node = _Named("daemon.node")
+    node = _PathName("daemon.node")
     """Which node of a store the last process was, and that the spaces are copies of what is there; absent without a store."""
-    control = _Named("daemon.sock")
+    control = _PathName("daemon.sock")
     """Where the owner's commands ask that process; absent while none serves."""
-    log = _Named("confided.log")
+    log = _PathName("confided.log")
     """Of a daemon that a proxy has started on demand, which makes it."""
 
     def space(self, space_id: str) -> Path:
@@ -79,14 +79,14 @@ class DataFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class DaemonPaths:
     """The two places that a daemon is told of."""
 
     config: Path
     data: DataFolder
 
 
-def find(*, config: Path | None = None, data: Path | None = None) -> Paths:
+def find(*, config: Path | None = None, data: Path | None = None) -> DaemonPaths:
     """The daemon's places for this user, or below `CONFIDE_HOME`; an argument overrides its own place."""
     home = os.environ.get(HOME_VARIABLE)
     if home:
@@ -98,4 +98,4 @@ def find(*, config: Path | None = None, data: Path | None = None) -> Paths:
         default_config = platformdirs.user_config_path("confide") / "daemon.toml"
         default_data = platformdirs.user_data_path("confide") / "daemon"
     folder = default_data if data is None else data.expanduser().absolute()
-    return Paths(default_config if config is None else config.expanduser().absolute(), DataFolder(folder))
+    return DaemonPaths(default_config if config is None else config.expanduser().absolute(), DataFolder(folder))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.document_results import PutResult
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DocumentChange:
     """A new revision of a document."""
 
     project: str
@@ -19,6 +19,6 @@ class Change:
     text: str | None  # None says that the document was removed
 
     @classmethod
-    def of(cls, project: str, path: str, result: PutResult, before: str | None) -> Change:
+    def of(cls, project: str, path: str, result: PutResult, before: str | None) -> DocumentChange:
         """Describe what a write has made. `before`: the hash of the revision before it, None if there was none."""
         return cls(project, path, result.revision, result.hash, before, result.text)

@@ -21,7 +21,7 @@ from typing import Any
 from confide_daemon.errors import InvalidTextError
 from confide_memory import front_matter
 from confide_memory.documents import clash_comments, marked_clash
-from confide_memory.markdown import front_matter_lines, is_item, merged_style, plain, split_keeping_ends
+from confide_memory.markdown_blocks import front_matter_lines, is_item, merged_style, plain, split_keeping_ends
 
 # The matcher's time grows with the square of the lines that differ, and worse where they repeat. More than this is no edit of a note but
 # another text, and is treated as changed throughout.
@@ -260,7 +260,7 @@ def _by_fields(
     has_lost = any(wanted[field] != one.fields.get(field) for field in clashing)
     try:
         head = front_matter.edit("".join(theirs), wanted)
-    except (front_matter.UnreadableError, InvalidTextError):
+    except (front_matter.FrontMatterError, InvalidTextError):
         head, has_lost = "".join(theirs), True
     return _explained(head, base, ours, has_lost=has_lost, name=name)
 

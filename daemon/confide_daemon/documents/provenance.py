@@ -14,12 +14,12 @@ from itertools import chain
 
 from confide_crypto.errors import RequestError
 from confide_daemon.errors import DamagedError, NotFoundError
-from confide_daemon.store.rows import DocumentRow, Origin
-from confide_daemon.store.store import Store
-from confide_daemon.store.tables.classes import Lines
+from confide_daemon.store.rows import DocumentRow, TextOrigin
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.class_table import Lines
 from confide_memory import front_matter, note
 from confide_memory.classes import AGENT, DERIVED, OWNER, UNTRUSTED, hostile, lowest, text_marks
-from confide_memory.classes.text_marks import Block
+from confide_memory.classes.text_marks import TextBlock
 from confide_memory.documents import is_in_memory, is_note, text_hash
 
 MOST_REVISIONS = 100_000
@@ -30,11 +30,11 @@ IMPORTED, BY_RULE = "import", "hook"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenText:
     """Where a new text comes from, and the blocks of it that are untrusted by themselves, not since others like them are."""
 
-    origin: Origin
-    sources: tuple[Block, ...] = ()
+    origin: TextOrigin
+    sources: tuple[TextBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +54,27 @@ class Judged:
         return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted)
 
 
-def _with_any(lines: Sequence[str], blocks: Iterable[Block], wanted: Collection[str]) -> list[Block]:
+def _with_any(lines: Sequence[str], blocks: Iterable[TextBlock], wanted: Collection[str]) -> list[TextBlock]:
     """The blocks that hold one of these lines, as they are without blanks around them."""
     return [block for block in blocks if any(line.strip() in wanted for line in _of(lines, block))]
 
 
-def _is_doubted(by: str, text: str, added: Sequence[Block]) -> bool:
+def _is_doubted(by: str, text: str, added: Sequence[TextBlock]) -> bool:
     """Whether what this class of writer adds to a text may be anybody's words."""
     return by == UNTRUSTED or (by != OWNER and _speaks(text, added))
 
 
-def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> Written:
+def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> WrittenText:
     """Where a text comes from that this class of writer makes the newest of a document, which is `row` now."""
     lines = text.split("\n")
     exact = store.classes.of_text(row.id, text_hash(text)) if row is not None else None
     if exact is None and not is_in_memory(path):
-        return Written(Origin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and what else is indexed
+        return WrittenText(TextOrigin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and what else is indexed
     blocks = text_marks.blocks(lines)
     known = _known(store, lines, blocks)
     if exact is not None:  # it is what it was, whoever brings it back
         doubted = dict.fromkeys((*exact.doubted, *known))
-        return Written(Origin(exact.made, tuple(sorted(doubted)), by))
+        return WrittenText(TextOrigin(exact.made, tuple(sorted(doubted)), by))
     living = row if row is not None and not row.deleted else None
     before, earlier = _before(store, living)
     present = {line.strip() for line in before}
@@ -84,7 +84,7 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
     if living is None and _is_most(known, lines, blocks):
         found.update(blocks)  # a file that was moved, with its fields and its short lines
     made = by if living is None else lowest((by, living.made))
-    sources: list[Block] = []
+    sources: list[TextBlock] = []
     if is_doubted and is_note(path):
         made = UNTRUSTED  # a note is one statement
     elif is_doubted:
@@ -98,10 +98,10 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
             # What an agent puts in the place of untrusted lines may be the same in other words.
             sources = added
     found.update(sources)
-    return Written(Origin(made, tuple(sorted(found)), by), tuple(sources))
+    return WrittenText(TextOrigin(made, tuple(sorted(found)), by), tuple(sources))
 
 
-def keep(store: Store, row: DocumentRow, text: str, found: Written) -> None:
+def keep(store: Store, row: DocumentRow, text: str, found: WrittenText) -> None:
     """Has untrusted lines of a new text known again, wherever they come back; in the transaction that writes it."""
     if found.sources:
         _mark(store, row.id, text.split("\n"), found.sources)
@@ -109,7 +109,7 @@ def keep(store: Store, row: DocumentRow, text: str, found: Written) -> None:
 
 def judge(store: Store, row: DocumentRow, text: str) -> Judged:
     """What the newest text of a document counts as; in a transaction that writes, since what is derived of it follows."""
-    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     judged = _judged(store, row, text, origin)
     store.classes.count_as(row.id, row.revision, judged.class_)
     if origin.made == UNTRUSTED and row.source == "memory":
@@ -128,11 +128,13 @@ def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tu
         raise RequestError(
             "conflict", "the text has changed since it was shown", "look at it again, and repeat the command"
         )
-    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
-    doubted = _judged(store, row, text, Origin(AGENT, origin.doubted, origin.by)).doubted
+    doubted = _judged(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted
     store.classes.trust(row.id, [_hash(lines, path, one) for one in doubted], by=by, now=time.time())
-    store.classes.set(row.id, row.revision, Origin(OWNER if origin.made == UNTRUSTED else origin.made, (), origin.by))
+    store.classes.set(
+        row.id, row.revision, TextOrigin(OWNER if origin.made == UNTRUSTED else origin.made, (), origin.by)
+    )
     numbers = _numbers(lines, text_marks.blocks(lines))
     store.classes.drop_marks(row.id, chain.from_iterable(numbers.values()))
     return row, text
@@ -150,10 +152,10 @@ class Doubts:
 def doubts(store: Store, project: str, path: str) -> Doubts:
     """What a person would trust with a document's text. Raises NotFoundError."""
     row, text = _living(store, project, path)
-    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
     why = {(one.first, one.last): one.why for one in hostile.find(text)}
-    found = _judged(store, row, text, Origin(AGENT, origin.doubted, origin.by)).doubted
+    found = _judged(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted
     told = [(*one, why.get(one, "its file's name" if not one[0] else WHENCE)) for one in found]
     if origin.made == UNTRUSTED:
         told.insert(0, (1, len(lines), WHENCE))
@@ -177,19 +179,19 @@ def lower(store: Store, project: str, path: str, revision: int) -> tuple[Documen
     blocks = text_marks.blocks(lines)
     here = {block for block in blocks if any(line.strip() in said for line in _of(lines, block))}
     here.update(_known(store, lines, blocks))
-    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     made = UNTRUSTED if is_note(path) and here else origin.made
-    store.classes.set(row.id, row.revision, Origin(made, tuple(sorted({*origin.doubted, *here})), origin.by))
+    store.classes.set(row.id, row.revision, TextOrigin(made, tuple(sorted({*origin.doubted, *here})), origin.by))
     return (row, text) if here else None
 
 
-def unknown(project: str, path: str, text: str | None) -> Origin:
+def unknown(project: str, path: str, text: str | None) -> TextOrigin:
     """Where a text comes from that was written before anybody kept it: as 0012_classes.sql says."""
     if not is_in_memory(path):
-        return Origin()
+        return TextOrigin()
     source = note.read(project, path, text).source if text is not None and is_note(path) else None
     made = UNTRUSTED if source == IMPORTED else DERIVED if source == BY_RULE else AGENT
-    return Origin(made, (), made)
+    return TextOrigin(made, (), made)
 
 
 def sealed(store: Store, document: int) -> None:
@@ -205,7 +207,7 @@ def sealed(store: Store, document: int) -> None:
             remark(store, document, path, revision.text, origin)
 
 
-def remark(store: Store, document: int, path: str, text: str, origin: Origin) -> None:
+def remark(store: Store, document: int, path: str, text: str, origin: TextOrigin) -> None:
     """Has what is untrusted of a revision known again, where that was lost."""
     if is_in_memory(path) and (origin.made == UNTRUSTED or origin.doubted):
         lines = text.split("\n")
@@ -214,7 +216,7 @@ def remark(store: Store, document: int, path: str, text: str, origin: Origin) ->
         _mark(store, document, lines, blocks if origin.made == UNTRUSTED else some)
 
 
-def _judged(store: Store, row: DocumentRow, text: str, origin: Origin) -> Judged:
+def _judged(store: Store, row: DocumentRow, text: str, origin: TextOrigin) -> Judged:
     if origin.made == UNTRUSTED:
         return Judged(UNTRUSTED)
     trusted = store.classes.trusted(row.id)
@@ -237,7 +239,7 @@ def _hash(lines: Sequence[str], path: str, doubted: Lines) -> str:
     return text_hash("\n".join(lines[first - 1 : last]) if first else f"\0{path}")
 
 
-def _known(store: Store, lines: Sequence[str], blocks: Sequence[Block]) -> list[Block]:
+def _known(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> list[TextBlock]:
     """The blocks that share text with what is untrusted somewhere in the space."""
     if not store.classes.has_marks():
         return []
@@ -246,13 +248,13 @@ def _known(store: Store, lines: Sequence[str], blocks: Sequence[Block]) -> list[
     return text_marks.known(numbers, there)
 
 
-def _numbers(lines: Sequence[str], blocks: Iterable[Block]) -> dict[Block, frozenset[int]]:
+def _numbers(lines: Sequence[str], blocks: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:
     """What the blocks are known again by; not those of front matter: notes of one second share its dates."""
     head = front_matter.split("\n".join(lines))[0].count("\n")
     return text_marks.marks(lines, [block for block in blocks if block.first > head])
 
 
-def _is_most(known: Iterable[Block], lines: Sequence[str], blocks: Iterable[Block]) -> bool:
+def _is_most(known: Iterable[TextBlock], lines: Sequence[str], blocks: Iterable[TextBlock]) -> bool:
     """Whether these blocks are nearly all words of a text, its front matter apart."""
     head = front_matter.split("\n".join(lines))[0].count("\n")
     theirs, whole = (
@@ -262,20 +264,20 @@ def _is_most(known: Iterable[Block], lines: Sequence[str], blocks: Iterable[Bloc
     return whole > 0 and theirs >= NEARLY_ALL * whole
 
 
-def _mark(store: Store, document: int, lines: Sequence[str], blocks: Iterable[Block]) -> None:
+def _mark(store: Store, document: int, lines: Sequence[str], blocks: Iterable[TextBlock]) -> None:
     numbers = _numbers(lines, blocks)
     if found := frozenset().union(*numbers.values()):
         store.classes.add_marks(document, found)
 
 
-def _before(store: Store, row: DocumentRow | None) -> tuple[list[str], Origin]:
+def _before(store: Store, row: DocumentRow | None) -> tuple[list[str], TextOrigin]:
     if row is None:
-        return [], Origin(OWNER)
+        return [], TextOrigin(OWNER)
     try:
         revision = store.documents.revision(row.id, row.revision)
     except DamagedError:
         revision = None
-    origin = store.classes.of_revision(row.id, row.revision) or Origin()
+    origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     return (revision.text or "").split("\n") if revision is not None else [], origin
 
 
@@ -300,7 +302,7 @@ def _added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
     return ["" if line in there else line for line in then.text.split("\n")]
 
 
-def _of(lines: Sequence[str], block: Block) -> Sequence[str]:
+def _of(lines: Sequence[str], block: TextBlock) -> Sequence[str]:
     return lines[block.first - 1 : block.last]
 
 
@@ -309,7 +311,7 @@ def _says(line: str) -> bool:
     return sum(character.isalnum() for character in line) >= 8
 
 
-def _speaks(text: str, blocks: Iterable[Block]) -> bool:
+def _speaks(text: str, blocks: Iterable[TextBlock]) -> bool:
     """Whether what speaks to a model in a text stands in one of the blocks."""
     found = hostile.find(text)
     return bool(found) and any(one.first <= block.last and block.first <= one.last for block in blocks for one in found)

@@ -33,13 +33,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents.history import is_forgotten
+from confide_daemon.documents.document_history import is_forgotten
 from confide_daemon.documents.writer import Derive
 from confide_daemon.store.rows import DocumentRow, TranscriptRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory import documents
 from confide_memory.forms import Carried
-from confide_memory.markdown import FENCE, HEADING, structure
+from confide_memory.markdown_blocks import FENCE, HEADING, structure
 from confide_memory.wire.files import TranscriptState
 
 Extend = Callable[[Store, DocumentRow, str, str, float], None]
@@ -63,7 +63,7 @@ _MAY_SWALLOW = re.compile(r"^ {0,3}(?:<|`{3}|~{3})", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TranscriptMessage:
     role: str  # `user` or `assistant`
     text: str  # markdown, whatever it holds
     time: datetime  # in UTC
@@ -71,7 +71,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class SessionName:
     """Which session of which agent, in which project."""
 
     project: str
@@ -80,7 +80,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MessageBatch:
     """The messages between two offsets of a transcript's file.
 
     Attributes:
@@ -90,17 +90,17 @@ class Batch:
         head, mark: what the machine knows the file again by; kept for it.
     """
 
-    name: Name
+    name: SessionName
     version: int
     begin: int
     end: int
     head: str
     mark: str
-    messages: tuple[Message, ...]
+    messages: tuple[TranscriptMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionProgress:
     """How far a session has come; version 0 where nothing of it is known."""
 
     version: int = 0
@@ -120,17 +120,17 @@ class State:
         }
 
 
-def name_of(params: Carried, project: str) -> Name:
+def name_of(params: Carried, project: str) -> SessionName:
     """The session that a request is about. Raises RequestError: it names none."""
     agent, session = params.get("agent"), params.get("session")
     if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
         raise RequestError("invalid", "'agent' must be a short name of lower-case letters, digits and hyphens")
     if not isinstance(session, str) or not _SESSION.fullmatch(session):
         raise RequestError("invalid", "'session' must be up to 100 letters, digits, _ and -")
-    return Name(project, agent, session)
+    return SessionName(project, agent, session)
 
 
-def batch_of(params: Carried, name: Name) -> Batch | None:
+def batch_of(params: Carried, name: SessionName) -> MessageBatch | None:
     """The batch in a request, or None where it only asks how far the session is. Raises RequestError."""
     if "messages" not in params:
         return None
@@ -141,7 +141,7 @@ def batch_of(params: Carried, name: Name) -> Batch | None:
     if not isinstance(items, list) or len(items) > MAX_MESSAGES:
         raise RequestError("invalid", f"'messages' must be a list of at most {MAX_MESSAGES}")
     messages = tuple(_message(item) for item in items)
-    return Batch(name, version, begin, end, _word(params, "head"), _word(params, "mark"), messages)
+    return MessageBatch(name, version, begin, end, _word(params, "head"), _word(params, "mark"), messages)
 
 
 def messages_in(body: bytes) -> list[Any]:
@@ -155,12 +155,12 @@ def messages_in(body: bytes) -> list[Any]:
     return items
 
 
-def _message(item: Any) -> Message:
+def _message(item: Any) -> TranscriptMessage:
     match item:
         case {"role": "user" | "assistant" as role, "text": str(text), "time": str(moment)}:
             branch = item.get("branch", "")
             if isinstance(branch, str) and len(branch) <= _MAX_BRANCH and (branch.isprintable() or not branch):
-                return Message(role, documents.check_text(text), _moment(moment), branch)
+                return TranscriptMessage(role, documents.check_text(text), _moment(moment), branch)
     raise RequestError("invalid", "a message is not {role, text, time, branch}")
 
 
@@ -187,12 +187,18 @@ def _word(params: Carried, key: str) -> str:
     return value
 
 
-def state(store: Store, name: Name) -> State:
+def state(store: Store, name: SessionName) -> SessionProgress:
     row = store.transcripts.find(name.project, name.agent, name.session)
-    return State() if row is None else State(row.version, row.offset, row.head, row.mark, row.forgotten)
+    return (
+        SessionProgress()
+        if row is None
+        else SessionProgress(row.version, row.offset, row.head, row.mark, row.forgotten)
+    )
 
 
-def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Extend) -> tuple[State, bool]:
+def take(
+    store: Store, batch: MessageBatch, *, author: str, derive: Derive, extend: Extend
+) -> tuple[SessionProgress, bool]:
     """Store a batch, if it goes on from the present state: (the state now, whether it was taken)."""
     name, now = batch.name, time.time()
     with store.writing():
@@ -204,7 +210,7 @@ def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Ext
             after = replace(present, version=present.version + 1, forgotten=True)  # with its whole project
             _save(store, name, after, now=now)
             return after, False
-        after = State(present.version + 1, batch.end, batch.head, batch.mark)
+        after = SessionProgress(present.version + 1, batch.end, batch.head, batch.mark)
         identity = _save(store, name, after, now=now)
         if batch.begin < present.offset:
             _bury(store, identity, name, derive, author=author, now=now)
@@ -212,7 +218,7 @@ def take(store: Store, batch: Batch, *, author: str, derive: Derive, extend: Ext
         return after, True
 
 
-def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
+def forget(store: Store, name: SessionName, *, author: str, derive: Derive) -> SessionProgress:
     """Delete a session's documents with their texts; nothing of it is taken again."""
     now = time.time()
     with store.writing():
@@ -226,11 +232,13 @@ def forget(store: Store, name: Name, *, author: str, derive: Derive) -> State:
         return after
 
 
-def _save(store: Store, name: Name, after: State, *, now: float) -> int:
+def _save(store: Store, name: SessionName, after: SessionProgress, *, now: float) -> int:
     return store.transcripts.save(TranscriptRow(0, *astuple(name), *astuple(after)), now=now)
 
 
-def _bury(store: Store, transcript: int, name: Name, derive: Derive, *, author: str, now: float) -> list[DocumentRow]:
+def _bury(
+    store: Store, transcript: int, name: SessionName, derive: Derive, *, author: str, now: float
+) -> list[DocumentRow]:
     """Delete the session's documents; as with any other one, what was last in them stays in their history."""
     buried = []
     for path in store.transcripts.parts(transcript):
@@ -249,13 +257,13 @@ class _Parts:
 
     store: Store
     transcript: int
-    name: Name
+    name: SessionName
     derive: Derive
     extend_derived: Extend
     author: str
     now: float
 
-    def add(self, messages: Sequence[Message]) -> None:
+    def add(self, messages: Sequence[TranscriptMessage]) -> None:
         """Add the messages, in as many documents as it takes."""
         paths = self.store.transcripts.parts(self.transcript)
         number = max(1, len(paths))
@@ -265,7 +273,7 @@ class _Parts:
             number += 1
         text = self._text(row)
         room = PART_BYTES - len(text.encode())
-        waiting: list[Message] = []
+        waiting: list[TranscriptMessage] = []
         for message in messages:
             size = len(message.text.encode())
             if waiting and size > room:
@@ -280,13 +288,13 @@ class _Parts:
         if waiting:
             self._write(row, text, waiting, number)
 
-    def _write(self, row: DocumentRow | None, text: str, messages: list[Message], number: int) -> None:
+    def _write(self, row: DocumentRow | None, text: str, messages: list[TranscriptMessage], number: int) -> None:
         if row is None:
             self._begin(messages, number)
         else:
             self._extend(row, text, rendered(messages, day=row.day, branch=branch_in(text)))
 
-    def _begin(self, messages: list[Message], number: int) -> None:
+    def _begin(self, messages: list[TranscriptMessage], number: int) -> None:
         name, first = self.name, messages[0]
         text = title(name.agent, name.session, first, number)
         text += rendered(messages, day=first.time.date().isoformat(), branch=first.branch)
@@ -303,7 +311,7 @@ class _Parts:
     def _save(self, path: str, text: str) -> DocumentRow:
         return self.store.documents.save(self.name.project, path, text, author=self.author, now=self.now)
 
-    def _free_path(self, first: Message, number: int) -> str:
+    def _free_path(self, first: TranscriptMessage, number: int) -> str:
         day = first.time.date().isoformat()
         stem = f"{FOLDER}{day}-{self.name.agent}-{self.name.session}"
         while True:
@@ -318,7 +326,7 @@ class _Parts:
         return revision.text or "" if revision is not None else ""
 
 
-def title(agent: str, session: str, first: Message, part: int) -> str:
+def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
     """How a document of a session begins."""
     name = " ".join(word.capitalize() for word in agent.split("-"))
     branch = f" on branch {first.branch}" if first.branch else ""
@@ -327,7 +335,7 @@ def title(agent: str, session: str, first: Message, part: int) -> str:
     return f"# {name} session of {day}{more}\n\nBegan {clock} UTC{branch}; session {session}.\n"
 
 
-def rendered(messages: Sequence[Message], *, day: str, branch: str) -> str:
+def rendered(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
     """The lines to add for these messages: those of one breath share a heading, the first always has one.
 
     `day`: of the document, ISO; a message of another one says its own. `branch`: what the document said last (`branch_in`).

@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from confide_daemon.documents import history, provenance
+from confide_daemon.documents import document_history, provenance
+from confide_daemon.documents.document_results import DeleteResult, PutResult, RemoveResult, SyncComparison
 from confide_daemon.documents.merge import Merge, merge_texts
-from confide_daemon.documents.results import Comparison, DeleteResult, PutResult, RemoveResult
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
-from confide_daemon.store.rows import DocumentRow, OperationRow, Origin, PieceChanges
-from confide_daemon.store.store import Store
-from confide_daemon.store.tables.lives import NUMBERS
-from confide_memory import documents, markdown
+from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges, TextOrigin
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.receipt_table import NUMBERS
+from confide_memory import documents, markdown_blocks
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import MAX_SENT, MAX_TEXT_BYTES, REMOVED, bucket_of, text_hash
 from confide_memory.globs import matches
-from confide_memory.markdown import in_style_of
+from confide_memory.markdown_blocks import in_style_of
 
 LOST_HINT = (
     "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"
@@ -38,7 +38,7 @@ MOST_OVERTAKEN = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RepeatableChange:
     """A change that its machine may ask for more than once, and that is made once."""
 
     id: str  # 32 hex digits
@@ -232,7 +232,7 @@ class Writer:
         heading: str | None,
         author: str,
         base: int | None = None,
-        operation: Operation | None = None,
+        operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
         """Adds to the end of the document, or of a section, making either when it is missing.
@@ -244,7 +244,7 @@ class Writer:
         documents.check_text(text)
 
         def change(before: str | None) -> str:
-            return in_style_of(before, lambda plain: markdown.append_text(plain or "", text, heading=heading))
+            return in_style_of(before, lambda plain: markdown_blocks.append_text(plain or "", text, heading=heading))
 
         return self._edit(project, path, text, author, operation, change, by=by, base=base)
 
@@ -257,7 +257,7 @@ class Writer:
         heading: str | None,
         author: str,
         base: int | None = None,
-        operation: Operation | None = None,
+        operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
         """Replaces the document, or one section of it. Raises as `append`, and NotFoundError when there is no such section."""
@@ -271,7 +271,7 @@ class Writer:
                 raise NotFoundError(
                     "no such document, so no section to replace", hint="store it without a heading first"
                 )
-            return markdown.replace_section(before, text, heading=heading)
+            return markdown_blocks.replace_section(before, text, heading=heading)
 
         def styled(before: str | None) -> str:
             return in_style_of(before, change)
@@ -285,7 +285,7 @@ class Writer:
         text: str,
         *,
         author: str,
-        operation: Operation | None = None,
+        operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult | None:
         """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
@@ -328,7 +328,7 @@ class Writer:
         *,
         author: str,
         base: int | None = None,
-        operation: Operation | None = None,
+        operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
         """Changes a document that is there, as `change` makes of its text, with the line ends that it has, the text as it is to be.
@@ -347,7 +347,13 @@ class Writer:
         return self._edit(project, path, "", author, operation, checked, by=by)
 
     def delete(
-        self, project: str, path: str, *, author: str, base: int | None = None, operation: Operation | None = None
+        self,
+        project: str,
+        path: str,
+        *,
+        author: str,
+        base: int | None = None,
+        operation: RepeatableChange | None = None,
     ) -> DeleteResult:
         """Deletes a document, which can be restored for a while. Raises as `edit`, and OperationError."""
         with self.store.writing():
@@ -407,7 +413,7 @@ class Writer:
         revision: int | None,
         author: str,
         base: int | None = None,
-        operation: Operation | None = None,
+        operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
         """Makes an older text the newest revision; without a number the newest one that differs from the present one.
@@ -453,15 +459,15 @@ class Writer:
 
     def forget(
         self, project: str, asked: Sequence[str], *, author: str, reaches: Callable[[str], bool]
-    ) -> history.Forgotten:
+    ) -> document_history.ForgetStep:
         """Takes nothing under these names any more, and drops documents that have them with all revisions: a step, of a bounded number.
 
         Raises BadNameError: they are too many.
         """
         with self.store.writing():
-            history.note_forgotten(self.store, project, asked)
-            found = history.meant_by(self.store, project, asked, reaches=reaches)
-            step = found[: history.FORGOTTEN_AT_ONCE]
+            document_history.note_forgotten(self.store, project, asked)
+            found = document_history.meant_by(self.store, project, asked, reaches=reaches)
+            step = found[: document_history.FORGOTTEN_AT_ONCE]
             self.store.vectors.forget([row.id for row in step])
             for row in step:
                 if not row.deleted:
@@ -469,7 +475,7 @@ class Writer:
             self.store.derive()
             for row in step:
                 self.store.documents.drop_texts(row.id)
-        return history.Forgotten(tuple(row.path for row in step), len(found), len(step) == len(found))
+        return document_history.ForgetStep(tuple(row.path for row in step), len(found), len(step) == len(found))
 
     def recut(self, document: int) -> PieceChanges:
         """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
@@ -491,7 +497,7 @@ class Writer:
         path: str,
         written: str,
         author: str,
-        operation: Operation | None,
+        operation: RepeatableChange | None,
         change: Callable[[str | None], str],
         *,
         by: str,
@@ -505,13 +511,13 @@ class Writer:
             after = documents.check_text(change(before))
             if row is not None and after == before:
                 return self._result(row, after, changed=False, previous=row.hash)
-            lines = len(markdown.split_keeping_ends(written.strip("\n")))
+            lines = len(markdown_blocks.split_keeping_ends(written.strip("\n")))
             return self._keep(row, project, path, after, author=author, by=by, lines=lines)
 
         return self._once(project, path, operation, edited)
 
     def _once(
-        self, project: str, path: str, operation: Operation | None, make: Callable[[DocumentRow | None], Made]
+        self, project: str, path: str, operation: RepeatableChange | None, make: Callable[[DocumentRow | None], Made]
     ) -> Made:
         """Makes a change, unless that was done before under the operation's id."""
         with self.store.writing():
@@ -522,14 +528,14 @@ class Writer:
                 self._note(operation, result.revision, result.hash, result.previous_hash, result.lines_written)
         return result if result is None else replace(result, queued=self._queued())
 
-    def _known(self, operation: Operation | None) -> OperationRow | None:
+    def _known(self, operation: RepeatableChange | None) -> OperationRow | None:
         known = self.store.operations.find(operation.id) if operation else None
         # A blank one: what was asked is not kept any more (`Store.forget_traces`).
         if operation and known and known.asked not in ("", operation.asked):
             raise OperationError
         return known
 
-    def _note(self, operation: Operation, revision: int, content: str, previous: str | None, lines: int) -> None:
+    def _note(self, operation: RepeatableChange, revision: int, content: str, previous: str | None, lines: int) -> None:
         done = OperationRow(operation.id, operation.asked, revision, content, previous, lines)
         self.store.operations.add(done, now=time.time())
 
@@ -565,9 +571,9 @@ class Writer:
         """A new revision of the document, which is `row` now; None: it is deleted. `by`: the class of who writes."""
         now = time.time()
         if text is None:
-            origin = Origin(row.made if row is not None else UNTRUSTED, (), by)
+            origin = TextOrigin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
-        history.check_taken(self.store, project, path)
+        document_history.check_taken(self.store, project, path)
         found = provenance.written(self.store, row, path, text, by)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
@@ -659,7 +665,7 @@ def compare_states(
     entries: Iterable[tuple[str, str, int]],
     gone: Iterable[Gone],
     buckets: frozenset[int] | None = None,
-) -> Comparison:
+) -> SyncComparison:
     """What the machine has to do; every confirmed loss in `gone` has been buried before.
 
     Args:
@@ -667,8 +673,8 @@ def compare_states(
         gone: of files it confirmed once and no longer has.
         buckets: only documents of these are looked at (None: all).
     """
-    result = Comparison()
-    forgotten = history.forgotten_names(store, project)
+    result = SyncComparison()
+    forgotten = document_history.forgotten_names(store, project)
     # Transcripts are in no working copy.
     rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:

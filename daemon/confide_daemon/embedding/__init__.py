@@ -1,6 +1,6 @@
 """Turning text into vectors.
 
-An `Embedder` is one model behind one small protocol; a provider is one file in `providers/`. A `Model` loads it in the
+An `Embedder` is one model behind one small protocol; a provider is one file in `providers/`. A `LoadedModel` loads it in the
 background, so that nothing waits for them: a search before that is answered by keywords.
 """
 
@@ -10,7 +10,7 @@ import os
 # is imported, and everything of ours that uses numpy imports this package first.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
-from confide_daemon.embedding.model import BreakerState, CircuitBreaker, Model
+from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors
+from confide_daemon.embedding.model import BreakerState, CircuitBreaker, LoadedModel
 
-__all__ = ["BreakerState", "CircuitBreaker", "Embedder", "Limits", "Model", "Vectors"]
+__all__ = ["BatchLimits", "BreakerState", "CircuitBreaker", "Embedder", "LoadedModel", "Vectors"]

@@ -26,7 +26,7 @@ else:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How much one call of `embed_documents` may hold, and how many calls may run at once.
 
     What is asked in one call is paid for, and lost when it fails, in one piece; so a provider on the network gets less in a call
@@ -81,7 +81,7 @@ class Embedder(Protocol):
         """The length of a vector."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         """How much one call of `embed_documents` may hold."""
 
     def embed_query(self, text: str) -> Vectors:

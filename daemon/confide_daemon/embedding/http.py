@@ -59,7 +59,7 @@ class UnusableAnswerError(ProviderDownError):
         self.is_final = is_final
 
 
-class Endpoint:
+class ProviderEndpoint:
     """A URL that takes JSON and a key and gives JSON; from any thread, several requests at once.
 
     `name` and `model` are for people; `model_hint`: what to do when the provider does not know the model.

@@ -21,7 +21,7 @@ from enum import StrEnum
 from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding.embedder import Embedder, Vectors, unit
-from confide_daemon.embedding.memory.resting import RestingEmbedder
+from confide_daemon.embedding.memory.idle_unload import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 # One lost connection is no outage; three in a row, each after its retries, are.
@@ -182,13 +182,13 @@ MAX_LOAD_PAUSE_S = 60.0
 REFUSED_LOAD_PAUSE_S = QUOTA_PAUSE_S
 
 
-class Model:
+class LoadedModel:
     """`loading`, `ready`, or `failed` with the reason; loading happens in a thread of its own and nobody waits for it.
 
     Attributes:
         name: the provider, as the configuration calls it.
         breaker: refuses calls at once while the model keeps failing; questions and documents go through it.
-        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.model`).
+        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.indexed_model`).
         price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
         query_deadline_s: how long a question waits for its vector.
     """
@@ -225,14 +225,14 @@ class Model:
         self._thread.start()
 
     @classmethod
-    def ready(cls, embedder: Embedder) -> Model:
+    def ready(cls, embedder: Embedder) -> LoadedModel:
         """One that is already there, and is waited for: in benches and tests a busy machine must not look like a slow provider."""
         model = cls(lambda: embedder, name=embedder.id, query_deadline_s=PATIENCE_S)
         model.wait(PATIENCE_S)
         return model
 
     @classmethod
-    def none(cls) -> Model:
+    def none(cls) -> LoadedModel:
         """None at all: every search is answered by keywords, and says so."""
 
         def refuse() -> Embedder:

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.datadir.credentials import SecretKey
-from confide_daemon.embedding.embedder import Limits, Purpose, Vectors, unit
-from confide_daemon.embedding.http import Endpoint, UnusableAnswerError
+from confide_daemon.embedding.embedder import BatchLimits, Purpose, Vectors, unit
+from confide_daemon.embedding.http import ProviderEndpoint, UnusableAnswerError
 from confide_daemon.embedding.settings import RemoteSettings
-from confide_daemon.embedding.tokens import first_tokens
+from confide_daemon.embedding.token_counts import first_tokens
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 log = logging.getLogger(__name__)
 
 # The tokens are what binds: pieces of 48 fill them with 166. OpenAI takes 2,048 texts in a request, Voyage 1,000.
-REMOTE_LIMITS = Limits(texts=1000, tokens=8_000, concurrency=4)
+REMOTE_LIMITS = BatchLimits(texts=1000, tokens=8_000, concurrency=4)
 TRIES = 5
 # While the one text is sought that a provider refuses.
 SEEKING_TRIES = 2
@@ -48,7 +48,7 @@ Wire = Callable[[list[str], Purpose], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProviderUsage:
     """What was asked of a provider since the daemon started."""
 
     requests: int = 0  # answered with vectors
@@ -74,7 +74,7 @@ class RemoteEmbedder:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ProviderEndpoint,
         wire: Wire,
         *,
         id: str,
@@ -82,7 +82,7 @@ class RemoteEmbedder:
         dimensions: int | None,
         max_tokens: int,
         deadline_s: float,
-        limits: Limits = REMOTE_LIMITS,
+        limits: BatchLimits = REMOTE_LIMITS,
         query_deadline_s: float = QUERY_DEADLINE_S,
     ) -> None:
         self.id = id
@@ -94,7 +94,7 @@ class RemoteEmbedder:
         self._deadline_s = deadline_s
         self._query_deadline_s = query_deadline_s
         self._lock = threading.Lock()
-        self._usage = Usage()
+        self._usage = ProviderUsage()
         self._refused: OrderedDict[bytes, None] = OrderedDict()
         self._dimensions = dimensions
         if dimensions is None:
@@ -106,7 +106,7 @@ class RemoteEmbedder:
         return self._dimensions
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> ProviderUsage:
         with self._lock:
             return self._usage
 
@@ -160,7 +160,7 @@ class RemoteEmbedder:
             self._refused[_digest(text)] = None
             while len(self._refused) > REFUSALS_KEPT:
                 self._refused.popitem(last=False)
-            self._usage = Usage(self._usage.requests, self._usage.tokens, self._usage.refused + 1)
+            self._usage = ProviderUsage(self._usage.requests, self._usage.tokens, self._usage.refused + 1)
         log.warning(
             "%s refuses a text of %d characters; it is found by its words alone", self._endpoint.name, len(text)
         )
@@ -193,7 +193,7 @@ class RemoteEmbedder:
             max_bytes=65_536 + len(texts) * (self._dimensions or MOST_DIMENSIONS) * BYTES_PER_NUMBER,
         )
         with self._lock:
-            self._usage = Usage(self._usage.requests + 1, self._usage.tokens + tokens, self._usage.refused)
+            self._usage = ProviderUsage(self._usage.requests + 1, self._usage.tokens + tokens, self._usage.refused)
         return vectors
 
     def _cut(self, text: str) -> str:
@@ -255,7 +255,7 @@ def connect(
     dimensions: int | None,
     max_tokens: int,
     model: str | None = None,
-    limits: Limits = REMOTE_LIMITS,
+    limits: BatchLimits = REMOTE_LIMITS,
     key_is_needed: bool = True,
 ) -> RemoteEmbedder:
     """The model that a provider's settings mean, at `<base_url>/embeddings`.
@@ -266,7 +266,7 @@ def connect(
     Raises EmbedderError: the dimensions were asked for in vain. A key that is missing shows with the first request, since it may come.
     """
     key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
-    endpoint = Endpoint(
+    endpoint = ProviderEndpoint(
         f"{settings.base_url.rstrip('/')}/embeddings",
         key=key,
         name=name,

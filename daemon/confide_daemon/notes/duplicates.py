@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Vectors
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.generations import live_generation, loading
+from confide_daemon.retrieval.indexing.indexed_model import Condition, in_thread
 from confide_daemon.retrieval.indexing.indexer import Indexer
-from confide_daemon.retrieval.indexing.model import Condition, in_thread
-from confide_daemon.retrieval.search.service import Searcher
+from confide_daemon.retrieval.search.searcher import Searcher
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation, piece_hash
 from confide_daemon.store.threads import StoreThreads
 
@@ -41,7 +41,7 @@ BY_TEXT = "duplicates were looked for by text alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class DuplicateCheck:
     """What looking for duplicates came to, the nearest first; `tags` are those in use that stand in the note's text."""
 
     near: tuple[Near, ...] = ()
@@ -193,7 +193,7 @@ class Look:
         apart: frozenset[str],
         words: Sequence[str],
         is_limited: bool = False,
-    ) -> Looked:
+    ) -> DuplicateCheck:
         """The duplicates of the note that was written.
 
         Args:
@@ -218,7 +218,7 @@ class Look:
                 )
             )
         except StorageError as error:  # the note is written, which matters more
-            return Looked(warnings=(f"duplicates could not be looked for: {error.message}",))
+            return DuplicateCheck(warnings=(f"duplicates could not be looked for: {error.message}",))
         if embedded is not None:
             # So that the next note is compared with this one.
             with contextlib.suppress(TimeoutError):
@@ -226,7 +226,7 @@ class Look:
                     await self.is_kept.wait()
         # The first note of a space may be quicker than the index, and there is nothing to compare it with.
         warnings = (f"{self._problem}; {BY_TEXT}",) if embedded is None and not first.is_only else ()
-        return Looked(tuple(near), first.tags, warnings)
+        return DuplicateCheck(tuple(near), first.tags, warnings)
 
     async def _vectors(self) -> _Embedded | None:
         await asyncio.wait([self.embedded], timeout=max(0.0, self._until - time.monotonic()))

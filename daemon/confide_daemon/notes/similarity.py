@@ -20,7 +20,7 @@ from confide_daemon.embedding.embedder import is_blank
 from confide_daemon.embedding.local.wordpiece import is_mostly_latin
 from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.documents import STOP_WORDS
 from confide_memory.mentions import folded
 from confide_memory.tools.question import keyword_query
@@ -40,7 +40,7 @@ ENOUGH_SEEN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NoteNames:
     """What a note is called and what it is about, folded, and the signs in its text that are neither letters nor known to most models."""
 
     title: str = ""
@@ -49,7 +49,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class NoteFingerprint:
     """What of a note is compared.
 
     Attributes:
@@ -68,7 +68,7 @@ class Compared:
     tokens: int
     is_long: bool = False
     sealed: tuple[str, ...] = ()
-    names: Names = Names()
+    names: NoteNames = NoteNames()
 
     @property
     def centre(self) -> Vectors | None:
@@ -80,19 +80,21 @@ class Compared:
         return np.asarray(mean / length, dtype=np.float32) if length > 0 else None
 
 
-def compared(pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None) -> Compared:
+def compared(
+    pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None
+) -> NoteFingerprint:
     """What is compared of a note with these first pieces (FIRST_WORDS at most), in order, and the vectors they have."""
     first = pieces[:FIRST]
     rows = [vectors[piece.id] for piece in first if piece.id in vectors]
     text = " ".join(piece.text for piece in pieces)
-    return Compared(
+    return NoteFingerprint(
         np.stack(rows) if rows and len(rows) == len(first) else None,
         np.array([max(1, piece.tokens) for piece in first], dtype=np.float32),
         sorted_words(text),
         sum(piece.tokens for piece in pieces),
         len(pieces) > FIRST,
         tuple(STANDIN.findall(text)) if only(text) else (),
-        Names(folded(row.title if row else ""), folded((row and row.entity) or ""), _signs(text)),
+        NoteNames(folded(row.title if row else ""), folded((row and row.entity) or ""), _signs(text)),
     )
 
 
@@ -108,7 +110,7 @@ def sorted_words(text: str) -> str:
     return " ".join(sorted(re.findall(r"\w+", text.lower())))
 
 
-def by_meaning(one: Compared, other: Compared) -> float:
+def by_meaning(one: NoteFingerprint, other: NoteFingerprint) -> float:
     """The mean of each piece's best cosine in the other note, weighted by length, of both sides the lower one; 0 without vectors."""
     if one.vectors is None or other.vectors is None or not _alike_in_length(one, other):
         return 0.0
@@ -118,7 +120,7 @@ def by_meaning(one: Compared, other: Compared) -> float:
     return max(0.0, min(1.0, there, back))
 
 
-def by_words(one: Compared, other: Compared, least: float) -> float:
+def by_words(one: NoteFingerprint, other: NoteFingerprint, least: float) -> float:
     """RapidFuzz's `token_sort_ratio`: of all letters, the words in order, the share that both have in the same order; 0 below `least`."""
     if not one.words or not other.words or not _alike_in_length(one, other):
         return 0.0
@@ -127,7 +129,7 @@ def by_words(one: Compared, other: Compared, least: float) -> float:
     return fuzz.ratio(one.words, other.words, score_cutoff=100 * least) / 100
 
 
-def _alike_in_length(one: Compared, other: Compared) -> bool:
+def _alike_in_length(one: NoteFingerprint, other: NoteFingerprint) -> bool:
     if not (one.is_long or other.is_long):
         return True  # all of both is compared, which tells it better
     return min(one.tokens, other.tokens) >= LEAST_LENGTH * max(one.tokens, other.tokens)
@@ -141,7 +143,7 @@ class Likeness:
     by: str = field(default="embedding")
 
 
-def likeness(one: Compared, other: Compared, least: float) -> Likeness | None:
+def likeness(one: NoteFingerprint, other: NoteFingerprint, least: float) -> Likeness | None:
     """The higher of both measures, if it is `least` or more.
 
     None of two that were sealed and are not the same, and of two that their names tell apart.
@@ -154,7 +156,7 @@ def likeness(one: Compared, other: Compared, least: float) -> Likeness | None:
     return best if best.value >= least - 1e-6 else None
 
 
-def _are_apart(one: Compared, other: Compared) -> bool:
+def _are_apart(one: NoteFingerprint, other: NoteFingerprint) -> bool:
     """Whether two notes are about different things though their texts are alike, as one port of two services."""
     if one.names.signs != other.names.signs:
         return True
@@ -243,7 +245,7 @@ def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
     )
 
 
-def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, Compared]:
+def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
     """What is compared of these notes, by document; without vectors where there is no generation. Within a view of the store."""
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
     for piece in store.notes.first_pieces(sorted(documents), first=FIRST_WORDS):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.notes.edit import Draft, united
+from confide_daemon.notes.note_edit import Draft, united
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.classes import lowest
 from confide_memory.note import digest_of
 

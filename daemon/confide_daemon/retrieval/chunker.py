@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding.tokens import count_tokens, token_ends
+from confide_daemon.embedding.token_counts import count_tokens, token_ends
 from confide_daemon.store.rows import Piece
-from confide_memory.markdown import Heading, structure
+from confide_memory.markdown_blocks import Heading, structure
 
 if TYPE_CHECKING:
     Whole = NDArray[np.int64]
@@ -40,7 +40,7 @@ TITLE_CHARACTERS = 160
 
 def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     """The pieces of the text, in order. Prose costs 0.2 s of a core a megabyte, no text more than about 3 s."""
-    source = Source(text, settings.size - settings.overlap)
+    source = ChunkedText(text, settings.size - settings.overlap)
     atoms = Atoms.of(source.text, source.ends, source.atoms())
     paths = _heading_paths(source.headings, len(source.offsets))
     begins = pack(atoms, source.limit)
@@ -65,7 +65,7 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     return pieces
 
 
-def _within_limit(source: Source, atoms: Atoms, begin: int, stop: int) -> list[tuple[int, int]]:
+def _within_limit(source: ChunkedText, atoms: Atoms, begin: int, stop: int) -> list[tuple[int, int]]:
     """The atoms as one piece, or as several where their exact count is over the limit: a token that is cut in two can be one more."""
     found = [(begin, stop)]
     limit = source.limit
@@ -79,7 +79,7 @@ def _within_limit(source: Source, atoms: Atoms, begin: int, stop: int) -> list[t
     return found
 
 
-def _overlapping(source: Source, atoms: Atoms, first: int, end: int, settings: ChunkSettings) -> int:
+def _overlapping(source: ChunkedText, atoms: Atoms, first: int, end: int, settings: ChunkSettings) -> int:
     """Where the piece begins when it repeats what stands before it in its section."""
     start = own = int(atoms.start[first])
     while first > 0 and atoms.bond[first] != HARD:
@@ -122,7 +122,7 @@ JOINER = "\u200d"
 FLAGS = range(0x1F1E6, 0x1F200)
 
 
-class Source:
+class ChunkedText:
     """A text with its lines, its tokens and its structure, and so its atoms: paragraphs, items, rows where they fit; else lines, sentences,
     words, tokens. Ranges of characters, not texts: a piece is what stands in the document from its first atom to its last.
 

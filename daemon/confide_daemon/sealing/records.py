@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from confide_crypto.errors import RecordError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.errors import DamagedError, NotFoundError, VaultError
 from confide_daemon.store.rows import SealedPlace, SealedRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
 
 Follow = Callable[[int, int], None]
@@ -32,7 +32,7 @@ class SealedRecords:
         self._threads = threads
         self._clock = clock
 
-    async def put(self, records: Sequence[Record]) -> int:
+    async def put(self, records: Sequence[SealedRecord]) -> int:
         """Store records; how many of them are new, or of a newer epoch than what was there. One that is there is replaced by no other.
 
         Raises StorageError.
@@ -45,7 +45,7 @@ class SealedRecords:
 
         return await self._threads.write(work)
 
-    async def get(self, secret_id: bytes) -> Record:
+    async def get(self, secret_id: bytes) -> SealedRecord:
         """The record of that name, 16 bytes.
 
         Raises NotFoundError where there is none; DamagedError: what is stored is none; VaultError where it is in a vault that
@@ -99,10 +99,10 @@ class SealedRecords:
         return found
 
 
-def parsed(stored: bytes) -> Record:
+def parsed(stored: bytes) -> SealedRecord:
     """The record in what the database has. Raises DamagedError."""
     try:
-        return Record.parse(stored)
+        return SealedRecord.parse(stored)
     except RecordError as error:
         hint = "seal the secret again from the file that holds it"
         raise DamagedError("a stored sealed record is damaged", hint=hint) from error

@@ -19,21 +19,21 @@ import apsw
 
 from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, RosterError
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import Change, Entry
+from confide_crypto.sealing.roster_entry import RosterChange, RosterEntry
 from confide_daemon.access.audit import record
 from confide_daemon.access.callers import Caller
-from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites
 from confide_daemon.errors import StorageError
-from confide_daemon.sealing.rescan import UnsealedCounts
+from confide_daemon.sealing.unsealed_texts import UnsealedCounts
 
 MAX_REMEMBERED: Final = 256
 """Verified rosters in memory, of those used last: some 20 kB each, 8 MiB at most."""
 _DONE: Final = {
-    Change.GENESIS: "founded, with its first device",
-    Change.ADD: "one added",
-    Change.REMOVE: "one removed",
-    Change.ROTATE: "new epoch",
+    RosterChange.GENESIS: "founded, with its first device",
+    RosterChange.ADD: "one added",
+    RosterChange.REMOVE: "one removed",
+    RosterChange.ROTATE: "new epoch",
 }
 
 
@@ -90,7 +90,7 @@ class Rosters:
                 assert known is not None
                 return known, False
             entry, before = roster.entries[-1], known and (known.pin.number, known.head)
-            if entry.change in (Change.ADD, Change.ROTATE) and not roster.leaves_room:
+            if entry.change in (RosterChange.ADD, RosterChange.ROTATE) and not roster.leaves_room:
                 # Else one device could use up what the others need to remove it.
                 raise OversizedRosterError(
                     "the list of devices has room for removals only", hint="remove devices, or begin a new space"
@@ -160,7 +160,7 @@ def _hash_at(database: apsw.Connection, space_id: str, number: int) -> bytes | N
     return bytes(found) if isinstance(found, bytes) else None
 
 
-def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: Entry, by: str) -> None:
+def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: RosterEntry, by: str) -> None:
     """The row of the audit log, with the words of the device that it is about."""
     changed = entry.device.key if entry.device is not None else entry.removed or None
     detail = f"{_DONE[entry.change]}; {len(roster.devices)} in epoch {roster.epoch}"
@@ -237,7 +237,7 @@ MAX_WAITING: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingDevice:
     """A machine that is on no roster yet."""
 
     key: bytes  # Ed25519, 32 bytes
@@ -288,7 +288,7 @@ class Pairings:
             )
             return database.changes() > 0
 
-    def waiting(self, space_id: str, roster: Roster | None) -> list[Waiting]:
+    def waiting(self, space_id: str, roster: Roster | None) -> list[WaitingDevice]:
         """Those of the space's callers that have asked, and neither are on its roster nor were."""
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
@@ -299,4 +299,4 @@ class Pairings:
                 (space_id, self._registry.clock()),
             ).fetchall()
         known = {**roster.devices, **roster.removed} if roster is not None else {}
-        return [Waiting(*row) for row in rows if row[0] not in known][:MAX_WAITING]
+        return [WaitingDevice(*row) for row in rows if row[0] not in known][:MAX_WAITING]

@@ -25,7 +25,7 @@ import requests
 import requests.exceptions
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.private_files import read_private_file
 from confide_daemon.config import KUBERNETES, VaultConfig
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import VaultError
@@ -211,7 +211,7 @@ class VaultClient:
         """This thread's own, with the token, for one request."""
         client: hvac.Client | None = getattr(self._own, "client", None)
         if client is None:
-            session = _Session()
+            session = _BoundedSession()
             session.verify = _certificates(self._settings)
             client = self._own.client = hvac.Client(
                 url=self._settings.url,
@@ -222,7 +222,7 @@ class VaultClient:
                 namespace=self._settings.namespace.strip("/") or None,
             )
         client.token = token
-        assert isinstance(client.session, _Session)
+        assert isinstance(client.session, _BoundedSession)
         client.session.left_s = deadline - self._clock()
         return client
 
@@ -237,7 +237,7 @@ class VaultClient:
             self._logging_in.release()
 
 
-class _Session(requests.Session):
+class _BoundedSession(requests.Session):
     """One that ends when the time is over, and takes in no more than an answer can be long."""
 
     def __init__(self) -> None:

@@ -19,13 +19,13 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from confide_crypto.errors import ConfideError, RecordError, where
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed
 from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
 from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep.integrity import record_in
 
@@ -64,14 +64,14 @@ class VaultRecords(SealedRecords):
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
-    async def put(self, records: Sequence[Record]) -> int:
+    async def put(self, records: Sequence[SealedRecord]) -> int:
         """As `SealedRecords.put`. Raises StorageError; VaultError where some could not be kept; those that could are stored."""
 
-        def newer(store: Store) -> list[Record]:
+        def newer(store: Store) -> list[SealedRecord]:
             epochs = ((one, store.sealed_records.epoch(one.secret_id)) for one in wanted.values())
             return [one for one, epoch in epochs if epoch is None or epoch < one.epoch]
 
-        wanted: dict[bytes, Record] = {}
+        wanted: dict[bytes, SealedRecord] = {}
         for record in records:
             if record.secret_id not in wanted or wanted[record.secret_id].epoch < record.epoch:
                 wanted[record.secret_id] = record
@@ -91,7 +91,7 @@ class VaultRecords(SealedRecords):
                 raise failure
         return stored
 
-    async def get(self, secret_id: bytes) -> Record:
+    async def get(self, secret_id: bytes) -> SealedRecord:
         before: SealedPlace | None = None
         for _ in range(LOOKS):
             found = await self._stored(secret_id)
@@ -157,9 +157,9 @@ class VaultRecords(SealedRecords):
         with store.writing():
             return sum(store.sealed_records.move(entry, where, now=self._clock()) for entry, where in moves)
 
-    async def _fetch(self, secret_id: bytes, place: SealedPlace) -> Record:
+    async def _fetch(self, secret_id: bytes, place: SealedPlace) -> SealedRecord:
         try:
-            record = Record.parse(await self._vault.fetch(self._space_id, secret_id, place.value))
+            record = SealedRecord.parse(await self._vault.fetch(self._space_id, secret_id, place.value))
         except RecordError:
             raise changed() from None
         if record.secret_id != secret_id:

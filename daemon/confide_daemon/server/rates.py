@@ -152,7 +152,7 @@ class Rate:
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    # `confide_crypto.transport.inbox.Toll`
+    # `confide_crypto.transport.inbox.RateLimit`
 
     def record(self, price: float) -> float:
         """Pay for a record that is no whole message or request; how many seconds nothing more may be read."""

@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypedDict, TypeVar
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_daemon.access.callers import Grants
-from confide_daemon.documents.changes import Change
-from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.document_results import PutResult
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import WrittenBack
+from confide_daemon.tools.tool_context import WrittenBack
 from confide_memory.classes import OWNER
 from confide_memory.documents import source_of
 from confide_memory.forms import Carried
@@ -70,7 +70,7 @@ class _Edit(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ConfirmedRevision:
     """What a machine has confirmed of a document; the hash is unknown where it has edited the file since."""
 
     revision: int
@@ -81,7 +81,7 @@ class Held:
 class Untaken:
     """A revision that a machine has not taken."""
 
-    change: Change
+    change: DocumentChange
     tries: int
     due: float  # by the clock of the event loop
 
@@ -99,7 +99,7 @@ class CopiesHost(Protocol):
     def held(self) -> AbstractAsyncContextManager[Space]:
         """Have the space open within this. Raises RequestError."""
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: DocumentChange) -> None:
         """Tell the others of a revision."""
 
 
@@ -108,8 +108,8 @@ class Copies:
 
     def __init__(self, session: CopiesHost) -> None:
         self._session = session
-        self._held: dict[Key, Held] = {}
-        self._waiting: dict[Key, Change] = {}
+        self._held: dict[Key, ConfirmedRevision] = {}
+        self._waiting: dict[Key, DocumentChange] = {}
         self._waiting_chars = 0
         self._untaken: dict[Key, Untaken] = {}
         self._has_said_untaken = False
@@ -125,7 +125,7 @@ class Copies:
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
         """The machine has said that its file is (or is an edit of) this revision."""
-        self._held[project, path] = Held(revision, digest)
+        self._held[project, path] = ConfirmedRevision(revision, digest)
 
     def forget(self, project: str, path: str) -> None:
         """The machine has no such file any more."""
@@ -150,10 +150,10 @@ class Copies:
         except ConfideError as error:
             warning = f"stored, but the file on this machine could not be written: {error.message}"
         if not on_disk:
-            self.bring_later(Change.of(project, path, newest[-1], before))
+            self.bring_later(DocumentChange.of(project, path, newest[-1], before))
         return WrittenBack(on_disk, newest[-1], warning)
 
-    async def take_away(self, change: Change) -> WrittenBack:
+    async def take_away(self, change: DocumentChange) -> WrittenBack:
         """Remove the file of a deleted document from the machine's disk within two seconds; one that a person has just edited stays,
         and brings the document back.
 
@@ -178,7 +178,7 @@ class Copies:
             return WrittenBack(False, gone, f"deleted, but {why}")
         except ConfideError as error:
             return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
-        self._session.publish(Change.of(change.project, change.path, kept, None))
+        self._session.publish(DocumentChange.of(change.project, change.path, kept, None))
         return WrittenBack(
             True, kept, "the file was just edited on this machine, so it stays: read it again, and delete it then"
         )
@@ -222,7 +222,7 @@ class Copies:
             return None
         return await SCAN.ask_machine(self._session.ask, {"force": force}, timeout_s)
 
-    def announce(self, change: Change) -> None:
+    def announce(self, change: DocumentChange) -> None:
         """Let the machine have a revision that another one made, soon."""
         if change.project not in self.watched or not self._session.grants.reaches(change.project, change.path):
             return
@@ -242,7 +242,7 @@ class Copies:
         self._waiting_chars += weight
         self._announced.set()
 
-    def _taken_out(self, key: Key) -> Change | None:
+    def _taken_out(self, key: Key) -> DocumentChange | None:
         change = self._waiting.pop(key, None)
         self._waiting_chars -= len(change.text or "") if change is not None else 0
         return change
@@ -273,7 +273,7 @@ class Copies:
             except (TimeoutError, RequestError) as error:
                 log.info("a machine that was behind did not compare: %s", type(error).__name__)
 
-    async def _tell(self, change: Change) -> None:
+    async def _tell(self, change: DocumentChange) -> None:
         """Let the machine have a revision; one that it does not take is brought again."""
         earlier = self._untaken.pop((change.project, change.path), None)
         tries = earlier.tries if earlier else 0
@@ -294,7 +294,7 @@ class Copies:
             log.info("a revision was not taken, and perhaps others: %s", type(error).__name__)
         self._has_said_untaken = True
 
-    def bring_later(self, change: Change, tries: int = 0) -> None:
+    def bring_later(self, change: DocumentChange, tries: int = 0) -> None:
         """Let the machine have a revision in a while, unless it has it by then; `tries`: how often it was brought again already."""
         if change.project not in self.watched:
             return  # another connection of the machine's brings it, or none does
@@ -326,7 +326,7 @@ class Copies:
         taken: list[str] = []
         for _ in range(MAX_MERGE_ROUNDS):
             result = newest[-1]
-            answer = await self._apply(Change.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
+            answer = await self._apply(DocumentChange.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
             if answer is None:
                 return True
             told = _told(answer, held, taken)
@@ -336,13 +336,13 @@ class Copies:
                 merged = await space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
             taken.append(answer["hash"])
             if merged.revision != result.revision:
-                self._session.publish(Change.of(project, path, merged, result.hash))
+                self._session.publish(DocumentChange.of(project, path, merged, result.hash))
             newest.append(merged)
             # The file is now known to hold just what was merged, so that (and nothing else) may be overwritten.
-            self._held[project, path] = Held(told["base"], answer["hash"])
+            self._held[project, path] = ConfirmedRevision(told["base"], answer["hash"])
         return False
 
-    async def _apply(self, change: Change, before: str | None, timeout_s: float) -> Applied | None:
+    async def _apply(self, change: DocumentChange, before: str | None, timeout_s: float) -> Applied | None:
         """Ask the machine to take a revision: None if it has, else what its file holds instead."""
         self._session.grants.require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
@@ -361,7 +361,7 @@ class Copies:
         if answer is not None and await self._has_confirmed(change, answer):
             base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
-                self._held[key] = Held(base, answer["hash"])
+                self._held[key] = ConfirmedRevision(base, answer["hash"])
                 return None
             answer = _answered(
                 await APPLY.ask_machine(self._session.ask, {**body, "baseHash": answer["hash"]}, timeout_s)
@@ -371,10 +371,10 @@ class Copies:
         if change.text is None:
             self._held.pop(key, None)
         else:
-            self._held[key] = Held(change.revision, change.hash)
+            self._held[key] = ConfirmedRevision(change.revision, change.hash)
         return None
 
-    async def _has_confirmed(self, change: Change, answer: Applied) -> bool:
+    async def _has_confirmed(self, change: DocumentChange, answer: Applied) -> bool:
         """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
@@ -388,7 +388,7 @@ class ConnectedMachine:
     """The machine at the other end of a connection, with the progress of one call."""
 
     copies: Copies
-    publish: Callable[[Change], None]  # tells the other machines of the space of a revision
+    publish: Callable[[DocumentChange], None]  # tells the other machines of the space of a revision
     progress: Callable[..., Any]  # tells the client how far the call is
     session_id: str
 
@@ -404,12 +404,12 @@ class ConnectedMachine:
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Bring a stored revision to the caller's disk, and to the other machines of the space."""
         if result.changed:
-            self.publish(Change.of(project, path, result, before))
+            self.publish(DocumentChange.of(project, path, result, before))
         return await self.copies.write_back(project, path, result, before)
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
         """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
-        change = Change(project, path, revision, "", before, None)
+        change = DocumentChange(project, path, revision, "", before, None)
         self.publish(change)
         return await self.copies.take_away(change)
 
@@ -429,7 +429,7 @@ def _answered(answer: Applied) -> Applied | None:
     return None if answer["applied"] else answer
 
 
-def _told(answer: Applied, held: Held | None, taken: Sequence[str] = ()) -> _Edit:
+def _told(answer: Applied, held: ConfirmedRevision | None, taken: Sequence[str] = ()) -> _Edit:
     """What a machine's file holds instead of a revision, as `Documents.put` takes it; `taken` are the hashes of what it said just before.
 
     It comes from what the machine says itself where it names that text too, which can be checked; else from what it confirmed last, here

@@ -18,29 +18,29 @@ from typing import Any, Final
 from confide_crypto.errors import ConfideError, RequestError, where
 from confide_crypto.keys.identity import format_daemon_key
 from confide_crypto.limits import Timers
-from confide_crypto.transport.open import Authorize, Connection
+from confide_crypto.transport.open_channel import Authorize, Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__
 from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
 from confide_daemon.access.callers import Caller
-from confide_daemon.access.registry import Registry, State
+from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import Addon, Gauges, Peers, Verbs
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir import instance
-from confide_daemon.datadir.identity import Keys, LiveKeys
-from confide_daemon.documents.changes import Change
+from confide_daemon.datadir.daemon_keys import Keys, LiveKeys
+from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.errors import FencedError, LockedError
 from confide_daemon.sealing.rosters import RosterDesk
+from confide_daemon.server.addon_services import AddonServices
 from confide_daemon.server.listening.admission import Admission
-from confide_daemon.server.listening.answers import Answers
-from confide_daemon.server.listening.listener import Listener
-from confide_daemon.server.listening.refusals import Refusals
-from confide_daemon.server.operator.desk import OperatorDesk
+from confide_daemon.server.listening.health_endpoint import Answers
+from confide_daemon.server.listening.listener import SocketListener
+from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.operator.exposition import Exposition
-from confide_daemon.server.operator.jobs import Work
+from confide_daemon.server.operator.job_runner import Work
+from confide_daemon.server.operator.operator_service import OperatorService
 from confide_daemon.server.rates import Rate
-from confide_daemon.server.services import Services
 from confide_daemon.server.session import Session
 from confide_daemon.spaces.maintenance import LOOK_S
 from confide_daemon.spaces.pool import Spaces, SpacesHost
@@ -84,7 +84,7 @@ class Daemon(SpacesHost):
 
     def __init__(
         self,
-        state: State,
+        state: RegistryState,
         config: DaemonConfig,
         spaces: Spaces,
         *,
@@ -112,12 +112,12 @@ class Daemon(SpacesHost):
         pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
         self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
         self._work = Work(state.registry, spaces)
-        self.operator = OperatorDesk(self, exposition)
+        self.operator = OperatorService(self, exposition)
         self.desk = RosterDesk(state.registry, spaces.rosters)
         self._admission = Admission(self, self.refusals, self._audit)
         self.callers = self._admission.callers
-        self._listener = Listener(self, self.callers, self.let_in, Answers(self))
-        self.services = Services([found for addon in addons if (found := addon.service(self)) is not None])
+        self._listener = SocketListener(self, self.callers, self.let_in, Answers(self))
+        self.services = AddonServices([found for addon in addons if (found := addon.service(self)) is not None])
         self.peers = next((peers for addon in addons if (peers := addon.peers(self)) is not None), Peers())
         spaces.host = self
 
@@ -140,9 +140,9 @@ class Daemon(SpacesHost):
         """Return those that are in force."""
         return self._keys.in_force()
 
-    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> Listener:
+    def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> SocketListener:
         """Return a socket of its own, for whom `authorize` lets in."""
-        return Listener(self, authorize, on_open)
+        return SocketListener(self, authorize, on_open)
 
     @property
     def verbs(self) -> Verbs:
@@ -154,7 +154,7 @@ class Daemon(SpacesHost):
         """Its metrics."""
         return self.operator.metrics
 
-    def announce(self, space_id: str, change: Change) -> None:
+    def announce(self, space_id: str, change: DocumentChange) -> None:
         """Tell all machines of a space, and all services, of a revision that none of the machines made."""
         for session in self.sessions:
             if session.caller.space_id == space_id:

@@ -19,7 +19,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.handshake.rotation import verify_rotation
 from confide_crypto.limits import MAX_MESSAGE, PARSED_ASIDE
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
 from confide_daemon.access.callers import Caller, Grants
@@ -27,14 +27,15 @@ from confide_daemon.access.registry import Registry
 from confide_daemon.addons import Addon
 from confide_daemon.config import DaemonConfig
 from confide_daemon.documents import transcripts
-from confide_daemon.documents.changes import Change
-from confide_daemon.documents.lives import Lives
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.restore_receipts import Receipts
 from confide_daemon.errors import GrantError, LockedError, StorageError
 from confide_daemon.sealing.rosters import RosterDesk
-from confide_daemon.server.mcp import protocol
+from confide_daemon.server.addon_services import AddonServices
+from confide_daemon.server.mcp import mcp_protocol
 from confide_daemon.server.mcp.agent_server import AgentServer, nobody
 from confide_daemon.server.mcp.tool_calls import (
-    Origin,
+    CallOrigin,
     call_again,
     catalogue,
     catalogue_digest,
@@ -49,19 +50,18 @@ from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
 from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
-from confide_daemon.server.requests.sealing import SealedRequests
+from confide_daemon.server.requests.sealing_requests import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
-from confide_daemon.server.services import Services
 from confide_daemon.spaces.part import unharmed
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import ConnectionFacts, ToolContext
+from confide_daemon.tools.tool_context import ConnectionFacts, ToolContext
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text
 from confide_memory.forms import Carried
 from confide_memory.forms import project as project_of
 from confide_memory.versions import UNKNOWN, parsed
 from confide_memory.wire.operation import Answerer, Nothing, Operation
-from confide_memory.wire.session import ATTACH, CATALOGUE, LOOKUP, ROTATE, Attached, AttachRequest, Rotation
+from confide_memory.wire.session import ATTACH, CATALOGUE, LOOKUP, ROTATE, Attached, AttachRequest, RotationStatement
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class SessionsHost(Protocol):
         """All that there are now."""
 
     @property
-    def services(self) -> Services:
+    def services(self) -> AddonServices:
         """What is told of changes beside the machines."""
 
     @property
@@ -293,7 +293,7 @@ class Session:
         await asyncio.sleep(self._daemon.config.server.max_session_s)
         await self.close("expired")
 
-    def announce(self, change: Change) -> None:
+    def announce(self, change: DocumentChange) -> None:
         """Another connection of the space has made this revision."""
         if self._space is None:
             return
@@ -307,19 +307,19 @@ class Session:
             await self._rate.pass_message(data)
             if self._goes_elsewhere and may_be_asked_again(data):
                 return
-            message = await protocol.parsed(data)
+            message = await mcp_protocol.parsed(data)
         except RequestError as refusal:
             await self.connection.send_message(_refused(refusal))
             return
         except ValueError:
-            error = {"code": protocol.PARSE_ERROR, "message": "not a JSON-RPC message"}
+            error = {"code": mcp_protocol.PARSE_ERROR, "message": "not a JSON-RPC message"}
             answer = {"jsonrpc": "2.0", "id": _id_in(data) if len(data) <= PARSED_ASIDE else None, "error": error}
             await self.connection.send_message(json.dumps(answer).encode())
             return
         await self._conversation.receive(message)
 
-    async def _send(self, message: protocol.Message) -> None:
-        data = protocol.encoded(message)
+    async def _send(self, message: mcp_protocol.Message) -> None:
+        data = mcp_protocol.encoded(message)
         if len(data) > MAX_MESSAGE:
             log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
             data = _too_large(message)
@@ -410,7 +410,7 @@ class Session:
         project, toolsets = asked["project"], tuple(asked["toolsets"])
         try:
             sealing = await self._rosters.summary()
-            standing = await Lives(self._space.threads).standing(asked["receipt"])
+            standing = await Receipts(self._space.threads).standing(asked["receipt"])
         except ConfideError as error:
             raise RequestError.of(error) from error
         if len(self._copies.projects | {project}) > MAX_PROJECTS:
@@ -448,7 +448,7 @@ class Session:
         with contextlib.suppress(StorageError):
             await asyncio.to_thread(self.registry.note_proxy_version, self.connection.peer_key, version)
 
-    async def _rotate(self, asked: Rotation) -> Nothing:
+    async def _rotate(self, asked: RotationStatement) -> Nothing:
         """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
         old_key, session_id = self.connection.peer_key, self.connection.session_id
         new_key = verify_rotation(asked, old_key, session_id)
@@ -485,9 +485,9 @@ class Session:
         """A machine's agent has all of them."""
         return ()
 
-    def origin(self, meta: Mapping[str, object] | None) -> Origin:
+    def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
         """What the machine says of a call. Raises RequestError."""
-        return Origin.of_meta(meta)
+        return CallOrigin.of_meta(meta)
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
         """Those of a call in the project that the machine named first. Raises LockedError."""
@@ -583,7 +583,7 @@ class Session:
             for task in self._under.finishing:
                 task.cancel()
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: DocumentChange) -> None:
         """Tell all others of the space, and all services, of a revision."""
         self._agent.changed(change)
         for session in self._daemon.sessions:
@@ -591,7 +591,7 @@ class Session:
                 session.announce(change)
         self._daemon.services.changed(self.caller.space_id, change)
 
-    def publish_here_too(self, change: Change) -> None:
+    def publish_here_too(self, change: DocumentChange) -> None:
         """For a revision that the caller's machine has not got, though it asked for it."""
         self.publish(change)
         self._copies.announce(change)
@@ -625,7 +625,7 @@ def _refused(error: RequestError) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": text}}).encode()
 
 
-def _too_large(message: protocol.Message) -> bytes:
+def _too_large(message: mcp_protocol.Message) -> bytes:
     """The error to send in place of an answer that the channel cannot carry; nothing in place of a notification."""
     identifier = message.get("id")
     if identifier is None:

@@ -15,7 +15,7 @@ from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import Quota
 from confide_daemon.store.rows import Breach
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep.integrity import LOST_ROWS, PAGES, VECTOR_TABLES

@@ -6,15 +6,15 @@ import functools
 from collections.abc import Callable, Sequence
 
 from confide_daemon.datadir.disk import Disk
-from confide_daemon.embedding import Model
-from confide_daemon.retrieval.indexing import model
+from confide_daemon.embedding import LoadedModel
+from confide_daemon.retrieval.indexing import indexed_model
 from confide_daemon.retrieval.indexing.generations import live_generation
-from confide_daemon.retrieval.indexing.indexer import RETRIED, Derivation, Indexer, Progress
-from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider
-from confide_daemon.retrieval.search.service import Searcher
+from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, Condition, MonthlyBudget
+from confide_daemon.retrieval.indexing.indexer import RETRIED, Derivation, Indexer, IndexProgress
+from confide_daemon.retrieval.search.searcher import Searcher
 from confide_daemon.spaces.file import SpaceFile
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 
 class Index:
@@ -27,12 +27,17 @@ class Index:
     """
 
     def __init__(
-        self, file: SpaceFile, settings: IndexSettings, models: Sequence[Model], disk: Disk, clock: Callable[[], float]
+        self,
+        file: SpaceFile,
+        settings: IndexSettings,
+        models: Sequence[LoadedModel],
+        disk: Disk,
+        clock: Callable[[], float],
     ) -> None:
         self._file = file
         self._threads = file.threads
-        self.budget = Budget(clock)
-        self.providers = [Provider(handle, self.budget) for handle in models]
+        self.budget = MonthlyBudget(clock)
+        self.providers = [BudgetedModel(handle, self.budget) for handle in models]
         self.derivation = Derivation(settings.chunks)
         self.indexer = Indexer(file.threads, self.providers, self.budget, self.derivation, settings.patience, disk)
         self.searcher = Searcher(
@@ -71,7 +76,7 @@ class Index:
         """Whether none of the models can be asked."""
         return all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self.indexer.standings())
 
-    def progress(self, store: Store) -> Progress:
+    def progress(self, store: Store) -> IndexProgress:
         """How far the vectors are."""
         outlook = self.indexer.outlook()
         with store.reading():
@@ -93,8 +98,8 @@ class Index:
         """Have vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
         for provider in self.providers:
             name = provider.name
-            texts, vectors = await self._threads.examine(lambda store: model.sample(store, name))  # noqa: B023
-            if await model.is_foreign(provider, texts, vectors):
+            texts, vectors = await self._threads.examine(lambda store: indexed_model.sample(store, name))  # noqa: B023
+            if await indexed_model.is_foreign(provider, texts, vectors):
                 self.indexer.renew()
                 return len(texts)
         return 0

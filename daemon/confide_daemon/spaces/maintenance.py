@@ -22,7 +22,7 @@ from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.spaces.file import SpaceFile, note_salvage
 from confide_daemon.spaces.index import Index
 from confide_daemon.store.rows import Breach
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep import salvage
 from confide_daemon.store.upkeep.integrity import (
     ACCEPTED,
@@ -59,7 +59,7 @@ WRITTEN_AT = "written_at"
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class SpaceHealth:
     """Whether what must hold in a space's database does."""
 
     state: str  # ok, healing, damaged: something is lost, or cannot be put right
@@ -67,7 +67,7 @@ class Health:
     healed: int  # how many breaches ever were, of those still written down
 
 
-class Turns:
+class MaintenanceTurns:
     """Keeps the looks at all open spaces apart. On the event loop."""
 
     def __init__(self) -> None:
@@ -84,7 +84,9 @@ class Turns:
 class Upkeep:
     """One for each open space."""
 
-    def __init__(self, file: SpaceFile, index: Index, disk: Disk, turns: Turns, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, file: SpaceFile, index: Index, disk: Disk, turns: MaintenanceTurns, *, clock: Callable[[], float]
+    ) -> None:
         """`index`: has vectors computed anew and documents cut again, and is told of derived rows that were put right."""
         self._threads = file.threads
         self._damage = file.damage
@@ -139,12 +141,12 @@ class Upkeep:
         """Somebody has put something right: what was found is looked at again now."""
         self._wake.set()
 
-    def health(self) -> Health:
+    def health(self) -> SpaceHealth:
         if self.failure is not None or any(breach.what in LOSSES for breach in self._open):
             state = "damaged"
         else:
             state = "healing" if self._open or self._damage.parts else "ok"
-        return Health(state, [(one.what, one.rows) for one in self._open], self._healed)
+        return SpaceHealth(state, [(one.what, one.rows) for one in self._open], self._healed)
 
     def warnings(self) -> list[str]:
         """What whoever uses the space should know."""

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from confide_daemon.config import BALANCED, ChunkSettings, DaemonConfig, EmbeddingConfig, SearchConfig
-from confide_daemon.embedding import Embedder, Model, providers, tokens
-from confide_daemon.embedding.memory.resting import RestingEmbedder
+from confide_daemon.embedding import Embedder, LoadedModel, providers, token_counts
+from confide_daemon.embedding.memory.idle_unload import RestingEmbedder
 from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.embedding.settings import AUTO, RemoteSettings
 from confide_daemon.retrieval.indexing.generations import Patience
@@ -28,7 +28,7 @@ class IndexSettings:
     # what a note must have in common with another one, at least, to be told of as its duplicate
     duplicate_similarity: float = 0.9
     # a model for questions on the vectors of a generation that another one of the same provider is to follow
-    former: Callable[[Generation], Model | None] | None = field(default=None, compare=False)
+    former: Callable[[Generation], LoadedModel | None] | None = field(default=None, compare=False)
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:
@@ -108,13 +108,13 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
             close()
 
 
-def start(settings: EmbeddingConfig) -> list[Model]:
+def start(settings: EmbeddingConfig) -> list[LoadedModel]:
     """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
-    tokens.rest_after(settings.unload_after_s)
-    return [_model(settings, name) for name in order(settings)] or [Model.none()]
+    token_counts.rest_after(settings.unload_after_s)
+    return [_model(settings, name) for name in order(settings)] or [LoadedModel.none()]
 
 
-def former(settings: EmbeddingConfig, generation: Generation) -> Model | None:
+def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | None:
     """The model of a generation, for questions, where its provider is asked for another one now.
 
     So searches go on by meaning until the vectors of the new model are complete. None where the provider is not used any more: a question
@@ -141,10 +141,10 @@ def _resting(settings: EmbeddingConfig, name: str) -> Embedder:
     return RestingEmbedder(lambda: load(settings, name), settings.unload_after_s)
 
 
-def _model(settings: EmbeddingConfig, name: str) -> Model:
+def _model(settings: EmbeddingConfig, name: str) -> LoadedModel:
     own = settings.sections.get(name)
     if not isinstance(own, RemoteSettings):
-        return Model(lambda: _resting(settings, name), name=name)
-    return Model(
+        return LoadedModel(lambda: _resting(settings, name), name=name)
+    return LoadedModel(
         lambda: load(settings, name), name=name, monthly_tokens=own.monthly_tokens, price_per_million=own.price()
     )

@@ -20,20 +20,20 @@ from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.datadir.key_state import Custody, Keeper, KeyName
 from confide_daemon.errors import CrowdedError, EngineError, FencedError, LockedError, StorageError, WrongKeyError
 from confide_daemon.sealing.rosters import Rosters
 from confide_daemon.spaces.custodian import Custodian, sweep
-from confide_daemon.spaces.entry import Entry, Follow, Standing, StandingFile, Stilled
 from confide_daemon.spaces.file import OPEN
-from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN, Room
-from confide_daemon.spaces.space import Shared, Space, SpaceHost
+from confide_daemon.spaces.open_limit import CLOSE_AFTER_S, MOST_OPEN, OpenSpaceLimit
+from confide_daemon.spaces.space import Space, SpaceHost, SpaceShared
+from confide_daemon.spaces.space_slot import CustodyStatus, Follow, FrozenSpace, SpaceSlot, StandingFile
 from confide_daemon.store.logs import Lease, Leases
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ class Spaces(SpaceHost):
 
     def __init__(
         self,
-        state: State,
-        shared: Shared,
+        state: RegistryState,
+        shared: SpaceShared,
         *,
         keeper: Keeper = "server",
         lock_after_s: float = LOCK_AFTER_S,
@@ -100,8 +100,8 @@ class Spaces(SpaceHost):
         self._state = state
         self._keeper: Keeper = keeper
         self._lock_after_s = lock_after_s
-        self._entries: dict[str, Entry] = {}
-        self._room = Room(self, most_open, close_after_s)
+        self._entries: dict[str, SpaceSlot] = {}
+        self._room = OpenSpaceLimit(self, most_open, close_after_s)
         self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
         self._standing = StandingFile(state.folder.standing, self._standings)
         self.rosters = Rosters(state.registry)
@@ -180,7 +180,7 @@ class Spaces(SpaceHost):
         return self._shared.settings.chunks
 
     @asynccontextmanager
-    async def still(self, space_id: str) -> AsyncIterator[Stilled]:
+    async def still(self, space_id: str) -> AsyncIterator[FrozenSpace]:
         """How the space is while its files are copied.
 
         Within this no other file takes its place, and one that nobody has open is not opened.
@@ -189,11 +189,11 @@ class Spaces(SpaceHost):
         try:
             entry = self._entry(space_id)
         except ConfideError:
-            yield Stilled(None)  # nobody can tell who keeps its key, so it cannot be opened either
+            yield FrozenSpace(None)  # nobody can tell who keeps its key, so it cannot be opened either
             return
         try:
             async with entry.unchanged() as key:
-                yield Stilled(key, entry.custodian if entry.space is None else None)
+                yield FrozenSpace(key, entry.custodian if entry.space is None else None)
         finally:
             # Of one that nobody uses, nothing is kept: there may be ten thousand.
             is_wanted = entry.users or entry.listeners or entry.holders
@@ -349,13 +349,13 @@ class Spaces(SpaceHost):
     # Who keeps the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
-        """Has the server or the machines keep the key from now on. As `Entry.give_to`; its machines are told."""
+        """Has the server or the machines keep the key from now on. As `SpaceSlot.give_to`; its machines are told."""
         custody = await self._entry(space_id).give_to(keeper, follow)
         self.host.announce_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. As `Entry.renew`."""
+        """Encrypts a database whose key the server keeps under its next one. As `SpaceSlot.renew`."""
         return await self._entry(space_id).renew(follow)
 
     async def close(self) -> None:
@@ -374,13 +374,13 @@ class Spaces(SpaceHost):
         if self._shared.vault is not None:
             await self._shared.vault.close()
 
-    def _entry(self, space_id: str) -> Entry:
+    def _entry(self, space_id: str) -> SpaceSlot:
         entry = self._entries.get(space_id)
         if entry is None:
             self._unreadable.add(space_id)
             custodian = Custodian(space_id, self._state.folder, self._state.master, new=self._keeper)
             self._unreadable.discard(space_id)
-            entry = self._entries[space_id] = Entry(space_id, custodian, self, self._standing)
+            entry = self._entries[space_id] = SpaceSlot(space_id, custodian, self, self._standing)
         return entry
 
     def epoch(self, space_id: str) -> int:
@@ -388,7 +388,7 @@ class Spaces(SpaceHost):
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
-    async def _open(self, space_id: str, entry: Entry) -> Space:
+    async def _open(self, space_id: str, entry: SpaceSlot) -> Space:
         await self._room.enter(space_id)
         try:
             async with entry.door:
@@ -402,7 +402,7 @@ class Spaces(SpaceHost):
                 self.host.send_elsewhere(space_id)
             raise
 
-    async def _open_in_room(self, space_id: str, entry: Entry) -> Space:
+    async def _open_in_room(self, space_id: str, entry: SpaceSlot) -> Space:
         held = await self._held_of(space_id, entry)
         try:
             try:
@@ -434,7 +434,7 @@ class Spaces(SpaceHost):
             self.host.announce_news(space_id)
         return space
 
-    async def _held_of(self, space_id: str, entry: Entry) -> Lease | None:
+    async def _held_of(self, space_id: str, entry: SpaceSlot) -> Lease | None:
         """The lease of the space, where it has a log, which says who keeps its key."""
         if self._leases is None:
             return None
@@ -450,7 +450,7 @@ class Spaces(SpaceHost):
             await asyncio.to_thread(entry.custodian.adopt, custody)
         return held
 
-    def _leave_later(self, space_id: str, entry: Entry) -> None:
+    def _leave_later(self, space_id: str, entry: SpaceSlot) -> None:
         """Lets other nodes have a space that was kept for those who have gone."""
         is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
         if self._leases is not None and not entry.users and not entry.listeners and is_closed:
@@ -468,7 +468,7 @@ class Spaces(SpaceHost):
         if (entry := self._entries.get(space_id)) is not None:
             self._renew(space_id, entry)
 
-    def _renew(self, space_id: str, entry: Entry) -> None:
+    def _renew(self, space_id: str, entry: SpaceSlot) -> None:
         """Closes the space, also while it is in use, so that whoever comes next has it opened with all that its log has."""
         task = entry.opening
         if task is None or not task.done() or entry.closing is not None or self._entries.get(space_id) is not entry:
@@ -549,7 +549,7 @@ class Spaces(SpaceHost):
 
     # Locking
 
-    def _lock_later(self, space_id: str, entry: Entry) -> None:
+    def _lock_later(self, space_id: str, entry: SpaceSlot) -> None:
         # Also of a space that could not be opened with them, as on a full disk.
         if entry.users or entry.timer is not None or not entry.custodian.is_holding:
             return
@@ -563,7 +563,7 @@ class Spaces(SpaceHost):
         entry.locks_at = self._state.registry.clock() + self._lock_after_s
         self._standing.changed()
 
-    async def _lock(self, space_id: str, entry: Entry, closing: asyncio.Task[None] | None) -> None:
+    async def _lock(self, space_id: str, entry: SpaceSlot, closing: asyncio.Task[None] | None) -> None:
         """`closing`: what closes it already, since nobody has used it for a while."""
         try:
             if closing is not None:
@@ -574,7 +574,7 @@ class Spaces(SpaceHost):
             entry.closing = None
             self._standing.changed()
 
-    async def _shut(self, space_id: str, entry: Entry) -> None:
+    async def _shut(self, space_id: str, entry: SpaceSlot) -> None:
         """Closes the space, if it is open, and forgets its keys."""
         entry.is_unlocked.clear()
         if entry.changing is not None:
@@ -590,9 +590,9 @@ class Spaces(SpaceHost):
             return  # it never was open
         await self._close(space_id, space)
 
-    def _standings(self) -> dict[str, Standing]:
+    def _standings(self) -> dict[str, CustodyStatus]:
         return {
-            space_id: Standing(self.is_locked(space_id), entry.locks_at, entry.stranded)
+            space_id: CustodyStatus(self.is_locked(space_id), entry.locks_at, entry.stranded)
             for space_id, entry in self._entries.items()
             if entry.custodian.custody.key.keeper == "caller"
         }
@@ -602,7 +602,7 @@ class Spaces(SpaceHost):
         return all(model.name == NO_MODEL for model in self._shared.models)
 
 
-def _state(entry: Entry) -> str:
+def _state(entry: SpaceSlot) -> str:
     if entry.space is not None:
         return "damaged" if "storage" in entry.space.ailments() else "open"
     if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:

@@ -19,18 +19,18 @@ from typing import TypeVar
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
-from confide_daemon.documents.history import DELETED_DAYS, History
-from confide_daemon.documents.listing import Listing
-from confide_daemon.documents.service import Documents, Projects, Transcripts, Usage
+from confide_daemon.documents.document_history import DELETED_DAYS, DocumentHistory
+from confide_daemon.documents.document_listing import Listing
+from confide_daemon.documents.document_service import Documents, DocumentUsage, Projects, Transcripts
 from confide_daemon.documents.writer import Writer
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.errors import DamagedError
 from confide_daemon.notes.duplicates import Duplicates
-from confide_daemon.notes.service import Notes
+from confide_daemon.notes.note_service import Notes
 from confide_daemon.retrieval.indexing import generations
 from confide_daemon.retrieval.indexing.generations import (
+    GenerationGap,
     GenerationStatus,
-    Held,
     ProviderStatus,
     holdings,
     live_generation,
@@ -40,15 +40,15 @@ from confide_daemon.sealing.vault import Vault
 from confide_daemon.sealing.vault_records import VaultRecords
 from confide_daemon.spaces.file import SpaceFile
 from confide_daemon.spaces.index import Index
-from confide_daemon.spaces.maintenance import Health, Turns, Upkeep
+from confide_daemon.spaces.maintenance import MaintenanceTurns, SpaceHealth, Upkeep
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.part import SpacePart, unharmed
-from confide_daemon.store.database import Outbox
+from confide_daemon.store.database import ReplicationOutbox
 from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.quota import UNLIMITED, Quota
 from confide_daemon.store.rows import PieceChanges, SourceCount
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep import salvage
 
 log = logging.getLogger(__name__)
@@ -93,11 +93,11 @@ class SpaceStatus:
     clashes: list[Clash]  # the first of them
     generations: list[GenerationStatus] = field(default_factory=list)
     providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first
-    health: Health = field(default_factory=lambda: Health("ok", [], 0))
+    health: SpaceHealth = field(default_factory=lambda: SpaceHealth("ok", [], 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SpaceShared:
     """What all spaces of a daemon have in common.
 
     Attributes:
@@ -114,20 +114,20 @@ class Shared:
     """
 
     settings: IndexSettings
-    embedder: Model | Sequence[Model]
+    embedder: LoadedModel | Sequence[LoadedModel]
     deleted_days: int = DELETED_DAYS
     quota: Quota = UNLIMITED
     clock: Callable[[], float] = time.time
     vault: Vault | None = None
     pages: PageBudget = field(default_factory=PageBudget)
     disk: Disk | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: MaintenanceTurns = field(default_factory=MaintenanceTurns)
     parts: Sequence[Callable[[Space], Iterable[SpacePart]]] = ()
 
     @property
-    def models(self) -> Sequence[Model]:
+    def models(self) -> Sequence[LoadedModel]:
         """The models, the wanted one first."""
-        return [self.embedder] if isinstance(self.embedder, Model) else self.embedder
+        return [self.embedder] if isinstance(self.embedder, LoadedModel) else self.embedder
 
 
 class SpaceHost:
@@ -145,7 +145,7 @@ class SpaceHost:
 class Space:
     """An open space. Made by `Space.open`, ended by `close`."""
 
-    def __init__(self, space_id: str, file: SpaceFile, shared: Shared, disk: Disk, host: SpaceHost) -> None:
+    def __init__(self, space_id: str, file: SpaceFile, shared: SpaceShared, disk: Disk, host: SpaceHost) -> None:
         self.space_id = space_id
         self.clock = clock = shared.clock
         self.file = file
@@ -157,11 +157,11 @@ class Space:
         self.documents = Documents(threads, self._writer, index.indexer)
         self.transcripts = Transcripts(threads, index.indexer)
         self.listing = Listing(threads)
-        self.history = History(threads, deleted_days=shared.deleted_days, clock=clock)
+        self.history = DocumentHistory(threads, deleted_days=shared.deleted_days, clock=clock)
         self.projects = Projects(threads)
         vault = shared.vault
         self.records = SealedRecords(threads, clock) if vault is None else VaultRecords(threads, vault, space_id, clock)
-        self.usage = Usage(threads, clock)
+        self.usage = DocumentUsage(threads, clock)
         similarity = shared.settings.duplicate_similarity
         self.duplicates = Duplicates(threads, index.indexer, index.searcher, similarity)
         self.notes = Notes(threads, self._writer, self.documents)
@@ -172,7 +172,7 @@ class Space:
         cls,
         path: Path,
         key: bytes,
-        shared: Shared,
+        shared: SpaceShared,
         *,
         space_id: str,
         host: SpaceHost | None = None,
@@ -211,7 +211,7 @@ class Space:
 
     @classmethod
     async def _begin(
-        cls, path: Path, key: bytes, shared: Shared, space_id: str, host: SpaceHost, held: Lease | None
+        cls, path: Path, key: bytes, shared: SpaceShared, space_id: str, host: SpaceHost, held: Lease | None
     ) -> Space:
         file = await SpaceFile.open(path, key, held, quota=shared.quota, pages=shared.pages)
         try:
@@ -246,7 +246,7 @@ class Space:
         return self._host.around(self.space_id)
 
     @property
-    def outbox(self) -> Outbox | None:
+    def outbox(self) -> ReplicationOutbox | None:
         """Where what is written goes before it is committed here; None: it has no log."""
         return self.file.store.outbox
 
@@ -299,7 +299,10 @@ class Space:
             if projects is not None:
                 # Who reaches some projects alone learns nothing of how much there is in others.
                 total = sum(count.chunks for count in sources.values())
-                held = [Held(one.generation, store.vectors.waiting_among(one.generation.id, projects)) for one in held]
+                held = [
+                    GenerationGap(one.generation, store.vectors.waiting_among(one.generation.id, projects))
+                    for one in held
+                ]
                 missing = {one.generation.id: one.missing for one in held}
                 state = replace(state, total=total, done=total - missing.get(state.generation or 0, 0))
             live = live_generation(store)

@@ -362,12 +362,12 @@ class Remembered:
 
 @contextmanager
 def _alone(connection: apsw.Connection) -> Iterator[Callable[[], None]]:
-    """A transaction of a file that is all there is; as `Outbox.transaction`."""
+    """A transaction of a file that is all there is; as `ReplicationOutbox.transaction`."""
     with transaction(connection):
         yield lambda: None
 
 
-class Outbox(Protocol):
+class ReplicationOutbox(Protocol):
     """Where what is written goes before it is committed here, of a database that is a copy of a log (`store.log`).
 
     Attributes:
@@ -412,7 +412,7 @@ class Database:
         self.remembered = Remembered()
         self.refused: StorageError | None = None
         self.quota = UNLIMITED
-        self.outbox: Outbox | None = None
+        self.outbox: ReplicationOutbox | None = None
         self._file = _file_of(path)
         self._kept_kib = CACHE_KIB
         self._behind: list[Callable[[], object]] = []

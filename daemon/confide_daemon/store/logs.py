@@ -14,17 +14,17 @@ from typing import Any, Final, Protocol
 import apsw
 
 from confide_daemon.config import DaemonConfig
-from confide_daemon.datadir.identity import Keys
+from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.entries import loaded
+from confide_daemon.entry_points import loaded
 from confide_daemon.errors import StorageError
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 GROUP: Final = "confide.store"
 
 
-class Opened(Protocol):
+class PreparedCopy(Protocol):
     """What was done to a copy before it is opened."""
 
     @property
@@ -39,10 +39,10 @@ class Lease(Protocol):
     def custody(self) -> Custody | None:
         """Who keeps the key of the database, as the log says. Raises StorageError: a newer version has written it."""
 
-    def bring(self, path: Path, key: bytes) -> Opened:
+    def bring(self, path: Path, key: bytes) -> PreparedCopy:
         """Have the copy as the log is; nobody has it open. Raises StorageError, EngineError."""
 
-    def follow(self, path: Path, key: bytes) -> Opened:
+    def follow(self, path: Path, key: bytes) -> PreparedCopy:
         """The same without the right to write; nothing is changed in the log."""
 
     def join(self, store: Store, opened: Any) -> None:

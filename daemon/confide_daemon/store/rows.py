@@ -27,7 +27,7 @@ class DocumentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TextOrigin:
     """Where a text comes from, as far as its daemon knows by itself (docs/classes.md).
 
     Attributes:
@@ -309,7 +309,7 @@ class PieceChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPiece:
     id: int
     hash: bytes
     text: str
@@ -341,7 +341,7 @@ class Filter:
     classes: frozenset[str] | None = None
 
 
-class Place(NamedTuple):
+class PiecePlace(NamedTuple):
     """Where a piece stands in its document, and what ranks need to know of the document; a search makes hundreds."""
 
     id: int

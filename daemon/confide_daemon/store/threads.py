@@ -14,7 +14,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.errors import StorageError
 from confide_daemon.store.page_budget import PageBudget
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep import replacement
 
 T = TypeVar("T")

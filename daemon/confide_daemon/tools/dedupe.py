@@ -6,9 +6,9 @@ from typing import Any
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.dedupe import Deduplication, Merger
+from confide_daemon.notes.deduplication import Deduplication, MergeProposal
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools.context import (
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     NUMBER,
@@ -21,7 +21,7 @@ from confide_daemon.tools.context import (
     record,
 )
 from confide_memory.documents import iso
-from confide_memory.front_matter import UnreadableError
+from confide_memory.front_matter import FrontMatterError
 from confide_memory.note import level_of
 from confide_memory.tools.call import NOTICE
 from confide_memory.tools.search_text import called
@@ -111,7 +111,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         try:
             warning = await _merge(context, merger)
             merged.add(merger.newest.id)
-        except (ConfideError, UnreadableError) as error:  # one group must not keep the others from being merged
+        except (ConfideError, FrontMatterError) as error:  # one group must not keep the others from being merged
             warning = f"not merged: {error}"
         if warning:
             warnings.append(f"{merger.newest.title}: {warning}")
@@ -129,7 +129,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult.warned(structured, _lines(structured))
 
 
-async def _merge(context: ToolContext, merger: Merger) -> str | None:
+async def _merge(context: ToolContext, merger: MergeProposal) -> str | None:
     """Merges one group; what is to be said of the file on the caller's machine.
 
     Raises GrantError, ToolError where the caller may not write there; ConflictError, NotFoundError, UnreadableError, TooLargeError,
@@ -152,7 +152,7 @@ def _named(row: NoteRow) -> dict[str, object]:
     return {"id": row.id, "title": row.title, "path": row.path, "project": row.project, "updated": iso(row.updated_at)}
 
 
-def _group(merger: Merger, *, is_merged: bool) -> dict[str, object]:
+def _group(merger: MergeProposal, *, is_merged: bool) -> dict[str, object]:
     body = merger.body
     return {
         "keep": _named(merger.newest),

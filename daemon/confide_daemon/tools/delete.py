@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ConflictError, NotFoundError, ToolError
-from confide_daemon.tools.context import COUNT, FLAG, OUTCOME, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import ID
+from confide_daemon.tools.tool_context import COUNT, FLAG, OUTCOME, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.update import REVISION
 from confide_memory.documents import GLOBAL_PROJECT, check_stored_path, is_in_memory, iso
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from confide_daemon.notes.edit import Draft
-from confide_daemon.notes.service import now
+from confide_daemon.notes.note_edit import Draft
+from confide_daemon.notes.note_service import now
 from confide_daemon.store.rows import EntityRow
 from confide_daemon.store.tables.note_listing import TOP
-from confide_daemon.tools.context import (
+from confide_daemon.tools.tool_context import (
     COUNT,
     COUNTS,
     FLAG,

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from confide_daemon.notes.service import FullNote
+from confide_daemon.notes.note_service import FullNote
 from confide_daemon.retrieval.search.results import LINK
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.tools.context import (
+from confide_daemon.tools.note_fields import ID
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     MAYBE_TEXT,
@@ -21,7 +22,6 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_daemon.tools.note_fields import ID
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso
 from confide_memory.note import level_of, scope_of

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import edit as texts
-from confide_daemon.notes import service
+from confide_daemon.notes import note_edit as texts
+from confide_daemon.notes import note_service
 from confide_daemon.store.rows import NoteRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.tools import get
-from confide_daemon.tools.context import (
+from confide_daemon.tools.note_fields import ID
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     OUTCOME,
@@ -22,7 +23,6 @@ from confide_daemon.tools.context import (
     WrittenBack,
     record,
 )
-from confide_daemon.tools.note_fields import ID
 from confide_memory.note import RELATIONS, Relation
 
 # What holds in both directions, if it holds in one. The others have a direction, and are found from both ends anyway.
@@ -78,8 +78,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         raise _itself()
 
     def check(store: Store) -> None:
-        if kind == service.SUPERSEDES:
-            service.refuse_circle(store, row.id, [other.id], projects)
+        if kind == note_service.SUPERSEDES:
+            note_service.refuse_circle(store, row.id, [other.id], projects)
 
     has_changed, written = await _state(context, arguments, row, Relation(kind, other.id), "", check)
     if is_mutual:

@@ -8,10 +8,10 @@ from typing import Any
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
 from confide_daemon.store.tables.note_listing import SORTS
-from confide_daemon.tools.context import COUNT, TEXT, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.get import SUMMARY, summary
 from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment
+from confide_daemon.tools.tool_context import COUNT, TEXT, Definition, ToolContext, ToolResult, record
 from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import NOTICE

@@ -6,7 +6,17 @@ The proxy answers both, since it alone may read the files and can open a record;
 from __future__ import annotations
 
 from confide_daemon.errors import ToolError
-from confide_daemon.tools.context import COUNT, COUNTS, FLAG, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
+from confide_daemon.tools.tool_context import (
+    COUNT,
+    COUNTS,
+    FLAG,
+    TEXT,
+    TEXTS,
+    Definition,
+    ToolContext,
+    ToolResult,
+    record,
+)
 
 _SKIPPED: dict[str, object] = {"type": "array", "items": record({"origin": TEXT, "reason": TEXT})}
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from confide_crypto.sealing import placeholder
 from confide_daemon.errors import ToolError
-from confide_daemon.notes.edit import Draft
-from confide_daemon.tools.context import ToolContext
+from confide_daemon.notes.note_edit import Draft
+from confide_daemon.tools.tool_context import ToolContext
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_memory.markdown import is_sensitive
+from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.note import (
     IMPORTANCE,
     MAX_KEYWORDS,

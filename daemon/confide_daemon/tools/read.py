@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from confide_daemon.errors import ToolError
-from confide_daemon.tools.context import (
+from confide_daemon.tools.note_fields import ID
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     PATH,
@@ -17,7 +18,6 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_daemon.tools.note_fields import ID
 from confide_memory import note_names
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso

@@ -9,9 +9,11 @@ from typing import Any
 from confide_daemon.errors import ToolError
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.retrieval.search.results import Hit
+from confide_daemon.retrieval.search.results import SearchHit
 from confide_daemon.store.rows import LinkedRow, NoteRow, Supersession
-from confide_daemon.tools.context import (
+from confide_daemon.tools.get import RELATION
+from confide_daemon.tools.note_fields import PROPERTIES, WORD
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     NUMBER,
@@ -24,8 +26,6 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_daemon.tools.get import RELATION
-from confide_daemon.tools.note_fields import PROPERTIES, WORD
 from confide_memory import documents
 from confide_memory.classes import CLASSES
 from confide_memory.tools import search_text
@@ -231,9 +231,9 @@ def _structured(result: SearchResult) -> dict[str, Any]:
     return structured
 
 
-def _hit(hit: Hit) -> search_text.Hit:
+def _hit(hit: SearchHit) -> search_text.ResultHit:
     parts: dict[str, float | None] = {name: getattr(hit, name) for name in _PARTS}
-    told: search_text.Hit = {
+    told: search_text.ResultHit = {
         "path": hit.path,
         "project": hit.project,
         "startLine": hit.start_line,

@@ -11,7 +11,8 @@ from confide_daemon import __version__
 from confide_daemon.retrieval.indexing.generations import ProviderStatus
 from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
-from confide_daemon.tools.context import (
+from confide_daemon.tools.entities import named
+from confide_daemon.tools.tool_context import (
     COUNT,
     COUNTS,
     MAYBE_TEXT,
@@ -24,7 +25,6 @@ from confide_daemon.tools.context import (
     ToolResult,
     record,
 )
-from confide_daemon.tools.entities import named
 from confide_memory.versions import WINDOW, is_behind
 
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}

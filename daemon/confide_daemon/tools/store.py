@@ -11,16 +11,16 @@ from datetime import datetime
 from typing import Any
 
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_daemon.documents.results import PutResult
-from confide_daemon.documents.writer import Operation
+from confide_daemon.documents.document_results import PutResult
+from confide_daemon.documents.writer import RepeatableChange
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import suggestions
-from confide_daemon.notes.duplicates import Looked
-from confide_daemon.notes.edit import Draft
+from confide_daemon.notes import field_suggestions
+from confide_daemon.notes.duplicates import DuplicateCheck
+from confide_daemon.notes.note_edit import Draft
 from confide_daemon.notes.similarity import Near
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.tools import note_fields, update
-from confide_daemon.tools.context import (
+from confide_daemon.tools.tool_context import (
     COUNT,
     FLAG,
     NUMBER,
@@ -36,7 +36,7 @@ from confide_daemon.tools.context import (
 )
 from confide_memory import front_matter, note_names
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, check_path, is_in_memory, text_hash
-from confide_memory.markdown import is_sensitive
+from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.note import Relation
 from confide_memory.tools.call import NOTICE
 
@@ -142,7 +142,7 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     content, heading, base = arguments["content"], arguments.get("heading"), arguments.get("expectedRevision")
     expected = [] if base is None else [base]
     asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content, *expected])
-    operation = Operation(context.operation, text_hash(asked)) if context.operation else None
+    operation = RepeatableChange(context.operation, text_hash(asked)) if context.operation else None
     await context.flush(project, path, sent=context.sent)
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
         note_fields.refuse_plain(front_matter.split(content)[1])
@@ -168,14 +168,14 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
     grants = context.grants
     grants.require_write(project, note_names.folder_of(task_id))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
-    operation = Operation(context.operation, text_hash(asked)) if context.operation else None
+    operation = RepeatableChange(context.operation, text_hash(asked)) if context.operation else None
     # What was stored stays stored, whatever has become of the others since.
     if draft.relations and not await context.space.notes.was_made(operation):
         reach = grants.projects_among(None)
         rows = [(one.kind, await context.space.notes.row(one.other, reach)) for one in draft.relations]
         draft = replace(draft, relations=tuple(dict.fromkeys(Relation(kind, other.id) for kind, other in rows)))
     said = f"{draft.title or ''}\n{draft.body}"
-    words = [] if draft.tags else suggestions.words_of(said)
+    words = [] if draft.tags else field_suggestions.words_of(said)
     async with context.space.duplicates.looking(draft.body) as look:
         stored = await context.space.notes.store(
             draft, project=project, author=grants.alias, operation=operation, look=look, by=context.class_
@@ -210,11 +210,11 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
 
 
 def _suggested(
-    row: NoteRow, draft: Draft, said: str, looked: Looked, tools: frozenset[str], short: Short
+    row: NoteRow, draft: Draft, said: str, looked: DuplicateCheck, tools: frozenset[str], short: Short
 ) -> dict[str, object]:
     """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
-    importance = None if draft.importance is not None else suggestions.importance_for(said)
-    tags = [] if draft.tags else suggestions.tags_for(said, looked.tags)
+    importance = None if draft.importance is not None else field_suggestions.importance_for(said)
+    tags = [] if draft.tags else field_suggestions.tags_for(said, looked.tags)
     merge = _merge(row, looked.near[0], tools, short) if looked.near else None
     return {name: value for name, value in (("importance", importance), ("tags", tags), ("merge", merge)) if value}
 
@@ -294,7 +294,7 @@ def _answer(
     asked: str,
     *,
     note: NoteRow | None = None,
-    looked: Looked | None = None,
+    looked: DuplicateCheck | None = None,
     suggested: dict[str, Any] | None = None,
     short: Short = str,
 ) -> ToolResult:

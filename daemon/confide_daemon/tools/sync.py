@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from confide_crypto.errors import RequestError
-from confide_daemon.tools.context import COUNT, NUMBER, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.search import SOURCES
+from confide_daemon.tools.tool_context import COUNT, NUMBER, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 
 # A whole corpus can take long on a small server; a client that waits this long has usually given up, and the work goes on without it.
 MAX_WAIT_S = 600.0

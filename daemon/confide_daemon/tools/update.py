@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from confide_daemon.documents.results import PutResult
+from confide_daemon.documents.document_results import PutResult
 from confide_daemon.errors import ToolError
-from confide_daemon.notes import edit as texts
-from confide_daemon.notes import service
-from confide_daemon.store.store import Store
+from confide_daemon.notes import note_edit as texts
+from confide_daemon.notes import note_service
+from confide_daemon.store.space_store import Store
 from confide_daemon.tools import get, note_fields
-from confide_daemon.tools.context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
-from confide_memory.markdown import is_sensitive
+from confide_daemon.tools.tool_context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
+from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.tools.search_text import called
 
 REVISION: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": 2**53}
@@ -152,9 +152,9 @@ def _itself() -> ToolError:
 def _check(
     identity: str, stated: tuple[str, list[str]] | None, projects: frozenset[str] | None
 ) -> Callable[[Store], None] | None:
-    if stated is None or stated[0] != service.SUPERSEDES:
+    if stated is None or stated[0] != note_service.SUPERSEDES:
         return None
-    return lambda store: service.refuse_circle(store, identity, stated[1], projects)
+    return lambda store: note_service.refuse_circle(store, identity, stated[1], projects)
 
 
 async def _answer(

@@ -409,7 +409,7 @@ _MIXED: Final = re.compile(r"\w*(?:[a-z][\u0370-\u052f]|[\u0370-\u052f][a-z])\w*
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SuspiciousLines:
     """Lines that speak to a model: the first and the last, counted from 1, and what they do, in a few words for people."""
 
     first: int
@@ -417,7 +417,7 @@ class Found:
     why: str
 
 
-def find(text: str) -> list[Found]:
+def find(text: str) -> list[SuspiciousLines]:
     """The lines that speak to a model or hide something, in their order; those of one finding together."""
     lines = text.split("\n")
     return sorted(
@@ -439,7 +439,7 @@ def _plain(line: str) -> str:
     return _MIXED.sub(lambda word: word[0].translate(_LOOK_ALIKE), seen)
 
 
-def _spoken(lines: Sequence[str]) -> Iterator[Found]:
+def _spoken(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     whole = "\n".join(lines)
     starts = [0]
     for line in lines:
@@ -454,12 +454,12 @@ def _spoken(lines: Sequence[str]) -> Iterator[Found]:
                 continue
             left -= end - begin
             if left < 0:
-                yield Found(first + 1, len(lines), "has more than can be judged")
+                yield SuspiciousLines(first + 1, len(lines), "has more than can be judged")
                 return
             for match in rule.pattern.finditer(whole, begin, end):
                 at = (match.start(), max(match.start(), match.end() - 1))
                 begins, ends = (bisect.bisect_right(starts, place) for place in at)
-                yield Found(begins, min(ends, len(lines)), rule.why)
+                yield SuspiciousLines(begins, min(ends, len(lines)), rule.why)
 
 
 def _windows(whole: str, starts: Sequence[int], words: Iterable[str]) -> list[tuple[int, int]]:
@@ -481,17 +481,17 @@ def _windows(whole: str, starts: Sequence[int], words: Iterable[str]) -> list[tu
     return found
 
 
-def _hidden(lines: Sequence[str]) -> Iterator[Found]:
+def _hidden(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     for number, line in enumerate(lines, 1):
         if line.isascii():
             continue
         # A byte order mark begins a file and hides nothing.
         rest = line.removeprefix("\ufeff") if number == 1 else line
         if _TAG_CHARACTERS.search(rest) or _TURNED.search(rest) or len(_ZERO_WIDTH.findall(rest)) >= _MOST_ZERO_WIDTH:
-            yield Found(number, number, "has letters that cannot be seen")
+            yield SuspiciousLines(number, number, "has letters that cannot be seen")
 
 
-def _encoded(lines: Sequence[str]) -> Iterator[Found]:
+def _encoded(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     run: list[int] = []
     is_public = False
     for number, line in enumerate([*lines, ""], 1):
@@ -500,10 +500,10 @@ def _encoded(lines: Sequence[str]) -> Iterator[Found]:
             run.append(number)
             continue
         if len(run) >= _BASE64_LINES:
-            yield Found(run[0], run[-1], "has a long encoded text")
+            yield SuspiciousLines(run[0], run[-1], "has a long encoded text")
         run = []
         if not is_public and len(line) >= 200 and any(_is_mixed(match[0]) for match in _BASE64.finditer(line)):
-            yield Found(number, number, "has a long encoded text")
+            yield SuspiciousLines(number, number, "has a long encoded text")
 
 
 def _is_mixed(run: str) -> bool:

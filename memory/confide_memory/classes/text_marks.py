@@ -29,34 +29,34 @@ _FACTOR: Final = 0x9E3779B97F4A7C15
 _BITS: Final = (1 << 64) - 1
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A paragraph, a list item, a heading or a row: its lines, counted from 1, both ends included."""
 
     first: int
     last: int
 
 
-def blocks(lines: Sequence[str]) -> list[Block]:
+def blocks(lines: Sequence[str]) -> list[TextBlock]:
     """The lines that are not blank, in blocks."""
-    found: list[Block] = []
+    found: list[TextBlock] = []
     begin = 0
     for number, line in enumerate([*lines, ""], 1):
         is_blank = not line.strip()
         if begin and (is_blank or _BEGINS.match(line) or _HEADING.match(lines[number - 2])):
-            found.append(Block(begin, number - 1))
+            found.append(TextBlock(begin, number - 1))
             begin = 0
         if not begin and not is_blank:
             begin = number
     return found
 
 
-def marks(lines: Sequence[str], among: Iterable[Block]) -> dict[Block, frozenset[int]]:
+def marks(lines: Sequence[str], among: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:
     """The numbers of each of the blocks, signed and of 64 bits; none of a block that says too little."""
     words = _Words()
     return {block: _marks(lines[block.first - 1 : block.last], words) for block in among}
 
 
-def known(numbers: Mapping[Block, frozenset[int]], there: frozenset[int]) -> list[Block]:
+def known(numbers: Mapping[TextBlock, frozenset[int]], there: frozenset[int]) -> list[TextBlock]:
     """Those of the blocks that have one of the numbers `there`."""
     return [block for block, own in numbers.items() if not own.isdisjoint(there)]
 

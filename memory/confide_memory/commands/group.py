@@ -41,11 +41,11 @@ class _Ours:
                 formatter.write("".join(f"  {example}\n" for example in self.epilog.splitlines()))
 
 
-class Command(_Ours, TyperCommand):
+class ProgramCommand(_Ours, TyperCommand):
     """One command."""
 
 
-class Group(_Ours, TyperGroup):
+class CommandGroup(_Ours, TyperGroup):
     """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
 
     other_words: OtherWords = MappingProxyType({})
@@ -95,7 +95,7 @@ class UnknownCommandError(typer.TyperException):
         self.hint = f"did you mean {near}? {everything}" if near else everything
 
 
-class Program(Group):
+class CommandProgram(CommandGroup):
     """The commands of a program, each loaded when it is asked for; `app` makes one."""
 
     package: str
@@ -157,7 +157,7 @@ def app(
     """
     other_words, option_words = map(read_words, words)
     own = {"package": package, "own": groups, "more": staticmethod(more)}
-    cls = type("Program", (Program,), {**own, "other_words": other_words, "option_words": option_words})
+    cls = type("Program", (CommandProgram,), {**own, "other_words": other_words, "option_words": option_words})
     settings = {"help_option_names": ["--help", "-h"]}
     return typer.Typer(
         name=name,
@@ -178,12 +178,12 @@ def _made(entry: Entry, below: str) -> Any:
     parent.callback()(_nothing)
     if isinstance(found, typer.Typer):
         _of_ours(found)
-        cls = found.info.cls if isinstance(found.info.cls, type) else Group
+        cls = found.info.cls if isinstance(found.info.cls, type) else CommandGroup
         parent.add_typer(found, name=entry.name, cls=cls, help=entry.line, epilog=entry.examples)
     else:
         more = inspect.getdoc(found) or ""
         text = more if more.startswith(entry.line.rstrip(".")) else f"{entry.line}\n\n{more}"
-        of = getattr(found, "command_class", Command)
+        of = getattr(found, "command_class", ProgramCommand)
         parent.command(entry.name, cls=of, help=text, epilog=entry.examples, hidden=entry.is_hidden)(found)
     return typer.main.get_group(parent).commands[entry.name]
 
@@ -195,13 +195,13 @@ def _nothing() -> None:
 def _of_ours(app: typer.Typer) -> None:
     """Have typer make the commands of an app, and those of its groups, of our classes."""
     for command in app.registered_commands:
-        command.cls = Command
+        command.cls = ProgramCommand
     for group in app.registered_groups:
-        group.cls = Group
+        group.cls = CommandGroup
         _of_ours(group.typer_instance or app)
 
 
-def parsed_by(cls: type[Command]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def parsed_by(cls: type[ProgramCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For a command whose arguments are read in a way of its own."""
 
     def mark(run: Callable[..., None]) -> Callable[..., None]:

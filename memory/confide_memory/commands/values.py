@@ -26,7 +26,7 @@ class _Plain:
         kind = get_args(annotation)[0] if is_list else annotation
         is_plain = info.parser is None and not (info.exists or info.resolve_path or info.path_type)
         read = _READERS.get(kind) if is_plain else None
-        return super().get_runtime_param() if read is None else _Reading(read, is_list)  # type: ignore[misc]
+        return super().get_runtime_param() if read is None else _ValueReader(read, is_list)  # type: ignore[misc]
 
 
 class _Option(_Plain, TyperOption):
@@ -46,7 +46,7 @@ def plain(parameter: Any) -> Any:
     return made
 
 
-class _Reading(NamedTuple):
+class _ValueReader(NamedTuple):
     """Reads the value of one parameter, in the place of typer's `RuntimeParam`."""
 
     read: Callable[[Any, Any], Any]

@@ -55,7 +55,7 @@ NO_OBJECT: Final = "the arguments of a tool are an object"
 OBJECT_HINT: Final = 'send them as {"name": value, ...}'
 
 
-class Answer(NamedTuple):
+class ToolAnswer(NamedTuple):
     """What a call is answered with; `structured` is None for an error. No dataclass, whose making every start would pay for."""
 
     text: str

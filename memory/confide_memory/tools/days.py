@@ -28,7 +28,7 @@ _COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class DayRange:
     """Some days in a row, both ends included, and the words that named them."""
 
     first: date
@@ -50,14 +50,14 @@ class Days:
         return self.first.isoformat() <= day <= self.last.isoformat()
 
 
-def days_of(text: str, today: date) -> Days | None:
+def days_of(text: str, today: date) -> DayRange | None:
     """The days that the text speaks of, if it says so in one way only."""
     lower = text.lower()
     if not any(word in lower for word in TELLTALES) and not _DIGIT.search(text):
         return None
     text = CONTENT.sub(" | ", " ".join(text.split()))
     taken: list[tuple[int, int]] = []
-    found: list[Days] = []
+    found: list[DayRange] = []
     for pattern, read in _FORMS:
         for match in pattern.finditer(text):
             if any(match.start() < end and start < match.end() for start, end in taken):
@@ -65,10 +65,10 @@ def days_of(text: str, today: date) -> Days | None:
             days = read(match, today)
             if days is not None:
                 taken.append(match.span())
-                found.append(Days(*days, match[0]))
+                found.append(DayRange(*days, match[0]))
     if not found or any((days.first, days.last) != (found[0].first, found[0].last) for days in found):
         return None
-    return Days(found[0].first, found[0].last, " ".join(days.words for days in found))
+    return DayRange(found[0].first, found[0].last, " ".join(days.words for days in found))
 
 
 _Reading = Callable[[re.Match[str], date], tuple[date, date] | None]

@@ -67,7 +67,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuestion:
     match: str  # the FTS5 query of the keyword leg, or "" when there is no word at all
     exact: str  # the FTS5 query of what is to be found as it stands (names and quoted phrases), or ""
     terms: tuple[Term, ...]  # what a right piece should hold
@@ -132,7 +132,7 @@ def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
     return question(text, keywords).match
 
 
-def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Question:
+def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> SearchQuestion:
     """What the text asks for.
 
     Every term is quoted and they are joined by OR, so nothing of the text can act as syntax. A quoted term is matched as a phrase of
@@ -239,7 +239,7 @@ class _Forming:
             self.look_for([pair] for pair in pairs)
         self.terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
 
-    def done(self, also: Sequence[Term]) -> Question:
+    def done(self, also: Sequence[Term]) -> SearchQuestion:
         """The question. `also`: the terms of the caller's keywords."""
         terms = tuple(self.terms.values())
         total = sum(term.weight for term in terms)
@@ -247,7 +247,7 @@ class _Forming:
         share = 1.0 if self.exact and not names else names / total if total else 0.0
         own = {way for term in terms for way in term.ways}
         others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
-        return Question(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others)
+        return SearchQuestion(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others)
 
 
 def _telling(plain: list[str]) -> list[str]:
@@ -261,12 +261,12 @@ def is_unstemmed(word: str) -> bool:
     return not word[0].isascii() and not unicodedata.name(word[0], "").startswith("LATIN ")
 
 
-def of_days(asked: Question, days: Sequence[str]) -> Question | None:
+def of_days(asked: SearchQuestion, days: Sequence[str]) -> SearchQuestion | None:
     """What finds the files of these ISO days, for a question that asks for nothing else; None for any other."""
     words = {word for term in asked.terms for way in term.ways for word in way}
     if asked.exact or asked.also or not words <= OF_ANY_DAY:
         return None
-    return Question(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0)
+    return SearchQuestion(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0)
 
 
 def _keyword(text: str) -> Term:

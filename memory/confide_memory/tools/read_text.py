@@ -15,7 +15,7 @@ PAGE_CHARS: Final = 20_000
 _PLACE: Final = re.compile(r"(.+\.md):([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?")
 
 
-class Page(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a document.
 
     Attributes:
@@ -27,7 +27,7 @@ class Page(NamedTuple):
     told: str
 
 
-def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) -> Page:
+def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) -> TextPart:
     """What a model is shown of `shown`, the `lines` of a document from `first` on (counted from 1), whose first one begins at character
     `at` of its line."""
     total, count, size = len(lines), 0, 0
@@ -40,9 +40,9 @@ def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) ->
     if shown and len(shown[0]) > PAGE_CHARS:
         end = at + PAGE_CHARS - 1
         told = f"line {first} of {total}, characters {at}-{end} of {at + len(shown[0]) - 1}"
-        return Page(shown[0][:PAGE_CHARS], f"{told}; more with fromLine {first}, fromChar {end + 1}")
+        return TextPart(shown[0][:PAGE_CHARS], f"{told}; more with fromLine {first}, fromChar {end + 1}")
     more = f"; {total - last} more after line {last}" if last < total else ""
-    return Page("\n".join(shown[:count]), f"lines {first}-{last} of {total}{more}")
+    return TextPart("\n".join(shown[:count]), f"lines {first}-{last} of {total}{more}")
 
 
 def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-class Fields(dict[str, object]):
+class ResultFields(dict[str, object]):
     """A JSON object of the daemon's: what is not in it is its fault, and is said so."""
 
     def __missing__(self, key: str) -> Any:
@@ -41,7 +41,7 @@ def read(schema: Mapping[str, Any], content: Any) -> Any:
         raise UnfitAnswerError
     if isinstance(content, dict):
         properties: Mapping[str, Any] = schema.get("properties", {})
-        return Fields({name: read(properties.get(name, {}), inner) for name, inner in content.items()})
+        return ResultFields({name: read(properties.get(name, {}), inner) for name, inner in content.items()})
     if isinstance(content, list):
         items: Mapping[str, Any] = schema.get("items", {})
         return [read(items, inner) for inner in content]

@@ -41,7 +41,7 @@ class Related(Beside):
 _OfClass = TypedDict("_OfClass", {"class": NotRequired[str]})
 
 
-class Hit(_OfClass):
+class ResultHit(_OfClass):
     """A hit in the structured result of `memory_search`; one that a machine found by itself has no class."""
 
     path: str
@@ -108,7 +108,7 @@ def called(one: Mapping[str, object]) -> str:
     return str(one.get("shortId") or one.get("id") or one["path"])  # no older daemon knows a short id
 
 
-def _places(hits: Sequence[Hit], project: str | None) -> Iterator[str]:
+def _places(hits: Sequence[ResultHit], project: str | None) -> Iterator[str]:
     """Where each hit stands; one of the same document as that before it says so by its lines alone, and the day is told once of each.
 
     A note goes by its short id alone, which all tools that read or change one take, in every project: it is short enough to be read whole.
@@ -137,7 +137,7 @@ def _places(hits: Sequence[Hit], project: str | None) -> Iterator[str]:
         yield " · ".join(said)
 
 
-def _needs(hit: Hit, heading: str) -> bool:
+def _needs(hit: ResultHit, heading: str) -> bool:
     """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
     if len(hit["snippet"]) >= UNDERSTOOD_CHARS or heading in hit["snippet"]:
         return False
@@ -150,12 +150,12 @@ def _needs(hit: Hit, heading: str) -> bool:
     return words != _WORDS.findall(hit["path"].rpartition("/")[2].lower())[: len(words)]
 
 
-def _scores(hit: Hit) -> str:
+def _scores(hit: ResultHit) -> str:
     parts = ", ".join(f"{name} {value}" for name, value in hit["scores"].items() if value is not None)
     return f"score {hit['score']}: {parts}"
 
 
-def _beside(hit: Hit) -> Iterator[str]:
+def _beside(hit: ResultHit) -> Iterator[str]:
     """The notes that an agent should know of beside this one."""
     for newer in hit.get("supersededBy", ()):
         yield f"superseded by: {newer['title']} ({called(newer)})"

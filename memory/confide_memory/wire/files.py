@@ -131,7 +131,7 @@ class CompareRequest(OfProject):
     goneHashes: NotRequired[Annotated[Sequence[str | None] | None, optional(items(MAX_FILES, each(content_hash)))]]
 
 
-class Compared(TypedDict):
+class CompareAnswer(TypedDict):
     send: Paths
     adopt: Placed
     pull: Annotated[list[tuple[str, int, str]], items(_MAX_NAMED, _pulled)]
@@ -152,7 +152,7 @@ class PutRequest(OfDocument, Upon, _FromAgent):
     hash: str
 
 
-class Written(TypedDict):
+class PutAnswer(TypedDict):
     """What became of a file that was sent; `text` where it is another one."""
 
     revision: Revision
@@ -201,9 +201,9 @@ class TranscriptState(TypedDict):
 
 
 DIGEST: Final = Operation("digest", DigestRequest, Differing)
-COMPARE: Final = Operation("compare", CompareRequest, Compared, is_large=True)
-PUT: Final = Operation("put", PutRequest, Written, text_follows=True)
-REMOVE: Final = Operation("remove", RemoveRequest, Written)
+COMPARE: Final = Operation("compare", CompareRequest, CompareAnswer, is_large=True)
+PUT: Final = Operation("put", PutRequest, PutAnswer, text_follows=True)
+REMOVE: Final = Operation("remove", RemoveRequest, PutAnswer)
 PULL: Final = Operation("pull", PullRequest, Pulled)
 TRANSCRIPT: Final = Operation("transcript", TranscriptRequest, TranscriptState, is_free=True)
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from confide_crypto.errors import RequestError
-from confide_memory.documents import Asks, send_text
+from confide_memory.documents import RequestChannel, send_text
 from confide_memory.errors import UnfitAnswerError, UnknownRequestError
 from confide_memory.forms import Carried, Fields, fields_of, fields_of_type, written
 from confide_memory.versions import SINCE, UNKNOWN
@@ -118,7 +118,7 @@ class Operation(Generic[_Request, _Answer]):
         return self.name, answered
 
     async def ask(
-        self, link: Asks, body: _Request, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
+        self, link: RequestChannel, body: _Request, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> _Answer:
         """Ask the daemon. The one way in which a machine does.
 
@@ -148,7 +148,7 @@ class Operation(Generic[_Request, _Answer]):
         return answer
 
     async def sent(
-        self, link: Asks, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
+        self, link: RequestChannel, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> dict[str, Any]:
         """Send it: the answer as it came. Raises RequestError, ConnectionLost, TimeoutError."""
         said = written(body, self.request_fields)

@@ -118,7 +118,7 @@ class WaitingMachine(TypedDict):
     request: PairRequest | None
 
 
-class Roster(TypedDict):
+class RosterAnswer(TypedDict):
     space: Mark
     entries: Annotated[list[Entry], MAX_ENTRIES]
     number: Number
@@ -169,7 +169,7 @@ UnlockRequest = TypedDict("UnlockRequest", {"keys": _Keys})
 Unlocked = TypedDict("Unlocked", {"isLocked": Annotated[bool, flag(default=True)]})
 
 
-ROSTER: Final = Operation("roster", RosterRequest, Roster)
+ROSTER: Final = Operation("roster", RosterRequest, RosterAnswer)
 EXTEND: Final = Operation("extend", ExtendRequest, Extended)
 PAIR: Final = Operation("pair", PairingRequest, Paired)
 PAIR_ANSWER: Final = Operation("pair-answer", PairAnswerRequest, Nothing)
@@ -231,7 +231,7 @@ class StoredTextRow(TypedDict):
     packed: str
 
 
-class StoredTexts(TypedDict):
+class StoredTextsAnswer(TypedDict):
     texts: Annotated[list[StoredTextRow], MAX_TEXTS]
     next: Revision | None
     total: Size
@@ -255,7 +255,7 @@ RECORDS: Final = Operation("records", RecordsRequest, Stored, is_large=True)
 RECORD: Final = Operation("record", RecordRequest, RecordAnswer)
 RECORD_LIST: Final = Operation("record-list", RecordListRequest, RecordList)
 IS_SENSITIVE: Final = Operation("is-sensitive", SensitiveRequest, Sensitive, is_free=True)
-STORED_TEXTS: Final = Operation("stored-texts", StoredTextsRequest, StoredTexts)
+STORED_TEXTS: Final = Operation("stored-texts", StoredTextsRequest, StoredTextsAnswer)
 REWRITE: Final = Operation("rewrite", RewriteRequest, Rewritten, is_large=True)
 ERASE: Final = Operation("erase", Nothing, Erased)
 UNSEALED: Final = Operation("unsealed", UnsealedRequest, Unsealed)

@@ -63,13 +63,13 @@ Receipt = TypedDict("Receipt", {"receipt": Mark})
 CatalogueRequest = TypedDict("CatalogueRequest", {"toolsets": NotRequired[Toolsets]})
 
 
-class Catalogue(TypedDict):
+class CatalogueAnswer(TypedDict):
     tools: Definitions
     prompts: Definitions
     resourceTemplates: Definitions
 
 
-class Rotation(TypedDict):
+class RotationStatement(TypedDict):
     """The statement of a new key, by both (7.10), which `verify_rotation` reads."""
 
     key: str
@@ -140,8 +140,8 @@ Found = TypedDict("Found", {"result": Object})
 
 PING: Final = Operation("ping", Nothing, Nothing)
 RECEIPT: Final = Operation("receipt", Nothing, Receipt)
-CATALOGUE: Final = Operation("catalogue", CatalogueRequest, Catalogue)
-ROTATE: Final = Operation("rotate", Rotation, Nothing, is_free=True)
+CATALOGUE: Final = Operation("catalogue", CatalogueRequest, CatalogueAnswer)
+ROTATE: Final = Operation("rotate", RotationStatement, Nothing, is_free=True)
 ATTACH: Final = Operation("attach", AttachRequest, Attached)
 CALL: Final = Operation("call", CallRequest, Made, is_free=True, is_large=True)
 LOOKUP: Final = Operation("lookup", LookupRequest, Found)

@@ -13,13 +13,13 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from confide_crypto.errors import ConfideError, LinkError
-from confide_memory.commands import group, running
+from confide_memory.commands import command_runner, group
 from confide_memory.commands.doing import doing
 from confide_memory.commands.entries import Command, Entry, Groups
 from confide_memory.commands.spelling import OtherWords, Words
 from confide_proxy import VERSION
 from confide_proxy import paths as places
-from confide_proxy.cli.console import RECODE, Here, remark, say
+from confide_proxy.cli.console import RECODE, CommandContext, remark, say
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import ConfigError, FolderError, InputError
 
@@ -178,7 +178,7 @@ def main(began: float | None = None) -> NoReturn:
     """Run the command line; every failure ends with a sentence and its exit code. `began`: when the process did, as `time.monotonic`."""
     doing.waits_from(began)
     try:
-        code = running.run(app, "confide", remark, _known)
+        code = command_runner.run(app, "confide", remark, _known)
     finally:
         doing.end()
     sys.exit(code)
@@ -226,4 +226,4 @@ def _global(
         raise ConfigError(
             config, "is not there", hint="without --config the usual one is read, and there need not be one"
         )
-    context.obj = Here(paths, load_config(paths.config))
+    context.obj = CommandContext(paths, load_config(paths.config))

@@ -14,7 +14,7 @@ import typer
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.paths import find
-from confide_proxy.sync.project_names import ProjectNames, State
+from confide_proxy.sync.project_names import NameOrigin, ProjectNames
 from confide_proxy.sync.walk import tree
 
 MOST: Final = 500
@@ -35,7 +35,7 @@ def project_names(incomplete: str) -> list[str]:
     """Projects that this machine has a folder of."""
     with suppress(ConfideError, OSError):  # what is wrong with that file is said by the command itself
         kept = ProjectNames(find().projects).all()
-        known = {each.name for each in kept if each.state is not State.FORGOTTEN}
+        known = {each.name for each in kept if each.state is not NameOrigin.FORGOTTEN}
         return sorted(name for name in known if name.startswith(incomplete))[:MOST]
     return []
 

@@ -39,13 +39,13 @@ from confide_memory.commands.console import (
     unseen,
     wanted,
 )
-from confide_memory.commands.group import Command
+from confide_memory.commands.group import ProgramCommand
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES
-from confide_memory.wire.history import DOCUMENTS, PROJECTS, DocumentsRequest
+from confide_memory.wire.revisions import DOCUMENTS, PROJECTS, DocumentsRequest
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DeclinedError, FolderError, InputError
 from confide_proxy.link import founding
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Basis, Project
 from confide_proxy.sync.project_names import allow, named
@@ -56,7 +56,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 ProjectDir = Annotated[
     Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder.", show_default="here")
@@ -74,31 +74,31 @@ QUESTION_S: Final = 4.0
 RECODE: Final = "save or send it as UTF-8: iconv -f latin1 -t utf-8"
 
 
-class Here(NamedTuple):
+class CommandContext(NamedTuple):
     """Where the files of this machine are, and how they are configured."""
 
-    paths: Paths
+    paths: ProxyPaths
     config: ProxyConfig
 
-    def client(self, project: Project, *, patience_s: float | None = None) -> Client:
-        """A connection for the project; use with `async with`. Raises, on entry, what `Client` does.
+    def client(self, project: Project, *, patience_s: float | None = None) -> CommandClient:
+        """A connection for the project; use with `async with`. Raises, on entry, what `CommandClient` does.
 
         Args:
             patience_s: how long it may take to reach a daemon that is there; the link's own deadline if left out.
         """
         doing.begin()
-        from confide_proxy.mcp.client import Client
+        from confide_proxy.mcp.client import CommandClient
 
-        return Client(self.paths, self.config, project, tell=doing, patience_s=patience_s)
+        return CommandClient(self.paths, self.config, project, tell=doing, patience_s=patience_s)
 
 
-def _here(context: typer.Context, *, as_json: bool) -> Here:  # noqa: ARG001
+def _here(context: typer.Context, *, as_json: bool) -> CommandContext:  # noqa: ARG001
     doing.begin()
-    return cast("Here", context.obj)
+    return cast("CommandContext", context.obj)
 
 
 command = commands({"context": (typer.Context, inspect.Parameter.empty)}, _here, indent=2)
-"""The command for typer that runs a function with a `Here` and its options (`commands`)."""
+"""The command for typer that runs a function with a `CommandContext` and its options (`commands`)."""
 
 
 def input_text() -> str:
@@ -113,7 +113,7 @@ def input_text() -> str:
         raise InputError(f"the input is not UTF-8 text (byte {error.start})", hint=RECODE) from None
 
 
-class TakesRevision(Command):
+class TakesRevision(ProgramCommand):
     """A command with a `--revision`, which is easily written as a bare number behind the file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -132,7 +132,7 @@ def folder_of(project: Path) -> Path:
     return project.absolute()
 
 
-async def identified(here: Here, folder: Path, *, is_written: bool = False) -> Project:
+async def identified(here: CommandContext, folder: Path, *, is_written: bool = False) -> Project:
     """The project of a folder, as `--project` names it. Where it is new here the daemon is asked, and a person told what it calls itself.
 
     In the home folder, or at the root of the disk, there is no project but the memory that all share.
@@ -164,14 +164,16 @@ async def identified(here: Here, folder: Path, *, is_written: bool = False) -> P
 
 
 @asynccontextmanager
-async def asking(here: Here, folder: Path, *, is_global: bool = False) -> AsyncIterator[tuple[Client, str]]:
+async def asking(
+    here: CommandContext, folder: Path, *, is_global: bool = False
+) -> AsyncIterator[tuple[CommandClient, str]]:
     """A connection for somebody who only asks about a folder's project, or the global one, and the name of that."""
     project = await identified(here, folder)
     async with here.client(project, patience_s=QUESTION_S) as client:
         yield client, GLOBAL_PROJECT if is_global else project.name
 
 
-async def _is_the_same(here: Here, project: Project) -> bool:
+async def _is_the_same(here: CommandContext, project: Project) -> bool:
     """Whether a person at a terminal says that a folder is the project of the space whose name it claims. Enter is a no: whoever made an
     archive chose the name of its folder."""
     if not can_ask():

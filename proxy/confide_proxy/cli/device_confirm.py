@@ -12,17 +12,17 @@ import typer
 from confide_crypto.errors import ForkedRosterError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
-from confide_crypto.sealing.roster_entry import Change, Device, Entry
-from confide_proxy.cli.console import Here, Output, agreed, command, confirmed, remark, row, say
+from confide_crypto.sealing.roster_entry import Device, RosterChange, RosterEntry
+from confide_proxy.cli.console import CommandContext, Output, agreed, command, confirmed, remark, row, say
 from confide_proxy.cli.devices import Words, compare, connected
-from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.fork import Fork
+from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import AnotherSpaceError, DeviceError, NotADeviceError
 
 
 @command
 async def device_confirm(
-    here: Here,
+    here: CommandContext,
     words: Words = None,
     moved: Annotated[
         bool, typer.Option("--moved", help="Whoever runs the daemon has moved this machine to another space.")
@@ -115,11 +115,11 @@ def _tell_fork(fork: Fork) -> None:
         remark(f"  {_shown(device)}  is no device. A key that was removed does not come back: it needs a new one")
 
 
-def _change(roster: Roster, entry: Entry) -> str:
+def _change(roster: Roster, entry: RosterEntry) -> str:
     known = {each.device.key: each.device for each in roster.entries if each.device is not None}
     by = printable(known[entry.signer].name)
     device = entry.device or known.get(entry.removed)
-    done = {Change.ADD: "added", Change.REMOVE: "removed", Change.ROTATE: "new key of the space"}.get(
+    done = {RosterChange.ADD: "added", RosterChange.REMOVE: "removed", RosterChange.ROTATE: "new key of the space"}.get(
         entry.change, "began"
     )
     return f"{done}{f' {_shown(device)}' if device else ''}, by {by}"

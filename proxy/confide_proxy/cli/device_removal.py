@@ -15,19 +15,30 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.roster_entry import Device
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_proxy import addons
-from confide_proxy.cli.console import Here, Output, Yes, agreed, command, confirmed, identified, remark, row, say
+from confide_proxy.cli.console import (
+    CommandContext,
+    Output,
+    Yes,
+    agreed,
+    command,
+    confirmed,
+    identified,
+    remark,
+    row,
+    say,
+)
 from confide_proxy.cli.devices import Name, connected
 from confide_proxy.devices import roster_client
-from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import facts, find, remover
 from confide_proxy.devices.reseal import Resealing
+from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
@@ -41,7 +52,7 @@ _SHOWN: Final = 50
 
 @command
 async def device_rm(
-    here: Here,
+    here: CommandContext,
     name: Name,
     added: Annotated[
         bool, typer.Option("--added", help="Remove as well what it has added, what these have added, and so on.")
@@ -92,7 +103,11 @@ async def device_rm(
 
 
 async def remove_brought_in(
-    keyring: Keyring, link: Asks, identity: Identity, key: bytes, is_wanted: Callable[[Device], Awaitable[bool]]
+    keyring: Keyring,
+    link: RequestChannel,
+    identity: Identity,
+    key: bytes,
+    is_wanted: Callable[[Device], Awaitable[bool]],
 ) -> tuple[list[Device], list[Device]]:
     """Remove those that a removed device has brought in, where `is_wanted` says so; who went, and who stays.
 
@@ -115,7 +130,7 @@ async def remove_brought_in(
                 staying.append(each)
 
 
-def tell_removal(result: dict[str, Any], removals: Sequence[addons.Told] = ()) -> None:
+def tell_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage] = ()) -> None:
     """For a person: who was removed, what add-ons tell of that, and what they could open (PROTOCOL.md 10.7)."""
     device, exposed = result["removed"], result["exposed"]
     row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
@@ -162,7 +177,7 @@ class Exposed(TypedDict):
     documents: list[str]
 
 
-async def sealed_secrets(link: Asks, below: int | None) -> dict[str, Exposed] | None:
+async def sealed_secrets(link: RequestChannel, below: int | None) -> dict[str, Exposed] | None:
     """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
     this machine may not see them all."""
     found: dict[str, Exposed] = {}
@@ -188,7 +203,7 @@ async def _reseal(space: SpaceConnection) -> int:
     return 0
 
 
-async def _find_documents(here: Here, exposed: dict[str, Exposed]) -> None:
+async def _find_documents(here: CommandContext, exposed: dict[str, Exposed]) -> None:
     """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
     with suppress(ConfideError, TimeoutError):
         async with here.client(await identified(here, Path.cwd())) as client:
@@ -196,7 +211,7 @@ async def _find_documents(here: Here, exposed: dict[str, Exposed]) -> None:
                 exposed[name]["documents"] = documents
 
 
-async def documents_of(client: Client, secrets: list[str]) -> dict[str, list[str]]:
+async def documents_of(client: CommandClient, secrets: list[str]) -> dict[str, list[str]]:
     """The documents (`project: path`) in which the first of the secrets stand, by their ids, as far as they can be found now."""
     found = {}
     for name in secrets[:_MOST_LOOKED_FOR]:

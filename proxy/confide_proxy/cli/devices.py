@@ -16,7 +16,7 @@ from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_crypto.sealing.roster_entry import Device
 from confide_proxy.cli.console import (
     AsJson,
-    Here,
+    CommandContext,
     Output,
     clock,
     command,
@@ -27,9 +27,9 @@ from confide_proxy.cli.console import (
     seconds,
     typed,
 )
-from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import add, card_of, checked, facts, invite, iso, listed, require_keys, waiting
+from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
@@ -48,7 +48,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, o
 
 @device_app.command("ls")
 @command
-async def device_ls(here: Here) -> Output:
+async def device_ls(here: CommandContext) -> Output:
     """List the devices of the space, who waits to be one, and the words by which people know the space."""
     async with SpaceConnection.open(here.paths, here.config) as space:
         keyring = space.keyring
@@ -110,7 +110,7 @@ def device_invite(
 
 
 async def _invite(
-    here: Here, name: str, ttl_s: int, scope: str, url: str | None, is_waited_for: bool, as_json: bool
+    here: CommandContext, name: str, ttl_s: int, scope: str, url: str | None, is_waited_for: bool, as_json: bool
 ) -> None:
     async with connected(here) as space:
         assert space.keyring.roster is not None
@@ -159,7 +159,7 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
 
 @device_app.command("approve", epilog="confide device approve phone")
 @command
-async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
+async def device_approve(here: CommandContext, name: Name, words: Words = None) -> Output:
     """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""
     async with connected(here) as space:
         keyring = space.keyring
@@ -180,7 +180,7 @@ async def device_approve(here: Here, name: Name, words: Words = None) -> Output:
 
 @asynccontextmanager
 async def connected(
-    here: Here, *, needs_keys: bool = True, may_have_parted: bool = False
+    here: CommandContext, *, needs_keys: bool = True, may_have_parted: bool = False
 ) -> AsyncIterator[SpaceConnection]:
     """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem.
 
@@ -218,7 +218,7 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
     raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
 
 
-def _daemon(here: Here) -> tuple[str, bytes]:
+def _daemon(here: CommandContext) -> tuple[str, bytes]:
     """The daemon's address as this machine knows it, and its static key."""
     joined = daemon.known(here.paths)
     if joined is None:

@@ -22,10 +22,10 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
 from confide_memory.wire.session import ATTACH
 from confide_proxy import VERSION, addons
-from confide_proxy.addons import Finding
+from confide_proxy.addons import DoctorFinding
 from confide_proxy.cli import entry_trial, markdown_offer, status_lines
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     clock,
@@ -38,18 +38,18 @@ from confide_proxy.cli.console import (
     size,
     styled,
 )
-from confide_proxy.clients import files, hooks, known, presence
-from confide_proxy.clients.entries import Entry
-from confide_proxy.clients.files import Receipts
-from confide_proxy.clients.known import CLIENTS, NAME, Client, program
+from confide_proxy.clients import client_files, hooks, known_clients, presence
+from confide_proxy.clients.client_files import WriteReceipts
+from confide_proxy.clients.config_entries import ConfigEntry
+from confide_proxy.clients.known_clients import CLIENTS, NAME, KnownClient, program
 from confide_proxy.clients.presence import Presence, Start
-from confide_proxy.devices.connection import SpaceConnection
+from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts
-from confide_proxy.link import daemon, founding, local, services
-from confide_proxy.link import identity as identities
+from confide_proxy.link import daemon, founding, local_process, services
+from confide_proxy.link import device_identity as identities
 from confide_proxy.link.connection_terms import attach_body
-from confide_proxy.link.identity import Form
+from confide_proxy.link.device_identity import Form
 from confide_proxy.offline.journal import Journal
 from confide_proxy.paths import memory_notices
 from confide_proxy.sync import project as projects
@@ -67,17 +67,17 @@ _STATE: Final = 10
 """Columns of a line beside the name of its check."""
 
 
-def ok(check: str, detail: str) -> Finding:
-    return Finding(check, "ok", detail)
+def ok(check: str, detail: str) -> DoctorFinding:
+    return DoctorFinding(check, "ok", detail)
 
 
-def problem(check: str, error: ConfideError) -> Finding:
-    return Finding(check, "problem", str(error), error.hint or "")
+def problem(check: str, error: ConfideError) -> DoctorFinding:
+    return DoctorFinding(check, "problem", str(error), error.hint or "")
 
 
 @command
 async def doctor(
-    here: Here,
+    here: CommandContext,
     project: ProjectDir = Path(),
     fix: Annotated[
         bool, typer.Option("--fix", help="Put right what is safe: rights of our own files, paths in clients' entries.")
@@ -101,7 +101,7 @@ async def doctor(
     return Output([each._asdict() for each in found], tell, exit_code=0 if is_well else 1)
 
 
-async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
+async def _checked(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:
     yield await asyncio.to_thread(_configuration, here)
     try:
         await asyncio.to_thread(founding.require, here.paths, here.config)
@@ -109,7 +109,7 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
         yield problem("set up", error)
     else:
         for notice in await asyncio.to_thread(memory_notices):
-            yield Finding(
+            yield DoctorFinding(
                 "memory", "hint", notice, "confide setup writes into a client's entry what leads to this memory"
             )
         for check in (_rights, _key, _clock, _disk, _queue):
@@ -121,17 +121,19 @@ async def _checked(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
         yield each
     yield await asyncio.to_thread(_hooks, here)
     for trouble in await asyncio.to_thread(services.lasting, here.paths.seats):
-        yield Finding("sessions", "problem", trouble.what, "it goes on by itself; confide sync compares files now")
+        yield DoctorFinding(
+            "sessions", "problem", trouble.what, "it goes on by itself; confide sync compares files now"
+        )
     async for each in _clients(here, folder, fix=fix):
         yield each
 
 
-def _configuration(here: Here) -> Finding:
+def _configuration(here: CommandContext) -> DoctorFinding:
     file = here.paths.config
     return ok("configuration", str(file) if file.exists() else f"all as it comes; {file} is not there")
 
 
-def _rights(here: Here, fix: bool) -> Finding:
+def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
     """Folders and files that are this user's alone, as whoever reads them insists."""
     loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
     if not loose:
@@ -141,18 +143,18 @@ def _rights(here: Here, fix: bool) -> Finding:
         with suppress(OSError):
             for each in loose:
                 each.chmod(stat.S_IMODE(each.stat().st_mode) & 0o700)
-            return Finding("rights", "problem", told, isFixed=True)
-    return Finding("rights", "problem", told, f"chmod go-rwx {loose[0]}, or confide doctor --fix")
+            return DoctorFinding("rights", "problem", told, isFixed=True)
+    return DoctorFinding("rights", "problem", told, f"chmod go-rwx {loose[0]}, or confide doctor --fix")
 
 
-def _private(here: Here) -> Iterator[Path]:
+def _private(here: CommandContext) -> Iterator[Path]:
     paths = here.paths
     for each in (paths.state, paths.identity, paths.next_identity, paths.link, paths.daemon_data):
         if each.exists() and not each.is_symlink() and each.stat().st_uid == os.geteuid():
             yield each
 
 
-def _key(here: Here, _fix: bool) -> Finding:
+def _key(here: CommandContext, _fix: bool) -> DoctorFinding:
     file = here.paths.identity
     if not file.exists() and not file.is_symlink():
         return ok("key", "none yet; it is made when it is first needed")
@@ -165,12 +167,12 @@ def _key(here: Here, _fix: bool) -> Finding:
     return ok("key", f"{fingerprint_words(kept.public_key)}{where}")
 
 
-def _clock(here: Here, _fix: bool) -> Finding:
+def _clock(here: CommandContext, _fix: bool) -> DoctorFinding:
     now = time.time()
     newest = max((_written_at(each) for each in here.paths.state.glob("*")), default=0.0)
     if newest > now + _FUTURE_S:
         ahead = status_lines.duration(newest - now)
-        return Finding(
+        return DoctorFinding(
             "clock", "problem", f"files here were written {ahead} in the future", "set the clock: timedatectl"
         )
     return ok("clock", clock(now))
@@ -183,33 +185,39 @@ def _written_at(file: Path) -> float:
         return 0.0
 
 
-def _disk(here: Here, _fix: bool) -> Finding:
+def _disk(here: CommandContext, _fix: bool) -> DoctorFinding:
     place = here.paths.state if here.paths.state.exists() else here.paths.state.parent
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Finding("disk", "problem", f"{place} cannot be looked at: {error.strerror}")
+        return DoctorFinding("disk", "problem", f"{place} cannot be looked at: {error.strerror}")
     if not os.access(place, os.W_OK):
-        return Finding("disk", "problem", f"{place} cannot be written to", "is the disk read-only, or another user's?")
+        return DoctorFinding(
+            "disk", "problem", f"{place} cannot be written to", "is the disk read-only, or another user's?"
+        )
     if free < LEAST_FREE_BYTES:
-        return Finding("disk", "problem", f"{size(free)} free at {place}", "free some space")
+        return DoctorFinding("disk", "problem", f"{size(free)} free at {place}", "free some space")
     return ok("disk", f"{size(free)} free")
 
 
-def _queue(here: Here, _fix: bool) -> Finding:
+def _queue(here: CommandContext, _fix: bool) -> DoctorFinding:
     try:
         counts = Journal(here.paths.journal).counts()
     except ConfideError as error:
         return problem("queue", error)
     told = status_lines.waiting_line(counts.queued, counts.dead)
     if counts.damaged:
-        return Finding("queue", "problem", f"{counts.damaged} damaged records", "confide queue names their file")
+        return DoctorFinding("queue", "problem", f"{counts.damaged} damaged records", "confide queue names their file")
     if counts.dead:
-        return Finding("queue", "problem", told, "confide queue says why; then confide queue retry, or drop ID")
-    return Finding("queue", "hint", told, "confide sync sends them") if counts.queued else ok("queue", "nothing waits")
+        return DoctorFinding("queue", "problem", told, "confide queue says why; then confide queue retry, or drop ID")
+    return (
+        DoctorFinding("queue", "hint", told, "confide sync sends them")
+        if counts.queued
+        else ok("queue", "nothing waits")
+    )
 
 
-async def _link(here: Here) -> AsyncIterator[Finding]:
+async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     paths = here.paths
     if not paths.identity.exists():  # a connection would make one
         yield ok("link", "not tried, since this machine has no key yet")
@@ -217,7 +225,7 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
     try:
         pinned = await asyncio.to_thread(daemon.load_pin, paths.link)
         if pinned is None:
-            own = await local.running(paths)
+            own = await local_process.running(paths)
             if own is None:
                 yield ok("link", "this machine's own daemon does not run; it is started when it is needed")
                 return
@@ -228,7 +236,7 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
         yield problem("link", error)
         return
     version, out = "", None
-    more: list[Finding] = []
+    more: list[DoctorFinding] = []
     asked = await asyncio.to_thread(addons.each, "doctor")
     try:
         async with asyncio.timeout(_LINK_S):
@@ -259,21 +267,23 @@ async def _link(here: Here) -> AsyncIterator[Finding]:
         yield each
 
 
-def _versions(of_daemon: str) -> Finding:
+def _versions(of_daemon: str) -> DoctorFinding:
     told = f"confide {VERSION} here, confided {of_daemon}"
     if is_behind(VERSION, of_daemon) or is_behind(of_daemon, VERSION):
         older = "confide on this machine" if is_behind(VERSION, of_daemon) else "confided"
         far = f"{told}: more than {WINDOW} minor versions apart, which nobody has tried"
-        return Finding("versions", "problem", far, f"upgrade {older}; the daemon goes first: docs/upgrading.md")
+        return DoctorFinding("versions", "problem", far, f"upgrade {older}; the daemon goes first: docs/upgrading.md")
     if of_daemon and of_daemon != VERSION:
-        return Finding("versions", "hint", told, "they work together; the newer one has more. Update the older one")
+        return DoctorFinding(
+            "versions", "hint", told, "they work together; the newer one has more. Update the older one"
+        )
     return ok("versions", f"confide {VERSION}" + (f", confided {of_daemon}" if of_daemon else ""))
 
 
-def _files(here: Here, folder: Path) -> Finding:
+def _files(here: CommandContext, folder: Path) -> DoctorFinding:
     claim = projects.identify(folder)
     if not claim.is_project:
-        return Finding(
+        return DoctorFinding(
             "files", "hint", f"{claim.root} is no project", "run it in a project's folder, or name one: --project"
         )
     try:
@@ -283,23 +293,25 @@ def _files(here: Here, folder: Path) -> Finding:
     except FolderError as error:
         return problem("files", error)
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
-        return Finding("files", "hint", "; ".join(missing))
+        return DoctorFinding("files", "hint", "; ".join(missing))
     told = f"{counted(count, 'memory file')} in {project.root}"
     if here.config.extra and here.config.chosen(project.root) is None:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
         told += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
-        return Finding("files", "hint", told, markdown_offer.advice(project.root, here.config.extra))
+        return DoctorFinding("files", "hint", told, markdown_offer.advice(project.root, here.config.extra))
     return ok("files", told)
 
 
-def _imports(folder: Path) -> Iterator[Finding]:
+def _imports(folder: Path) -> Iterator[DoctorFinding]:
     """Memory that a client loads as a person's orders, by whomever it was written."""
     for file, what in presence.importing(folder):
         told = f"{file} imports @{what}: what is stored there by an agent or another machine is an order to your agent"
-        yield Finding("imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)")
+        yield DoctorFinding(
+            "imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)"
+        )
 
 
-def _hooks(here: Here) -> Finding:
+def _hooks(here: CommandContext) -> DoctorFinding:
     """What hooks did lately; they say nothing of it themselves (docs/hooks.md)."""
     if not here.config.hooks:
         return ok("hooks", f"off: {here.paths.config}")
@@ -317,13 +329,13 @@ def _hooks(here: Here) -> Finding:
         told += f", {len(failed)} failed, last {why} at {clock(at)}"
     if by[counts.ABSENT] > len(found) * _LATE_SHARE:
         way = "a session that is just beginning has none yet; confide watch answers from the first prompt on"
-        return Finding("hooks", "hint", told, way)
+        return DoctorFinding("hooks", "hint", told, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
-        return Finding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+        return DoctorFinding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")
     return ok("hooks", told)
 
 
-async def _clients(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Finding]:
+async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:
     for client in CLIENTS.values():
         try:
             had = await asyncio.to_thread(presence.look, client, folder)
@@ -344,22 +356,22 @@ async def _clients(here: Here, folder: Path, *, fix: bool) -> AsyncIterator[Find
             yield await _well(here, client, had, folder)
         elif client.is_here() and not had.lost_plugin:
             told = f"{client.title} is here, and does not start confide"
-            yield Finding(client.name, "hint", told, f"confide setup {client.name} --write")
+            yield DoctorFinding(client.name, "hint", told, f"confide setup {client.name} --write")
         shared = next((each.file for each in had.starts if projects.is_tracked(each.file)), None)
         if shared is not None:
             told = (
                 f"{shared} is in the repository, and has paths of this machine: other people's clients cannot start it"
             )
             hint = f"confide setup {client.name} --remove, then confide setup {client.name} --write --user"
-            yield Finding(client.name, "hint", told, hint)
+            yield DoctorFinding(client.name, "hint", told, hint)
 
 
-async def _well(here: Here, client: Client, had: Presence, folder: Path) -> Finding:
+async def _well(here: CommandContext, client: KnownClient, had: Presence, folder: Path) -> DoctorFinding:
     """A client that is set up: what it starts or calls, whether that works, which memory it reaches, and whether memory comes by itself."""
     start = next((each for each in had.starts if not each.off), None)
     if had.starts and start is None and not had.has_plugin:
         told = f"{client.title} has confide switched off: {had.starts[0].off}"
-        return Finding(client.name, "hint", told, "switch it on in the client, or in that file")
+        return DoctorFinding(client.name, "hint", told, "switch it on in the client, or in that file")
     how, state = "has the plugin", "ok"
     if start is not None and start.address:
         return await _called(client, start, folder)
@@ -376,78 +388,82 @@ async def _well(here: Here, client: Client, had: Presence, folder: Path) -> Find
             return wrong
     if had.hooks_off and (had.hooked or had.has_plugin):
         told = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
-        return Finding(client.name, "hint", told, "switch them on there")
+        return DoctorFinding(client.name, "hint", told, "switch them on there")
     if had.has_hooks:
-        return Finding(client.name, state, f"{client.title} {how}; with hooks")
+        return DoctorFinding(client.name, state, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
-        return Finding(client.name, state, f"{client.title} {how}; it knows no hooks")
+        return DoctorFinding(client.name, state, f"{client.title} {how}; it knows no hooks")
     told = f"{client.title} {how}; without hooks, so memory comes when the agent asks"
-    return Finding(client.name, state, told, f"confide setup {client.name} --write --hooks")
+    return DoctorFinding(client.name, state, told, f"confide setup {client.name} --write --hooks")
 
 
-async def _called(client: Client, start: Start, folder: Path) -> Finding:
+async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
     """An entry that calls an address."""
     told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
-        return Finding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
+        return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
     if why := await entry_trial.call(start.address):
-        return Finding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
+        return DoctorFinding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
     return ok(client.name, f"{told}; it takes connections, and whether it lets the client in was not tried")
 
 
-async def _tried(client: Client, start: Start, folder: Path) -> Finding | None:
+async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:
     """An entry whose program does not answer where it is started as the client starts it; None: it does."""
     if not (why := await entry_trial.start(start, folder)):
         return None
     told = f"{client.title} starts {start.command}: {start.file}; {why}"
     again = f"confide setup {client.name} --write puts it right, and confide mcp says in a terminal what is wrong"
-    return Finding(client.name, "problem", told, again)
+    return DoctorFinding(client.name, "problem", told, again)
 
 
-def _other_memory(client: Client, start: Start) -> Finding | None:
+def _other_memory(client: KnownClient, start: Start) -> DoctorFinding | None:
     """An entry whose program would use another memory than this command does, as a client starts it: with few variables of a shell's."""
-    there, own = known.which_memory(start.environment), known.which_memory(os.environ)
+    there, own = known_clients.which_memory(start.environment), known_clients.which_memory(os.environ)
     if there == own:
         return None
     differing = ", ".join(sorted({*there, *own}))
     told = f"{start.file} leads to another memory than this command uses: {differing} differ"
     again = f"confide setup {client.name} --write"
     hint = f"{again} with the variables that it is to have" if own else f"take {differing} out of its entry"
-    return Finding(client.name, "problem", told, hint)
+    return DoctorFinding(client.name, "problem", told, hint)
 
 
-def _lost_plugin(client: Client, folder: Path) -> Finding:
+def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
     again = {
         "claude-code": "claude plugin marketplace remove confide, then add and install it again",
         "gemini": "gemini extensions uninstall confide, then link it again",
     }
     told = f"{client.title} has the plugin from {folder}, which is not there: it loads nothing of it"
-    return Finding(client.name, "problem", told, f"{again[client.name]}: docs/clients/{client.name}.md")
+    return DoctorFinding(client.name, "problem", told, f"{again[client.name]}: docs/clients/{client.name}.md")
 
 
-def _lost(here: Here, client: Client, folder: Path, file: Path | None, told: str, *, fix: bool) -> Finding:
+def _lost(
+    here: CommandContext, client: KnownClient, folder: Path, file: Path | None, told: str, *, fix: bool
+) -> DoctorFinding:
     """An entry, or hooks, of which a file is gone."""
     if fix and _pointed(here, client, folder, file):
-        return Finding(client.name, "problem", told, isFixed=True)
-    return Finding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
+        return DoctorFinding(client.name, "problem", told, isFixed=True)
+    return DoctorFinding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
 
 
-def _pointed(here: Here, client: Client, folder: Path, file: Path | None) -> bool:
+def _pointed(here: CommandContext, client: KnownClient, folder: Path, file: Path | None) -> bool:
     """Whether an entry of ours, and the hooks beside it, have the program's path now."""
     try:
         command_line = program()
-        entries: list[Entry] = [
+        entries: list[ConfigEntry] = [
             client.server(place, command_line, below=below)
             for place, below in presence.places(client, folder)
-            if place == file and files.is_in(client.server(place, command_line, below=below))
+            if place == file and client_files.is_in(client.server(place, command_line, below=below))
         ]
         for for_user in (False, True):
             entries += [
-                each for each in hooks.hooks(client, folder, command_line, for_user=for_user) if files.is_in(each)
+                each
+                for each in hooks.hooks(client, folder, command_line, for_user=for_user)
+                if client_files.is_in(each)
             ]
-        for change in files.added(entries):
+        for change in client_files.added(entries):
             if change.is_one:
-                change.write(Receipts(here.paths.client_files))
+                change.write(WriteReceipts(here.paths.client_files))
     except ConfideError:
         return False
     return True

@@ -19,11 +19,11 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, local_time
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.files import REMOVE
-from confide_memory.wire.history import DELETED, HISTORY, HistoryRequest
+from confide_memory.wire.revisions import DELETED, HISTORY, HistoryRequest
 from confide_proxy.cli.completion import PathOf, PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     ProjectDir,
@@ -35,7 +35,7 @@ from confide_proxy.cli.console import (
     note,
     row,
 )
-from confide_proxy.cli.search import Asked, outage, send_queue, without_daemon
+from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.operations import new_id
@@ -44,13 +44,13 @@ from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EditTarget:
     """A document that a person has named; `note` is its id where that was named."""
 
     project: str
@@ -65,7 +65,7 @@ class Target:
 
 @command
 async def rm(
-    here: Here,
+    here: CommandContext,
     names: PathsOf,
     yes: Yes = False,
     is_global: IsGlobal = False,
@@ -113,7 +113,7 @@ async def rm(
 
 @command
 def edit(
-    here: Here,
+    here: CommandContext,
     name: PathOf,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -136,7 +136,7 @@ def edit(
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class EditedFile:
     """A file as it was before it was edited; `revision` is 0 where the daemon was not asked."""
 
     folder: Folder
@@ -169,7 +169,7 @@ def _run(editor: list[str], file: Path) -> int:
         signal.signal(signal.SIGINT, before)
 
 
-async def _open(here: Here, this: Project, name: str, *, is_global: bool) -> Opened:
+async def _open(here: CommandContext, this: Project, name: str, *, is_global: bool) -> EditedFile:
     began = time.time()
     try:
         async with here.client(this) as client:
@@ -192,7 +192,7 @@ async def _open(here: Here, this: Project, name: str, *, is_global: bool) -> Ope
         return await asyncio.to_thread(_opened, this, target, folders, 0, "")
 
 
-def _opened(this: Project, target: Target, folders: list[Folder], revision: int, why: str) -> Opened:
+def _opened(this: Project, target: EditTarget, folders: list[Folder], revision: int, why: str) -> EditedFile:
     folder = next((one for one in folders if one.project == target.project), None)
     if folder is None:
         hint = "run it in that project's folder, or with --project"
@@ -202,10 +202,10 @@ def _opened(this: Project, target: Target, folders: list[Folder], revision: int,
     content = folder.read(target.path)
     if content is None:
         raise FolderError(target.path, why or "is not on this machine", hint="confide ls lists what there is")
-    return Opened(folder, target.path, folder.root / folder.spelled(target.path), content.text, revision)
+    return EditedFile(folder, target.path, folder.root / folder.spelled(target.path), content.text, revision)
 
 
-async def _send(here: Here, this: Project, opened: Opened, *, is_there: bool, code: int) -> Output:
+async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_there: bool, code: int) -> Output:
     path = opened.path
     try:
         async with here.client(this) as client:
@@ -240,7 +240,7 @@ async def _send(here: Here, this: Project, opened: Opened, *, is_there: bool, co
     return _ended(opened, state, f"sent {path} as revision {number}", number, code)
 
 
-def _ended(opened: Opened, state: str, told: str, revision: int | None = None, code: int = 0) -> Output:
+def _ended(opened: EditedFile, state: str, told: str, revision: int | None = None, code: int = 0) -> Output:
     data = {"project": opened.folder.project, "path": opened.path, "state": state, "revision": revision}
     return Output(data, lambda: row(told), exit_code=code)
 
@@ -253,11 +253,11 @@ def _path(name: str) -> str:
     return composed(name).removeprefix("./")
 
 
-async def _found(client: Client, this: Project, name: str, *, is_global: bool) -> Target:
+async def _found(client: CommandClient, this: Project, name: str, *, is_global: bool) -> EditTarget:
     """The living document of a path or a note's id. Raises RequestError: there is none."""
     if not _is_path(name):
         found = await client.call("memory_get", {"id": name})
-        return Target(found["project"], found["path"], found["id"], found["title"])
+        return EditTarget(found["project"], found["path"], found["id"], found["title"])
     project, path = GLOBAL_PROJECT if is_global else this.name, _path(name)
     if not is_in_memory(path) and any(
         each.project == project and each.is_watched(path) and not each.is_missing(path) for each in client.files.folders
@@ -267,10 +267,10 @@ async def _found(client: Client, this: Project, name: str, *, is_global: bool) -
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     if answer["revisions"][0]["deleted"]:
         raise RequestError("not_found", f"{path} is deleted already", f"it comes back with: confide restore {path}")
-    return Target(project, path)
+    return EditTarget(project, path)
 
 
-def _found_here(here: Here, this: Project, names: list[str], is_global: bool) -> list[Target]:
+def _found_here(here: CommandContext, this: Project, names: list[str], is_global: bool) -> list[EditTarget]:
     """The same from the files of this machine. Raises FolderError: there is none; ToolError: several notes have a short id."""
     folders = folders_of(here.paths, here.config, this)
     own = next(one for one in folders if one.project == (GLOBAL_PROJECT if is_global else this.name))
@@ -283,21 +283,21 @@ def _found_here(here: Here, this: Project, names: list[str], is_global: bool) ->
                 raise FolderError(name, "is outside of memory, which is MEMORY.md and the folder memory/", hint=hint)
             if own.read(path) is None:
                 raise FolderError(path, "is not on this machine", hint="confide ls lists what there is")
-            targets.append(Target(own.project, path))
+            targets.append(EditTarget(own.project, path))
         elif found := local_notes.named(folders, name):
-            targets.append(Target(found.project, found.path, found.id))
+            targets.append(EditTarget(found.project, found.path, found.id))
         else:
             raise FolderError(name, "is no note on this machine", hint="confide ls lists what there is")
     return targets
 
 
-def _question(targets: list[Target]) -> str:
+def _question(targets: list[EditTarget]) -> str:
     named = ", ".join(target.shown for target in targets[:_SHOWN])
     more = f" and {len(targets) - _SHOWN} more" if len(targets) > _SHOWN else ""
     return f"delete {counted(len(targets), 'file')}: {named}{more}?"
 
 
-class Outcome(TypedDict):
+class DeleteOutcome(TypedDict):
     """What became of a document that was to be deleted."""
 
     path: str
@@ -309,7 +309,7 @@ class Outcome(TypedDict):
     restorableUntil: str | None
 
 
-async def _deleted(client: Client, target: Target) -> Outcome:
+async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     if not is_in_memory(target.path):
         return await _removed(client, target)
     said = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -317,7 +317,7 @@ async def _deleted(client: Client, target: Target) -> Outcome:
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
 
 
-async def _removed(client: Client, target: Target) -> Outcome:
+async def _removed(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
     project, path = target.project, target.path
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
@@ -329,8 +329,8 @@ async def _removed(client: Client, target: Target) -> Outcome:
     return _outcome(target, {"deleted": gone is not None, "queued": False, "warnings": [], "restorableUntil": until})
 
 
-def _outcome(target: Target, answer: Mapping[str, Any]) -> Outcome:
-    return Outcome(
+def _outcome(target: EditTarget, answer: Mapping[str, Any]) -> DeleteOutcome:
+    return DeleteOutcome(
         path=target.path,
         project=target.project,
         id=target.note or None,
@@ -341,9 +341,9 @@ def _outcome(target: Target, answer: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _arguments(target: Target) -> dict[str, object]:
+def _arguments(target: EditTarget) -> dict[str, object]:
     return {"id": target.note} if target.note else {"path": target.path, "project": target.project}
 
 
-def _said(tool: str, arguments: dict[str, Any]) -> Asked:
-    return Asked(tool, arguments, new_id(), datetime.now().astimezone().isoformat(timespec="seconds"))
+def _said(tool: str, arguments: dict[str, Any]) -> CalledTool:
+    return CalledTool(tool, arguments, new_id(), datetime.now().astimezone().isoformat(timespec="seconds"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from confide_proxy.clients.known import OWN_VARIABLES, program
+from confide_proxy.clients.known_clients import OWN_VARIABLES, program
 from confide_proxy.clients.presence import Start
 from confide_proxy.errors import SetupError
 

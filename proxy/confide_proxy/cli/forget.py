@@ -15,12 +15,12 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.globs import normal
 from confide_memory.note_names import is_id
-from confide_memory.wire.history import FORGET, PROJECTS, ForgetRequest, Forgotten
+from confide_memory.wire.revisions import FORGET, PROJECTS, ForgetAnswer, ForgetRequest
 from confide_memory.wire.sealing import ERASE
 from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     Yes,
@@ -35,7 +35,7 @@ from confide_proxy.cli.search import document_of
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 _SHOWN: Final = 8
 _ERASE_DEADLINE_S: Final = 600.0
 _MOST_STEPS: Final = 20_000
@@ -44,7 +44,7 @@ _MOST_STEPS: Final = 20_000
 
 @command
 async def forget(
-    here: Here,
+    here: CommandContext,
     names: Meant = None,
     of: Annotated[
         str, typer.Option("--project", "-p", metavar="NAME|DIR", help="Of this project; without a path all of it.")
@@ -92,7 +92,7 @@ async def forget(
     return _output(project, done, len(done), is_done=True, warnings=warnings)
 
 
-async def _project(client: Client, this: Project, of: str) -> str:
+async def _project(client: CommandClient, this: Project, of: str) -> str:
     """The project that a person means by its name, or by its folder."""
     if not of:
         return this.name
@@ -113,7 +113,7 @@ async def _project(client: Client, this: Project, of: str) -> str:
     return of
 
 
-async def _path(client: Client, this: Project, name: str, project: str) -> str:
+async def _path(client: CommandClient, this: Project, name: str, project: str) -> str:
     """A name as the daemon has it: below the project's folder, of a note the file that it is in."""
     if is_id(name):
         return (await document_of(client, name, project))[1]
@@ -125,7 +125,7 @@ async def _path(client: Client, this: Project, name: str, project: str) -> str:
     return normal(name)
 
 
-def _question(project: str, look: Forgotten) -> str:
+def _question(project: str, look: ForgetAnswer) -> str:
     named = ", ".join(look["documents"][:_SHOWN])
     more = f" and {look['total'] - _SHOWN:,} more" if look["total"] > _SHOWN else ""
     files = f": {named}{more}" if named else ""
@@ -135,7 +135,7 @@ def _question(project: str, look: Forgotten) -> str:
     )
 
 
-async def _erased(client: Client) -> list[str]:
+async def _erased(client: CommandClient) -> list[str]:
     """Have the database written anew, so that no page of it holds what went; what a person should know where that fails."""
     try:
         answer = await ERASE.ask(client.connection, {}, timeout_s=_ERASE_DEADLINE_S)
@@ -152,7 +152,7 @@ async def _erased(client: Client) -> list[str]:
     )
 
 
-def _taken_again(project: str, answer: Forgotten) -> Output:
+def _taken_again(project: str, answer: ForgetAnswer) -> Output:
     def tell() -> None:
         for name in answer["documents"]:
             row(f"{name or 'all of it'} of {project} is taken again")

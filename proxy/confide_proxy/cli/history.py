@@ -20,7 +20,7 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.forms import MAX_REVISIONS
 from confide_memory.wire.files import PULL, TRANSCRIPT, PullRequest, TranscriptRequest
-from confide_memory.wire.history import (
+from confide_memory.wire.revisions import (
     DELETED,
     HISTORY,
     LINK,
@@ -34,7 +34,7 @@ from confide_memory.wire.history import (
 from confide_proxy.cli.completion import PathOf, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     ProjectDir,
@@ -54,8 +54,8 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.search import document_of
 from confide_proxy.config import TRANSCRIPT_SOURCES
 from confide_proxy.errors import SessionError
-from confide_proxy.sync.transcripts.source import Source
-from confide_proxy.sync.transcripts.streamer import sources
+from confide_proxy.sync.transcripts.source import TranscriptSource
+from confide_proxy.sync.transcripts.transcript_streamer import sources
 
 transcript_app = typer.Typer()
 _OTHER = typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
@@ -67,7 +67,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 @parsed_by(TakesRevision)
 @command
 async def history(
-    here: Here,
+    here: CommandContext,
     path: PathOf,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many revisions.")] = 20,
     diff: Annotated[bool, typer.Option("--diff", "-d", help="What a revision changed, line by line.")] = False,
@@ -99,7 +99,9 @@ async def history(
     return Output({"project": name, "path": path, "revisions": revisions}, lines)
 
 
-async def _difference(here: Here, folder: Path, path: str, revision: int | None, *, is_global: bool) -> Output:
+async def _difference(
+    here: CommandContext, folder: Path, path: str, revision: int | None, *, is_global: bool
+) -> Output:
     this = await identified(here, folder)
     async with here.client(this) as client:
         name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
@@ -146,7 +148,7 @@ _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @command
-async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
+async def deleted(here: CommandContext, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
     """List the files that were deleted and can be restored."""
     async with asking(here, project, is_global=is_global) as (client, name):
         answer = await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
@@ -160,7 +162,7 @@ async def deleted(here: Here, is_global: IsGlobal = False, project: ProjectDir =
 
 
 @command
-async def projects(here: Here, project: ProjectDir = Path()) -> Output:
+async def projects(here: CommandContext, project: ProjectDir = Path()) -> Output:
     """List the projects of the memory, the last changed first, and which one this folder's is."""
     async with asking(here, project) as (client, name):
         answer = await PROJECTS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
@@ -179,7 +181,9 @@ async def projects(here: Here, project: ProjectDir = Path()) -> Output:
 
 
 @command
-async def link(here: Here, other: Annotated[str | None, _OTHER] = None, project: ProjectDir = Path()) -> Output:
+async def link(
+    here: CommandContext, other: Annotated[str | None, _OTHER] = None, project: ProjectDir = Path()
+) -> Output:
     """Let searches in this folder's project look in another one too, and the other way round; without a name, list the links."""
     async with asking(here, project) as (client, name):
         if other is None:
@@ -188,7 +192,7 @@ async def link(here: Here, other: Annotated[str | None, _OTHER] = None, project:
 
 
 @command
-async def unlink(here: Here, other: Annotated[str, _OTHER], project: ProjectDir = Path()) -> Output:
+async def unlink(here: CommandContext, other: Annotated[str, _OTHER], project: ProjectDir = Path()) -> Output:
     """Search another project with this one no more."""
     async with asking(here, project) as (client, name):
         body: LinkRequest = {"project": name, "other": other}
@@ -202,9 +206,9 @@ def _links(name: str, answer: Linked) -> Output:
 
 @transcript_app.command("list")
 @command
-async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
+async def list_sessions(here: CommandContext, project: ProjectDir = Path()) -> Output:
     """The sessions on this machine's disk that are sent, the last first, and how far each one is."""
-    read: list[Source] = []
+    read: list[TranscriptSource] = []
     if here.config.transcripts:
         async with asking(here, project) as (client, _):
             space = client.space
@@ -238,7 +242,7 @@ async def list_sessions(here: Here, project: ProjectDir = Path()) -> Output:
 @transcript_app.command("forget", epilog="confide transcripts forget 0199c2f4")
 @command
 async def forget(
-    here: Here,
+    here: CommandContext,
     session: Annotated[str, typer.Argument(help="Its id, or a path as a search shows it.")],
     yes: Yes = False,
     agent: Annotated[str | None, typer.Option("--agent", help="Whose session: claude-code or codex.")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confide_proxy.hooks import process
+from confide_proxy.hooks import hook_process
 
 
 def hook() -> None:
@@ -10,4 +10,4 @@ def hook() -> None:
 
     It reads the event on stdin and answers on stdout, or says nothing. It always ends with 0.
     """
-    process.main()
+    hook_process.main()

@@ -11,15 +11,15 @@ import typer
 
 from confide_crypto.errors import ConfideError, DeniedError, InviteError, RequestError, printable
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.keys.files import make_private_dir
 from confide_crypto.keys.identity import fingerprint_words, parse_daemon_key
+from confide_crypto.keys.private_files import make_private_dir
 from confide_crypto.sealing.pairing import parse_invite
 from confide_crypto.transport.dial import shown_url
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 from confide_proxy import addons
 from confide_proxy.cli.console import (
     AsJson,
-    Here,
+    CommandContext,
     Output,
     agreed,
     command,
@@ -31,14 +31,14 @@ from confide_proxy.cli.console import (
     styled,
     unseen,
 )
-from confide_proxy.devices.pairing import Invitations
+from confide_proxy.devices.device_pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
+from confide_proxy.link import device_identity as identities
 from confide_proxy.link import founding
-from confide_proxy.link import identity as identities
-from confide_proxy.link.daemon import Joined, known, load_pin, save_pin
+from confide_proxy.link.daemon import KnownDaemon, known, load_pin, save_pin
 from confide_proxy.offline.operations import is_empty
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project_names import ProjectNames
 
 _MOST_ALIAS = 64
@@ -58,7 +58,7 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Join a daemon: make this machine's key, pin the daemon's, test the link."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     if invite is not None and sys.stderr.isatty():
         note("other users of this machine can see arguments, and your shell keeps them; next time paste it when asked")
     text = invite or pasted_invite()
@@ -73,8 +73,8 @@ def join(
         raise
 
 
-async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
-    from confide_proxy.devices import connection as space_connection
+async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
+    from confide_proxy.devices import space_connection as space_connection
 
     for before in await asyncio.to_thread(addons.each, "joining"):
         before(here)
@@ -85,14 +85,14 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     except DeniedError as error:
         if error.reason == "disabled":
             # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
-            _join_instead(here, Joined(invite.websocket_url, invite.daemon_static, pair=pair))
+            _join_instead(here, KnownDaemon(invite.websocket_url, invite.daemon_static, pair=pair))
             hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
         raise
     alias = printable(str(connection.welcome.get("caller", "this machine"))[:_MOST_ALIAS])
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
-    _join_instead(here, Joined(invite.websocket_url, static, key, pair))
+    _join_instead(here, KnownDaemon(invite.websocket_url, static, key, pair))
     await connection.close()
     words = fingerprint_words(identity.public_key)
     result: dict[str, object] = {"name": alias, "words": words, "daemon": invite.websocket_url}
@@ -128,7 +128,7 @@ async def _join(here: Here, invite: Invite, pair: tuple[bytes, bytes] | None, as
     )
 
 
-async def _require_leave(here: Here) -> None:
+async def _require_leave(here: CommandContext) -> None:
     """Have a person agree to leave a space whose secrets this machine opens; where nobody can be asked, say so."""
     told = await asyncio.to_thread(left_behind, here.paths)
     if told is None or await _is_empty(here):
@@ -139,7 +139,7 @@ async def _require_leave(here: Here) -> None:
         await agreed(f"{told}. Join?", is_sure=False)
 
 
-async def _is_empty(here: Here) -> bool:
+async def _is_empty(here: CommandContext) -> bool:
     """Whether the space of this machine's own daemon holds neither a file nor a sealed secret, and nothing waits for it: none is lost."""
     if await asyncio.to_thread(load_pin, here.paths.link) is not None or not is_empty(here.paths.journal):
         return False
@@ -151,7 +151,7 @@ async def _is_empty(here: Here) -> bool:
     return bool(status["totalFiles"] == 0 and status["sealing"]["secrets"] == 0)
 
 
-def _join_instead(here: Here, daemon: Joined) -> None:
+def _join_instead(here: CommandContext, daemon: KnownDaemon) -> None:
     """Join this daemon in the place of any other."""
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
@@ -161,7 +161,7 @@ def _join_instead(here: Here, daemon: Joined) -> None:
     ProjectNames(here.paths.projects).on_joined()
 
 
-def left_behind(paths: Paths) -> str | None:
+def left_behind(paths: ProxyPaths) -> str | None:
     """What changes for a machine that is a device of a space now, should it join another; None where it is none. Blocks briefly."""
     try:
         if known(paths) is None:
@@ -180,7 +180,7 @@ def left_behind(paths: Paths) -> str | None:
 
 @command
 def pin(
-    here: Here,
+    here: CommandContext,
     url: Annotated[str, typer.Argument(help="The daemon's address, as in confide://host:7733.")],
     daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
 ) -> Output:
@@ -188,7 +188,7 @@ def pin(
     address = _websocket_url(url)
     make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
     RosterCache(here.paths.rosters).use("")
-    _join_instead(here, Joined(address, parse_daemon_key(daemon_key)))
+    _join_instead(here, KnownDaemon(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
     told = f"pinned {shown_url(address)}\nthis machine is {words}; test the link with: confide status"
     return Output({"daemon": address, "words": words}, told)

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from confide_crypto.errors import ConfideError, KeyFileError, PassphraseError
-from confide_crypto.keys.files import read_private_file, write_private_file
 from confide_crypto.keys.identity import fingerprint_words, format_public_key
-from confide_proxy.cli.console import Here, Output, clock, command, remark, say, seconds, unseen
+from confide_crypto.keys.private_files import read_private_file, write_private_file
+from confide_proxy.cli.console import CommandContext, Output, clock, command, remark, say, seconds, unseen
 from confide_proxy.errors import KeyChangeError, NotSetUpError
+from confide_proxy.link import device_identity as identities
 from confide_proxy.link import founding
-from confide_proxy.link import identity as identities
-from confide_proxy.link.identity import Form, Stored
+from confide_proxy.link.device_identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 key_app = typer.Typer()
 
@@ -29,7 +29,7 @@ _LOCK_WAIT_S = 2.0
 
 @key_app.command("show")
 @command
-def key_show(here: Here) -> Output:
+def key_show(here: CommandContext) -> Output:
     """Print this machine's public key line, for `confided callers add`."""
     held = MachineKeys(here.paths).held()
     kept = held.current
@@ -52,7 +52,7 @@ def key_move(
     context: typer.Context, form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")]
 ) -> None:
     """Keep the key elsewhere: in a plain `file`, in the system's `keyring`, or under a `passphrase`."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     paths = here.paths
     kept = identities.stored(paths.identity)
     if kept.form is form:
@@ -110,7 +110,7 @@ def key_lock(context: typer.Context) -> None:
 @key_app.command("passphrase")
 def key_passphrase(context: typer.Context) -> None:
     """Change the passphrase."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     paths = here.paths
     _require_key(paths)
     kept = identities.stored(paths.identity)
@@ -127,7 +127,7 @@ def key_passphrase(context: typer.Context) -> None:
 @key_app.command("import", epilog="confide key import ~/.ssh/id_ed25519")
 @command
 def key_import(
-    here: Here,
+    here: CommandContext,
     file: Annotated[
         Path, typer.Argument(help="An unencrypted Ed25519 key as PKCS#8 PEM, or an identity file of confide.")
     ],
@@ -162,9 +162,11 @@ def key_import(
 
 @key_app.command("rotate")
 @command
-def key_rotate(here: Here) -> Output:
+def key_rotate(here: CommandContext) -> Output:
     """Make a new key for this machine, and have the daemon take it in place of the old one."""
-    from confide_proxy.devices.rotation import rotate  # and all that devices take: no other command of these needs it
+    from confide_proxy.devices.device_rotation import (
+        rotate,  # and all that devices take: no other command of these needs it
+    )
 
     _require_key(here.paths)
 
@@ -186,13 +188,13 @@ def _taken(path: Path) -> KeyChangeError:
     )
 
 
-def _require_key(paths: Paths) -> None:
+def _require_key(paths: ProxyPaths) -> None:
     """Raises NotSetUpError: this machine has no key, and to lock, open or change one makes none."""
     if not any(each.exists() or each.is_symlink() for each in (paths.identity, paths.next_identity)):
         raise NotSetUpError(founding.why_failed(paths))
 
 
-def _require_unchanged(paths: Paths, kept: Stored) -> None:
+def _require_unchanged(paths: ProxyPaths, kept: Stored) -> None:
     held = MachineKeys(paths).held()
     if held.following is not None:
         raise KeyChangeError("a rotation of this key is not finished", hint="confide status finishes it")

@@ -15,13 +15,13 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso, local_time
 from confide_memory.front_matter import split
-from confide_memory.markdown import lines_of
+from confide_memory.markdown_blocks import lines_of
 from confide_memory.note_names import title_of
-from confide_memory.wire.history import CHANGES, DOCUMENTS, PROJECTS, ChangeRow, ChangesRequest, DocumentsRequest
+from confide_memory.wire.revisions import CHANGES, DOCUMENTS, PROJECTS, ChangeItem, ChangesRequest, DocumentsRequest
 from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     ProjectDir,
@@ -39,12 +39,12 @@ from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 Found = TypeVar("Found")
 
 
-class Changed(ChangeRow):
+class ProjectChange(ChangeItem):
     """What changed, and in which project."""
 
     project: str
@@ -73,7 +73,7 @@ Project_ = Annotated[
 
 @command
 async def ls(
-    here: Here,
+    here: CommandContext,
     path: Below = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", "-t", metavar="TAG", help="Notes with it.")] = None,
     kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Notes of this type.")] = None,
@@ -94,7 +94,7 @@ async def ls(
         found = [_of_note(entry) for entry in result["memories"]]
         return _listed(this, found, result["total"], limit)
 
-    async def asked(client: Client) -> tuple[list[dict[str, Any]], int]:
+    async def asked(client: CommandClient) -> tuple[list[dict[str, Any]], int]:
         if everywhere:
             known = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
             names = [each["name"] for each in known["projects"]]
@@ -118,7 +118,7 @@ async def ls(
 
 @command
 async def log(
-    here: Here,
+    here: CommandContext,
     path: Below = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many changes.")] = 20,
     since: Annotated[
@@ -134,12 +134,12 @@ async def log(
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
 
-    async def asked(client: Client) -> list[Changed]:
-        found: list[Changed] = []
+    async def asked(client: CommandClient) -> list[ProjectChange]:
+        found: list[ProjectChange] = []
         for name in names:
             body: ChangesRequest = {"project": name, "path": _below(path), "since": moment, "limit": limit}
             answer = await CHANGES.ask(client.connection, body, timeout_s=DEADLINE_S)
-            found += [Changed(project=name, **entry) for entry in answer["changes"]]
+            found += [ProjectChange(project=name, **entry) for entry in answer["changes"]]
         return found
 
     found = await _asked(here, this, asked, may_do_without=False) or []
@@ -157,7 +157,11 @@ async def log(
 
 
 async def _asked(
-    here: Here, this: Project, ask_all: Callable[[Client], Coroutine[Any, Any, Found]], *, may_do_without: bool
+    here: CommandContext,
+    this: Project,
+    ask_all: Callable[[CommandClient], Coroutine[Any, Any, Found]],
+    *,
+    may_do_without: bool,
 ) -> Found | None:
     """What the daemon answers, which is shown the files as they are now; None where it cannot be reached and `may_do_without` it."""
     began = time.time()
@@ -176,7 +180,7 @@ async def _asked(
         return None
 
 
-def _on_disk(here: Here, this: Project, wanted: set[str], below: str) -> list[dict[str, Any]]:
+def _on_disk(here: CommandContext, this: Project, wanted: set[str], below: str) -> list[dict[str, Any]]:
     found = []
     for folder in folders_of(here.paths, here.config, this):
         if folder.project not in wanted:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from confide_proxy.cli.console import Here, Output, command
-from confide_proxy.link import daemon, founding, local
+from confide_proxy.cli.console import CommandContext, Output, command
+from confide_proxy.link import daemon, founding, local_process
 from confide_proxy.link.key_rotation import MachineKeys
 
 _AGAIN = "the next command, or an agent's session that is open, starts it again"
 
 
 @command
-async def start(here: Here) -> Output:
+async def start(here: CommandContext) -> Output:
     """Start this machine's own daemon now; it ends by itself when nothing has needed it for a while."""
     await asyncio.to_thread(founding.require, here.paths, here.config)
-    await asyncio.to_thread(local.require_own, here.paths)
-    before = await local.running(here.paths)
+    await asyncio.to_thread(local_process.require_own, here.paths)
+    before = await local_process.running(here.paths)
     if before is None:
         # It lets in whose key line lies there already.
         identity = await asyncio.to_thread(MachineKeys(here.paths).identity)
         await asyncio.to_thread(daemon.authorize, here.paths.daemon_data, identity)
         await daemon.ensure(here.paths.daemon_data, idle_exit_s=here.config.idle_exit_s)
-    found = before or await local.running(here.paths)
+    found = before or await local_process.running(here.paths)
     pid = found.pid if found else None
     data = {"started": before is None, "pid": pid, "url": found.joined.url if found else None}
     told = "runs already" if before else "started"
@@ -30,11 +30,11 @@ async def start(here: Here) -> Output:
 
 
 @command
-async def stop(here: Here) -> Output:
+async def stop(here: CommandContext) -> Output:
     """End this machine's own daemon, and wait until it is gone. What is stored stays; whoever needs it next starts it again."""
     await asyncio.to_thread(founding.require, here.paths, here.config)
-    await asyncio.to_thread(local.require_own, here.paths)
-    ended = await local.stop(here.paths)
+    await asyncio.to_thread(local_process.require_own, here.paths)
+    ended = await local_process.stop(here.paths)
     if ended is None:
         return Output({"stopped": False, "pid": None}, "no daemon runs on this machine")
     return Output({"stopped": True, "pid": ended.pid}, f"stopped process {ended.pid}", notes=[_AGAIN])

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from confide_memory.documents import is_memory, path_problem
 from confide_proxy import config as configuration
 from confide_proxy.cli import own_config
-from confide_proxy.cli.console import Here, can_ask, counted, remark, row, say, size, wanted
+from confide_proxy.cli.console import CommandContext, can_ask, counted, remark, row, say, size, wanted
 from confide_proxy.config import ProxyConfig
 from confide_proxy.sync.walk import Narrowing, tree
 
@@ -87,7 +87,7 @@ def shown(root: Path) -> str:
     return f"~/{root.relative_to(home).as_posix()}" if root.is_relative_to(home) and root != home else str(root)
 
 
-def asked(here: Here, root: Path) -> Here:
+def asked(here: CommandContext, root: Path) -> CommandContext:
     """Ask a person at a terminal about a folder's markdown, and write the answer yes down; in a pipe, say what to write.
 
     What holds from now on. Raises ConfigError, StateError: it cannot be written.

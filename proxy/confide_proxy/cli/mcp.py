@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from confide_proxy.cli.console import Here, ProjectDir
+from confide_proxy.cli.console import CommandContext, ProjectDir
 
 
 def mcp(context: typer.Context, project: ProjectDir = Path()) -> None:
@@ -17,5 +17,5 @@ def mcp(context: typer.Context, project: ProjectDir = Path()) -> None:
     """
     from confide_proxy.mcp import stdio
 
-    here: Here = context.obj
+    here: CommandContext = context.obj
     sys.exit(stdio.run(["--project", str(project), "--config", str(here.paths.config)]))

@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from confide_memory.commands.group import Command, parsed_by
+from confide_memory.commands.group import ProgramCommand, parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed
-from confide_proxy.cli.console import Here, IsGlobal, Output, ProjectDir, command, identified, input_text, one_line
+from confide_proxy.cli.console import (
+    CommandContext,
+    IsGlobal,
+    Output,
+    ProjectDir,
+    command,
+    identified,
+    input_text,
+    one_line,
+)
 from confide_proxy.cli.search import call
 from confide_proxy.errors import InputError
-from confide_proxy.offline import said_before
+from confide_proxy.offline import duplicate_lines
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
 
 if TYPE_CHECKING:
-    from confide_proxy.offline.journal import Entry
+    from confide_proxy.offline.journal import QueuedCall
 
 
-class TakesListItems(Command):
+class TakesListItems(ProgramCommand):
     """A command whose text may be a markdown list item: "- " begins no option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -38,7 +47,7 @@ def _field(*names: str, help: str, metavar: str | None = None) -> Any:
 @parsed_by(TakesListItems)
 @command
 def store(
-    here: Here,
+    here: CommandContext,
     content: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads it from stdin.")],
     path: Annotated[str | None, typer.Option("--path", help="The file; today's log if left out.")] = None,
     heading: Annotated[str | None, typer.Option("--heading", help="Append below this heading.")] = None,
@@ -94,7 +103,7 @@ def store(
     return asyncio.run(_stored(here, project, arguments, is_asked=is_asked))
 
 
-async def _stored(here: Here, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
+async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
     this = await identified(here, folder, is_written=True)
     if is_asked and (found := await asyncio.to_thread(_known, here, this, arguments)):
         where = f"{found.path}:{found.line}" if found.line else f"{found.path} (it waits for the daemon: confide queue)"
@@ -106,18 +115,18 @@ async def _stored(here: Here, folder: Path, arguments: dict[str, Any], *, is_ask
     return Output(result, one_line(_told(result)), notes=[*result["warnings"], *_near(result)])
 
 
-def _known(here: Here, this: Project, arguments: dict[str, Any]) -> said_before.Place | None:
+def _known(here: CommandContext, this: Project, arguments: dict[str, Any]) -> duplicate_lines.LinePosition | None:
     folders = folders_of(here.paths, here.config, this)
     names = frozenset(folder.project for folder in folders)
     if arguments.get("project") or arguments.get("path"):
         # Who names a place wants it there.
         folders = [folder for folder in folders if folder.project == arguments.get("project", this.name)]
-    waiting: list[Entry] = []
+    waiting: list[QueuedCall] = []
     if not is_empty(here.paths.journal):
         from confide_proxy.offline.journal import Journal
 
         waiting = Journal(here.paths.journal).waiting(names & {folder.project for folder in folders})
-    return said_before.find(arguments["content"], folders, waiting, path=arguments.get("path"))
+    return duplicate_lines.find(arguments["content"], folders, waiting, path=arguments.get("path"))
 
 
 def _told(result: dict[str, Any]) -> str:

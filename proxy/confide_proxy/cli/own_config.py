@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.clients.files import replace
+from confide_proxy.clients.client_files import replace
 from confide_proxy.errors import ConfigError, StateError
 
 

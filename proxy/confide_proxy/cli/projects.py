@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import printable
-from confide_proxy.cli.console import Here, Output, command, folder_of, note, remark, say
+from confide_proxy.cli.console import CommandContext, Output, command, folder_of, note, remark, say
 from confide_proxy.errors import FolderError
 from confide_proxy.sync import project as projects
-from confide_proxy.sync.project_names import ProjectNames, State
+from confide_proxy.sync.project_names import NameOrigin, ProjectNames
 
 project_app = typer.Typer()
 
@@ -21,20 +21,20 @@ Folder = Annotated[
 ]
 
 _SAID: Final = {
-    State.REMOTE: "by its remote",
-    State.FIRST: "nobody else had the name",
-    State.USED: "as it had before",
-    State.ALLOWED: "you allowed it",
-    State.OWN: "a project of its own: it calls itself {claim}",
-    State.UNASKED: "a project of its own until the daemon can be asked: it calls itself {claim}",
+    NameOrigin.REMOTE: "by its remote",
+    NameOrigin.FIRST: "nobody else had the name",
+    NameOrigin.USED: "as it had before",
+    NameOrigin.ALLOWED: "you allowed it",
+    NameOrigin.OWN: "a project of its own: it calls itself {claim}",
+    NameOrigin.UNASKED: "a project of its own until the daemon can be asked: it calls itself {claim}",
 }
 
 
 @project_app.command("ls")
 @command
-def list_folders(here: Here) -> Output:
+def list_folders(here: CommandContext) -> Output:
     """List the folders that were projects on this machine, and how they came by their names."""
-    kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not State.FORGOTTEN]
+    kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not NameOrigin.FORGOTTEN]
 
     lines = (f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}" for each in kept)
     found = [{"project": one.name, "folder": one.home, "claim": one.claim, "state": one.state.value} for one in kept]
@@ -43,10 +43,10 @@ def list_folders(here: Here) -> Output:
 
 @project_app.command("allow")
 @command
-async def allow(here: Here, folder: Folder = Path()) -> Output:
+async def allow(here: CommandContext, folder: Folder = Path()) -> Output:
     """Let a folder be the project that it calls itself: it shares that project's memory from then on, and its files become part of it."""
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))
-    decision = await asyncio.to_thread(ProjectNames(here.paths.projects).note, claim, State.ALLOWED)
+    decision = await asyncio.to_thread(ProjectNames(here.paths.projects).note, claim, NameOrigin.ALLOWED)
     project = decision.project(claim)
 
     def tell() -> None:
@@ -58,7 +58,7 @@ async def allow(here: Here, folder: Folder = Path()) -> Output:
 
 @project_app.command("forget", epilog="confide project forget ~/old-app")
 @command
-async def forget(here: Here, folder: Folder = Path()) -> Output:
+async def forget(here: CommandContext, folder: Folder = Path()) -> Output:
     """Have it decided anew whether a folder may have the name that it claims. The folder need not be there any more."""
     where = folder.absolute()
     home = (await asyncio.to_thread(projects.identify, where)).home if where.is_dir() else where

@@ -9,12 +9,24 @@ from typing import Annotated
 import typer
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.cli.console import AsJson, Here, Output, Yes, agreed, clock, command, counted, print_json, row, say
+from confide_proxy.cli.console import (
+    AsJson,
+    CommandContext,
+    Output,
+    Yes,
+    agreed,
+    clock,
+    command,
+    counted,
+    print_json,
+    row,
+    say,
+)
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.offline.journal import Entry, Journal
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+from confide_proxy.offline.journal import Journal, QueuedCall
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
 
 queue_app = typer.Typer()
 
@@ -30,7 +42,7 @@ def queue(
     """List them, in the order in which they are sent."""
     if context.invoked_subcommand is not None:
         return
-    here: Here = context.obj
+    here: CommandContext = context.obj
     journal = Journal(here.paths.journal)
     counts = journal.counts()
     entries = journal.heads()
@@ -60,7 +72,7 @@ def queue(
 @queue_app.command()
 @command
 def retry(
-    here: Here,
+    here: CommandContext,
     identity: Annotated[str, typer.Argument(metavar="ID", help="One that was refused; all of them if left out.")] = "",
 ) -> Output:
     """Let what the daemon refused wait again, to be sent once more."""
@@ -78,7 +90,7 @@ def retry(
 @queue_app.command(epilog="confide queue drop 1a2b3c4d")
 @command
 async def drop(
-    here: Here,
+    here: CommandContext,
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")],
     yes: Yes = False,
 ) -> Output:
@@ -94,7 +106,7 @@ async def drop(
     return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
 
 
-def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
+def _as_sent(here: CommandContext, entries: list[QueuedCall]) -> list[QueuedCall]:
     """The calls with their arguments as the daemon will get them, as far as that can be said without it.
 
     What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
@@ -102,20 +114,20 @@ def _as_sent(here: Here, entries: list[Entry]) -> list[Entry]:
     policy = here.config.secrets
     if policy.tools == "block":
         policy = policy._replace(tools="redact")
-    sealing = Sealing(here.paths, replace(here.config, secrets=policy), MachineKeys(here.paths))
+    sealing = SessionSealing(here.paths, replace(here.config, secrets=policy), MachineKeys(here.paths))
     sealing.keyring.load()
     sealed = SealedCalls(sealing, "")
     shown = []
     for entry in entries:
         try:
-            given = dict(sealed.shown(Asked(entry.tool, entry.arguments, entry.project, entry.said)))
+            given = dict(sealed.shown(ToolCall(entry.tool, entry.arguments, entry.project, entry.said)))
         except ConfideError as error:
             given = {"content": f"… (not shown: {error})"}
         shown.append(replace(entry, arguments=given))
     return shown
 
 
-def _shown(entry: Entry) -> list[str]:
+def _shown(entry: QueuedCall) -> list[str]:
     """What is asked for: the text, and for other calls than a store of a file everything else as well."""
     fields = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
@@ -125,7 +137,7 @@ def _shown(entry: Entry) -> list[str]:
     return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
 
 
-def _found(journal: Journal, identity: str) -> Entry:
+def _found(journal: Journal, identity: str) -> QueuedCall:
     entry = journal.get(identity) if identity else None
     if entry is None:
         raise ToolError(
@@ -134,7 +146,7 @@ def _found(journal: Journal, identity: str) -> Entry:
     return entry
 
 
-def _as_json(entry: Entry, *, show: bool) -> dict[str, object]:
+def _as_json(entry: QueuedCall, *, show: bool) -> dict[str, object]:
     told: dict[str, object] = {
         "id": entry.id,
         "time": entry.said,

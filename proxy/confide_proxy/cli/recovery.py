@@ -18,7 +18,7 @@ from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_proxy.cli.console import (
     AsJson,
-    Here,
+    CommandContext,
     Output,
     Yes,
     agreed,
@@ -72,7 +72,7 @@ def recovery_new(
 @recovery_app.command("use")
 @command
 def recovery_use(
-    here: Here,
+    here: CommandContext,
     yes: Yes = False,
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="A device that is lost; may be given several times.")
@@ -91,7 +91,7 @@ def recovery_use(
     return Output(answer, tell)
 
 
-async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
+async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
     """The code and the words of the space; and what kept the old code from being removed, which is no reason not to show the new one."""
     async with connected(here) as space:
         keyring = space.keyring
@@ -123,7 +123,7 @@ async def _new(here: Here, *, replaces: bool) -> tuple[str, str, ConfideError | 
         return code.to_string(), roster.words, problem
 
 
-async def _use(here: Here, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
+async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
     paper = code.identity
     async with connected(here, needs_keys=False) as space:
         keyring, link = space.keyring, space.connection

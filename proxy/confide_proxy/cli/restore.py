@@ -15,11 +15,11 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.globs import is_glob, matches, normal
 from confide_memory.note_names import is_id
-from confide_memory.wire.history import DELETED, RESTORE, DeletedRow, RestoreRequest
+from confide_memory.wire.revisions import DELETED, RESTORE, DeletedRow, RestoreRequest
 from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     command,
@@ -35,7 +35,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 _AT_ONCE: Final = 8
 _MOST_LISTS: Final = 200
 """Of 500 deleted files each, of which one shorter by those that are back is asked for every time."""
@@ -44,7 +44,7 @@ _SHOWN: Final = 8
 
 @command
 async def restore(
-    here: Here,
+    here: CommandContext,
     names: Meant = None,
     revision: Annotated[
         int | None,
@@ -86,7 +86,7 @@ async def restore(
         return await _many(client, folder, paths, moment, is_dry=dry_run)
 
 
-def _folder(client: Client, name: str, path: str, this: str) -> Folder:
+def _folder(client: CommandClient, name: str, path: str, this: str) -> Folder:
     folder = next((one for one in client.files.folders if one.project == name), None)
     if folder is None:
         hint = "run it in that project's folder, or with --project"
@@ -94,7 +94,7 @@ def _folder(client: Client, name: str, path: str, this: str) -> Folder:
     return folder
 
 
-async def _one(client: Client, folder: Folder, path: str, revision: int | None) -> Output:
+async def _one(client: CommandClient, folder: Folder, path: str, revision: int | None) -> Output:
     name = folder.project
     body: RestoreRequest = {"project": name, "path": path, "revision": revision}
     # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
@@ -120,7 +120,7 @@ async def _one(client: Client, folder: Folder, path: str, revision: int | None) 
 
 
 async def _many(
-    client: Client, folder: Folder, names: Sequence[str], moment: datetime | None, *, is_dry: bool
+    client: CommandClient, folder: Folder, names: Sequence[str], moment: datetime | None, *, is_dry: bool
 ) -> Output:
     """Bring back what was deleted and is meant: only that, since a shell writes the names of living files for a glob."""
     name = folder.project

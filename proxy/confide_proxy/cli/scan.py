@@ -21,7 +21,7 @@ from confide_crypto.errors import printable
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import own_config
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     command,
@@ -34,16 +34,16 @@ from confide_proxy.cli.console import (
 from confide_proxy.config import Policy, ProxyConfig, is_fingerprint, policy_of
 from confide_proxy.errors import FolderError
 from confide_proxy.link import founding
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.detection import scanner
 from confide_proxy.sealing.sealer import Fingerprints, load_fingerprints
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.transcripts.files import found_below, opened, origin_of, whole_lines
 from confide_proxy.sync.transcripts.parsers import UnknownLineError
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
-from confide_proxy.sync.transcripts.streamer import folder_of as transcripts_of
+from confide_proxy.sync.transcripts.transcript_files import found_below, opened, origin_of, whole_lines
+from confide_proxy.sync.transcripts.transcript_streamer import folder_of as transcripts_of
 from confide_proxy.sync.walk import Narrowing
 from confide_proxy.sync.workspace import extra_of
 
@@ -58,7 +58,7 @@ Passed = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingText:
     """A text on its way out; `source` is `files` or `transcripts`, as the policy names them.
 
     Attributes:
@@ -76,7 +76,7 @@ class Outgoing:
 
 @command
 def scan(
-    here: Here,
+    here: CommandContext,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="PATH", help="Files or folders; what would be sent, if left out.", show_default=False),
@@ -132,7 +132,7 @@ def scan(
     return Output(data, tell, exit_code=FOUND if held else 0)
 
 
-def _allow(here: Here, given: list[str]) -> Output:
+def _allow(here: CommandContext, given: list[str]) -> Output:
     given = [each.strip().lower() for each in given]
     if not all(is_fingerprint(each) for each in given):
         raise typer.BadParameter("a fingerprint has 24 hex digits, as confide scan prints them", param_hint="--allow")
@@ -142,7 +142,7 @@ def _allow(here: Here, given: list[str]) -> Output:
     return Output({"allowed": added, "file": str(file)}, told)
 
 
-def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, object]]:
+def _sights(text: OutgoingText, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, object]]:
     line, behind = text.line, 0
     for finding in scanner.outside(text.text, scanner.scan(text.text)):
         if not text.is_one_line:
@@ -162,7 +162,7 @@ def _sights(text: Outgoing, policy: Policy, prints: Fingerprints | None) -> Iter
         }
 
 
-def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[Outgoing]:
+def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[OutgoingText]:
     """All that would be sent from a project's folder, from the global one, and of the transcripts on this machine. Blocks.
 
     Raises FolderError: a folder holds more files than are sent.
@@ -180,12 +180,12 @@ def of_project(paths: Paths, config: ProxyConfig, project: Project, passed: Pass
                 passed.append((shown, error.problem))
                 continue
             if content is not None:
-                yield Outgoing("files", shown, content.text)
+                yield OutgoingText("files", shown, content.text)
     for agent in dict.fromkeys(config.transcripts):
         yield from _transcripts(agent, config, passed)
 
 
-def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
+def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
     parser = PARSERS[agent]
     root = transcripts_of(parser, config)
     kept_back: dict[str, bool] = {}
@@ -204,12 +204,12 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
                         continue
                     if entry is not None and entry.role and entry.text:
                         # All of it, though its beginning alone is sent: what stands behind says what is a credential there.
-                        yield Outgoing("transcripts", str(file.path), entry.text, number, is_one_line=True)
+                        yield OutgoingText("transcripts", str(file.path), entry.text, number, is_one_line=True)
         except OSError as error:
             passed.append((str(file.path), f"cannot be read: {error.strerror or type(error).__name__}"))
 
 
-def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[Outgoing]:
+def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
     """The texts of files, and of all in folders but hidden ones, whether they are sent or not. Links in a folder are not followed. Blocks.
 
     Raises FolderError: one that is named is not there.
@@ -225,7 +225,7 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
             if seen > MAX_FILES:
                 raise FolderError(str(path), f"holds more than {MAX_FILES:,} files")
             try:
-                yield Outgoing("files", str(file), _read(file, config.max_file_kib * 1024))
+                yield OutgoingText("files", str(file), _read(file, config.max_file_kib * 1024))
             except ValueError as error:
                 passed.append((str(file), str(error)))
             except OSError as error:

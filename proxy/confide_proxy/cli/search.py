@@ -23,7 +23,7 @@ from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_proxy.cli.completion import PathOf
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     TakesRevision,
@@ -59,10 +59,10 @@ from confide_proxy.sync.project import Project
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from confide_memory.tools.search_text import Hit
-    from confide_proxy.mcp.client import Client
-    from confide_proxy.offline.outage import Trouble
-    from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_memory.tools.search_text import ResultHit
+    from confide_proxy.mcp.client import CommandClient
+    from confide_proxy.offline.outage import Outage
+    from confide_proxy.sealing.sealed_calls import SealedCalls
     from confide_proxy.sync.workspace import Files
 
 
@@ -77,7 +77,7 @@ START_PATIENCE_S = 1.5
 
 @command
 async def search(
-    here: Here,
+    here: CommandContext,
     query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="At most so many results.")] = 8,
     min_score: Annotated[
@@ -121,7 +121,7 @@ def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
         show(result)
 
 
-def _tell_hit(hit: Hit, mark: str, words: re.Pattern[str] | None) -> None:
+def _tell_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None:
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
     about = [mark, _when(hit), f"[{hit['project']}]", str(hit.get("shortId", "")), str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
@@ -147,7 +147,7 @@ def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[st
     yield line[at:]
 
 
-def _when(hit: Hit) -> str:
+def _when(hit: ResultHit) -> str:
     """When it was changed; nothing where an older daemon does not say."""
     return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
 
@@ -170,7 +170,7 @@ _LEAST_STEM: Final = 4
 @parsed_by(TakesRevision)
 @command
 async def read(
-    here: Here,
+    here: CommandContext,
     path: PathOf,
     start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
     lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
@@ -190,7 +190,7 @@ async def read(
     return Output(result, tell)
 
 
-class Asked(NamedTuple):
+class CalledTool(NamedTuple):
     """A call as it was made. Those that can be queued have an operation's id, and when they were made."""
 
     tool: str
@@ -200,7 +200,7 @@ class Asked(NamedTuple):
 
 
 async def call(
-    here: Here,
+    here: CommandContext,
     project: Project,
     tool: str,
     arguments: dict[str, Any],
@@ -220,7 +220,7 @@ async def call(
     offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
-    asked = Asked(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
+    asked = CalledTool(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     if meta is not None and sys.stdin.isatty():
         meta[call_keys.CLASS] = OWNER  # a person sits here; a script's and an agent's commands have no terminal
@@ -258,7 +258,7 @@ async def call(
         return await without_daemon(here, project, asked, error, began)
 
 
-async def _compare(client: Client) -> None:
+async def _compare(client: CommandClient) -> None:
     """Have the daemon told of what was edited; unchanged files cost one small comparison. Raises TimeoutError."""
     try:
         await client.files.compare()
@@ -270,12 +270,12 @@ async def _compare(client: Client) -> None:
         note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
 
 
-def ignored_notes(client: Client) -> list[str]:
+def ignored_notes(client: CommandClient) -> list[str]:
     """What a person should know of a file of theirs that was changed by the way."""
     return client.files.ignored
 
 
-async def document_of(client: Client, name: str, project: str) -> tuple[str, str]:
+async def document_of(client: CommandClient, name: str, project: str) -> tuple[str, str]:
     """Project and path of what a person names: a file by its path in `project`, or a note of any project, living or deleted, by its id.
 
     Raises ToolError: no note has that id, or several have the short one.
@@ -286,7 +286,7 @@ async def document_of(client: Client, name: str, project: str) -> tuple[str, str
     return found["project"], found["path"]
 
 
-async def send_queue(client: Client, here: Here) -> bool:
+async def send_queue(client: CommandClient, here: CommandContext) -> bool:
     """Send what waits on this machine, as far as it can be sent now; whether nothing waits any more.
 
     Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
@@ -294,11 +294,13 @@ async def send_queue(client: Client, here: Here) -> bool:
     if is_empty(here.paths.journal):
         return True
     from confide_proxy.offline.journal import Journal
-    from confide_proxy.offline.queued_writes import Replay
+    from confide_proxy.offline.queued_writes import QueueReplay
 
     try:
         async with asyncio.timeout(SEND_DEADLINE_S):
-            outcome = await Replay(Journal(here.paths.journal), here.paths.seats, client.sealed).run(client.connection)
+            outcome = await QueueReplay(Journal(here.paths.journal), here.paths.seats, client.sealed).run(
+                client.connection
+            )
     except TimeoutError:
         note("not everything that waits on this machine could be sent in time")
         return False
@@ -312,11 +314,11 @@ async def send_queue(client: Client, here: Here) -> bool:
 
 
 async def completed(
-    here: Here, project: Project, files: Files, asked: Asked, answer: dict[str, Any]
+    here: CommandContext, project: Project, files: Files, asked: CalledTool, answer: dict[str, Any]
 ) -> dict[str, object]:
     """An answer of nothing, with what this machine's files hold of it that could not be compared, and with what nobody could search."""
     from confide_proxy.offline import behind, unindexed
-    from confide_proxy.offline.answers import Offline
+    from confide_proxy.offline.offline_calls import Offline
 
     try:
         lacking = await asyncio.to_thread(behind.behind, files.replicas)
@@ -338,37 +340,43 @@ async def completed(
     return {**answer, **made, "warnings": [*answer["warnings"], *said]}
 
 
-def sealed_calls(here: Here, project: Project) -> SealedCalls:
+def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
     """What seals the calls of a command, as this machine can without the daemon."""
-    from confide_proxy.sealing.context import Sealing
-    from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sealing.context import SessionSealing
+    from confide_proxy.sealing.sealed_calls import SealedCalls
 
-    return SealedCalls(Sealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
+    return SealedCalls(SessionSealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
 
 
-def outage(error: ConfideError | TimeoutError, began: float) -> Trouble:
+def outage(error: ConfideError | TimeoutError, began: float) -> Outage:
     """Why a command goes on without the daemon. Raises the error itself where nothing may be done without it: nothing is set up, or it is
     there and says no."""
-    from confide_proxy.offline.outage import Trouble
+    from confide_proxy.offline.outage import Outage
 
-    trouble = Trouble(error if isinstance(error, ConfideError) else None, began)
+    trouble = Outage(error if isinstance(error, ConfideError) else None, began)
     if trouble.is_told:
         raise error
     return trouble
 
 
 async def without_daemon(
-    here: Here, project: Project, asked: Asked, error: BaseException | None, began: float, *, is_behind: bool = False
+    here: CommandContext,
+    project: Project,
+    asked: CalledTool,
+    error: BaseException | None,
+    began: float,
+    *,
+    is_behind: bool = False,
 ) -> dict[str, Any]:
     """The structured result of a call that this machine answers, or keeps, in the daemon's place. Raises as `call`, `error` among it."""
-    from confide_proxy.offline.answers import Offline, Said
-    from confide_proxy.offline.outage import Trouble
+    from confide_proxy.offline.offline_calls import Offline, OfflineCall
+    from confide_proxy.offline.outage import Outage
 
-    trouble = Trouble(error if isinstance(error, ConfideError) else None, began, is_behind)
+    trouble = Outage(error if isinstance(error, ConfideError) else None, began, is_behind)
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):
         raise error
     sealed = sealed_calls(here, project)
-    call = Said(catalogues.packaged().tools[asked.tool], asked.arguments, asked.operation, asked.said)
+    call = OfflineCall(catalogues.packaged().tools[asked.tool], asked.arguments, asked.operation, asked.said)
     answer = await Offline(here.paths, here.config, project, sealed).ask(call, trouble)
     if answer.structured is None:
         raise error or ToolError(answer.text)
@@ -395,7 +403,7 @@ def show(result: dict[str, Any]) -> None:
         raise UnfitAnswerError from None
 
 
-def _print(explanation: dict[str, Any], results: list[Hit], mode: str) -> None:
+def _print(explanation: dict[str, Any], results: list[ResultHit], mode: str) -> None:
     scores = [{**hit, "score": found["score"]} for hit, found in zip(explanation["hits"], results, strict=True)]
     timings = ", ".join(f"{name} {value:.1f}" for name, value in explanation["timingsMs"].items())
     lines = {

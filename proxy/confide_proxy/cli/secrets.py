@@ -16,7 +16,7 @@ from confide_crypto.errors import ConfideError, printable
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import MAX_TEXT_BYTES, local_time
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     command,
@@ -29,13 +29,13 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import NoSecretError
-from confide_proxy.sealing.open import open_secret, secret_id_of
-from confide_proxy.sealing.rescan import Document, Outcome, Rescan, policy_of
+from confide_proxy.sealing.open_secrets import open_secret, secret_id_of
+from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 LEFT: Final = 9
 """The exit code where credentials are left in clear (docs/commands.md)."""
 _SHOWN: Final = 50
@@ -50,7 +50,7 @@ secrets_app = typer.Typer()
 @secrets_app.command("rescan", epilog="confide secrets rescan --dry-run")
 @command
 async def rescan(
-    here: Here,
+    here: CommandContext,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Seal without asking.")] = False,
     project: ProjectDir = Path(),
@@ -73,7 +73,9 @@ async def rescan(
     return Output(_as_json(outcome, is_dry=is_dry), tell, exit_code=LEFT if is_left else 0)
 
 
-async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: bool) -> tuple[Outcome, bool]:
+async def _rescan(
+    here: CommandContext, project: Project, is_sure: bool | None, is_quiet: bool
+) -> tuple[RescanOutcome, bool]:
     """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
     async with here.client(project) as client:
         keyring, deposit = client.sealing.keyring, client.sealing.deposit
@@ -110,7 +112,7 @@ async def _rescan(here: Here, project: Project, is_sure: bool | None, is_quiet: 
 
 @secrets_app.command("ls")
 @command
-async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
+async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
@@ -130,7 +132,7 @@ async def list_secrets(here: Here, project: ProjectDir = Path()) -> Output:
 @secrets_app.command("show", epilog="confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'")
 @command
 async def show(
-    here: Here,
+    here: CommandContext,
     secret: Annotated[
         str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, its hex digits, or the first of them.")
     ],
@@ -159,7 +161,7 @@ async def show(
     return Output({"kind": opened.kind, "value": text}, tell)
 
 
-async def _by_prefix(client: Client, prefix: str) -> str:
+async def _by_prefix(client: CommandClient, prefix: str) -> str:
     """The id of the one secret that begins so. Raises NoSecretError: none does, or more than one."""
     found = [
         one["id"]
@@ -173,12 +175,12 @@ async def _by_prefix(client: Client, prefix: str) -> str:
     raise NoSecretError(f"{why} with {prefix}", hint="confide secrets ls lists them")
 
 
-def _left(outcome: Outcome, *, is_dry: bool) -> int:
+def _left(outcome: RescanOutcome, *, is_dry: bool) -> int:
     """How many credentials are in clear now, as far as is known."""
     return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.named)
 
 
-def _tell_look(outcome: Outcome) -> None:
+def _tell_look(outcome: RescanOutcome) -> None:
     for document in list(outcome.documents.values())[:_SHOWN]:
         say(_line(document))
     more = len(outcome.documents) + outcome.more_documents - _SHOWN
@@ -193,7 +195,7 @@ def _tell_look(outcome: Outcome) -> None:
     _tell_rest(outcome)
 
 
-def _tell_run(outcome: Outcome) -> None:
+def _tell_run(outcome: RescanOutcome) -> None:
     if not outcome.found:
         say(f"nothing to seal in {outcome.texts:,} stored texts")
     else:
@@ -205,7 +207,7 @@ def _tell_run(outcome: Outcome) -> None:
     _tell_rest(outcome)
 
 
-def _tell_rest(outcome: Outcome) -> None:
+def _tell_rest(outcome: RescanOutcome) -> None:
     if not outcome.is_clean:
         remark("a run was broken off before it had cleaned the daemon's database: run it once more")
     if outcome.damaged_copies:
@@ -227,13 +229,13 @@ def _tell_rest(outcome: Outcome) -> None:
         )
 
 
-def _question(outcome: Outcome) -> str:
+def _question(outcome: RescanOutcome) -> str:
     redacted = f" ({outcome.redacted:,} are redacted: nobody can open them)" if outcome.redacted else ""
     documents = len(outcome.documents) + outcome.more_documents
     return f"seal {counted(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
 
 
-def _line(document: Document) -> str:
+def _line(document: UnsealedDocument) -> str:
     numbers = document.revisions
     shown = ", ".join(map(str, sorted(numbers)[:_SHOWN_REVISIONS])) + (", …" if len(numbers) > _SHOWN_REVISIONS else "")
     revisions = f"revision{'s' if len(numbers) > 1 else ''} {shown}"
@@ -244,7 +246,7 @@ def _kinds(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in counter.most_common())
 
 
-def _as_json(outcome: Outcome, *, is_dry: bool) -> dict[str, object]:
+def _as_json(outcome: RescanOutcome, *, is_dry: bool) -> dict[str, object]:
     return {
         "dryRun": is_dry,
         "texts": outcome.texts,

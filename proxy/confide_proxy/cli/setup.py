@@ -12,15 +12,15 @@ import typer
 
 from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
-from confide_proxy.cli.console import Here, ProjectDir, can_ask, counted, folder_of, note, remark, say, wanted
+from confide_proxy.cli.console import CommandContext, ProjectDir, can_ask, counted, folder_of, note, remark, say, wanted
 from confide_proxy.clients import auto_memory as own
-from confide_proxy.clients import files, presence
+from confide_proxy.clients import client_files, presence
 from confide_proxy.clients import hooks as hooking
 from confide_proxy.clients import rules as ruling
-from confide_proxy.clients.entries import Entry, Items
-from confide_proxy.clients.files import Change, Receipts
-from confide_proxy.clients.known import CLIENTS, Client, program
-from confide_proxy.clients.server import Server
+from confide_proxy.clients.client_files import FileChange, WriteReceipts
+from confide_proxy.clients.config_entries import ConfigEntry, Items
+from confide_proxy.clients.known_clients import CLIENTS, KnownClient, program
+from confide_proxy.clients.server_entry import ServerEntry
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
 
@@ -73,12 +73,12 @@ def setup(context: typer.Context, user: ForUser = False, project: ProjectDir = P
         remark("nothing was changed: run it in a terminal, or confide setup CLIENT --write --hooks --allow")
 
 
-def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
+def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
     """Show what a client lacks, and ask whether to write it. Whether something was lacking."""
     had = presence.look(client, folder)
     parts = Parts(server=not had.is_set_up, hooks=not had.has_hooks, rules=True)
     entries = _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
-    changes = [each for each in files.added(entries) if each.is_one]
+    changes = [each for each in client_files.added(entries) if each.is_one]
     if not changes:
         say(f"{client.title} is set up")
         return False
@@ -89,21 +89,21 @@ def _offered(here: Here, client: Client, folder: Path, *, for_user: bool, is_ask
     return True
 
 
-def add_entry(here: Here, project: Path, *, for_user: bool) -> None:
+def add_entry(here: CommandContext, project: Path, *, for_user: bool) -> None:
     """Add the entry to Claude Code's configuration, and offer to import what else is there."""
     _add(here, CLIENTS["claude-code"], project.absolute(), Parts(), for_user=for_user)
 
 
-def merge_for_claude_code(here: Here, project: Path) -> bool:
+def merge_for_claude_code(here: CommandContext, project: Path) -> bool:
     """The same without a word. False if it was there already. Raises SetupError."""
     client = CLIENTS["claude-code"]
-    (change,) = files.added(_entries(client, project.absolute(), Parts(), for_user=False))
+    (change,) = client_files.added(_entries(client, project.absolute(), Parts(), for_user=False))
     if change.is_one:
-        change.write(Receipts(here.paths.client_files))
+        change.write(WriteReceipts(here.paths.client_files))
     return change.is_one
 
 
-def _command(client: Client) -> Callable[..., None]:
+def _command(client: KnownClient) -> Callable[..., None]:
     def run(
         context: typer.Context,
         write: Write = False,
@@ -123,7 +123,7 @@ def _command(client: Client) -> Callable[..., None]:
         elif write:
             _add(context.obj, client, folder, parts, for_user=user)
         elif hooks or allow or auto_memory:
-            for change in files.added(_entries(client, folder, parts, for_user=user)):
+            for change in client_files.added(_entries(client, folder, parts, for_user=user)):
                 _show(change)
             _tell_more(client, parts, is_written=False)
             remark("nothing was changed: run it again with --write")
@@ -136,10 +136,10 @@ def _command(client: Client) -> Callable[..., None]:
 
 
 def _entries(
-    client: Client, folder: Path, parts: Parts, *, for_user: bool, has_plugin: bool = False
-) -> Sequence[Entry]:
+    client: KnownClient, folder: Path, parts: Parts, *, for_user: bool, has_plugin: bool = False
+) -> Sequence[ConfigEntry]:
     command = program()
-    found: list[Entry] = []
+    found: list[ConfigEntry] = []
     if parts.server:
         found.append(_server(client, folder, for_user=for_user))
     if parts.hooks:
@@ -151,7 +151,7 @@ def _entries(
     return found
 
 
-def _server(client: Client, folder: Path, *, for_user: bool) -> Server:
+def _server(client: KnownClient, folder: Path, *, for_user: bool) -> ServerEntry:
     """The entry: where Claude Code has one for this project alone, that one, which it takes before all others."""
     starts = () if for_user else presence.look(client, folder).starts
     of_its_own = next((each for each in starts if each.below), None)
@@ -160,7 +160,7 @@ def _server(client: Client, folder: Path, *, for_user: bool) -> Server:
     return client.server(client.file(folder, for_user=for_user), program())
 
 
-def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
+def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, *, for_user: bool) -> None:
     parts = replace(parts, own_notes=parts.own_notes and _may_take_notes(folder))
     had = presence.look(client, folder)
     if had.lost_plugin:
@@ -171,10 +171,10 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
         parts = Parts(server=False, rules=parts.rules, own_notes=parts.own_notes)
     entries = [
-        _in_place_of_another(each) if isinstance(each, Server) else each
+        _in_place_of_another(each) if isinstance(each, ServerEntry) else each
         for each in _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
     ]
-    changes = files.added(entries)
+    changes = client_files.added(entries)
     _preview(changes, entries)
     if not for_user and (top := _top(folder)) is not None:
         note(
@@ -183,9 +183,9 @@ def _add(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bo
     _carry_out(here, client, changes, parts, folder, for_user=for_user)
 
 
-def _in_place_of_another(entry: Server) -> Server:
+def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
     """A person's own entry, which calls an address, goes where they say yes; otherwise it is named and stays."""
-    host = files.asked(entry, entry.is_anothers)
+    host = client_files.asked(entry, entry.is_anothers)
     if host is None:
         return entry
     told = f"{entry.file} has an entry confide that calls {host}"
@@ -196,9 +196,15 @@ def _in_place_of_another(entry: Server) -> Server:
 
 
 def _carry_out(
-    here: Here, client: Client, changes: Sequence[Change], parts: Parts, folder: Path, *, for_user: bool
+    here: CommandContext,
+    client: KnownClient,
+    changes: Sequence[FileChange],
+    parts: Parts,
+    folder: Path,
+    *,
+    for_user: bool,
 ) -> None:
-    receipts = Receipts(here.paths.client_files)
+    receipts = WriteReceipts(here.paths.client_files)
     is_new = False
     shared = []
     for change in changes:
@@ -222,7 +228,7 @@ def _carry_out(
         except SetupError:
             for change in changes:  # the setting without the notes would hide them
                 if change.is_one and change.path == own.entry(folder, root).file:
-                    Change(change.path, change.after, change.before).write()
+                    FileChange(change.path, change.after, change.before).write()
             raise
         _tell_notes(carried, "took along", root / own.FOLDER)
     _tell_more(client, parts, is_written=True)
@@ -234,28 +240,28 @@ def _carry_out(
             offer(here, folder_of(folder))
 
 
-def _remove(here: Here, client: Client, folder: Path, parts: Parts, *, for_user: bool) -> None:
+def _remove(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, *, for_user: bool) -> None:
     is_all = not parts.hooks and not parts.rules and not parts.own_notes
     has_notes = client.name == "claude-code"
     meant = Parts(hooks=True, rules=True, own_notes=has_notes) if is_all else replace(parts, server=False)
-    receipts = Receipts(here.paths.client_files) if is_all else None
+    receipts = WriteReceipts(here.paths.client_files) if is_all else None
     entries = list(_entries(client, folder, replace(meant, server=False, rules=False), for_user=for_user))
     places = presence.places(client, folder) if meant.server else []
     ours = [client.server(file, program(), below=below) for file, below in places if below and not for_user]
     ours += [client.server(client.file(folder, for_user=for_user), program())] if meant.server else []
     for each in ours:
-        if (host := files.asked(each, each.is_anothers)) is not None:
+        if (host := client_files.asked(each, each.is_anothers)) is not None:
             note(f"{each.file} has an entry confide that calls {host}: it is yours, and stays")
     entries = [*ours, *entries]
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
     root = projects.identify(folder).root
-    had_notes = meant.own_notes and files.is_in(own.entry(folder, root))
-    changes = [each for each in files.removed(entries, receipts) if each.is_one]
+    had_notes = meant.own_notes and client_files.is_in(own.entry(folder, root))
+    changes = [each for each in client_files.removed(entries, receipts) if each.is_one]
     for change in changes:
         _show(change)
     if had_notes:
         place = _own_folder(folder)
-        _tell_notes(own.give_back(place, root, Receipts(here.paths.client_files)), "put back", place)
+        _tell_notes(own.give_back(place, root, WriteReceipts(here.paths.client_files)), "put back", place)
     for change in changes:
         change.write()
         say(f"removed confide from {change.path}")
@@ -274,7 +280,7 @@ def _may_take_notes(folder: Path) -> bool:
     own.check_no_other()
     place = _own_folder(folder)
     number = own.count(place)
-    if not number or files.is_in(own.entry(folder, projects.identify(folder).root)):
+    if not number or client_files.is_in(own.entry(folder, projects.identify(folder).root)):
         return True
     told = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
     if not can_ask() or wanted(f"{told}: take them along?", by_default=True):
@@ -290,7 +296,7 @@ def _tell_notes(carried: own.Carried, verb: str, place: Path) -> None:
         remark(f"left where it is: {why}")
 
 
-def _tell_more(client: Client, parts: Parts, *, is_written: bool) -> None:
+def _tell_more(client: KnownClient, parts: Parts, *, is_written: bool) -> None:
     """What a client cannot have, and what a person has still to do."""
     if parts.rules and (why := ruling.NOT_POSSIBLE.get(client.name)):
         note(why)
@@ -309,7 +315,7 @@ def _top(folder: Path) -> Path | None:
     return None if top == real else top
 
 
-def _preview(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
+def _preview(changes: Sequence[FileChange], entries: Sequence[ConfigEntry]) -> None:
     """Each difference; of one that is long, how much of it, and at a terminal the whole of it for whoever asks."""
     new = [change for change in changes if change.is_one]
     lines = sum(len(_difference(change)) for change in new)
@@ -331,13 +337,13 @@ def _preview(changes: Sequence[Change], entries: Sequence[Entry]) -> None:
             _show(change, most=lines)
 
 
-def _difference(change: Change) -> list[str]:
+def _difference(change: FileChange) -> list[str]:
     before, after = ((text or "").splitlines() for text in (change.before, change.after))
     lines = difflib.unified_diff(before, after, lineterm="", n=1)
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
-def _show(change: Change, *, most: int = _MOST_SHOWN) -> None:
+def _show(change: FileChange, *, most: int = _MOST_SHOWN) -> None:
     """What is about to change."""
     if not change.is_one:
         say(f"confide is already in {change.path}")

@@ -23,7 +23,7 @@ from confide_proxy.cli import status_lines
 from confide_proxy.cli.console import (
     QUESTION_S,
     AsJson,
-    Here,
+    CommandContext,
     ProjectDir,
     identified,
     print_json,
@@ -31,14 +31,14 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
-from confide_proxy.link import identity as identities
-from confide_proxy.link.receipts import Receipts
+from confide_proxy.link import device_identity as identities
+from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.paths import Paths, memory_notices
+from confide_proxy.paths import ProxyPaths, memory_notices
 
 if TYPE_CHECKING:
     from confide_proxy.devices.keyring import Keyring
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
@@ -55,17 +55,17 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Where the daemon is and how the link stands, this project's files, the index, and what waits or is wrong."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     try:
         result, more = asyncio.run(_status(here, project))
     except (ConfideError, TimeoutError) as error:
-        from confide_proxy.offline.journal import Counts, Journal
+        from confide_proxy.offline.journal import Journal, JournalCounts
 
         link = down(here.paths, error)
         try:
             waiting = Journal(here.paths.journal).counts()
         except ConfideError:
-            waiting = Counts()  # its journal cannot be read
+            waiting = JournalCounts()  # its journal cannot be read
         if as_json:
             places = places_of(here.paths)
             print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead, "paths": places})
@@ -93,7 +93,7 @@ def _say_all(lines: list[str]) -> None:
         row(line)
 
 
-def places_of(paths: Paths) -> dict[str, str]:
+def places_of(paths: ProxyPaths) -> dict[str, str]:
     """Where this machine's files are, for people who look for them."""
     return {
         "configuration": str(paths.config),
@@ -103,7 +103,7 @@ def places_of(paths: Paths) -> dict[str, str]:
     }
 
 
-async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons.Told]]:
+async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], list[addons.AddonMessage]]:
     """All that is known, and what add-ons tell of theirs."""
     project = await identified(here, folder)
     asked = await asyncio.to_thread(addons.each, "status")
@@ -114,14 +114,14 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
         result = await client.call("memory_status", {})
         result["warnings"] = [*result["warnings"], *await asyncio.to_thread(memory_notices)]
         if here.config.transcripts:
-            from confide_proxy.sync.transcripts.streamer import pending_bytes
+            from confide_proxy.sync.transcripts.transcript_streamer import pending_bytes
 
             pending = await asyncio.to_thread(pending_bytes, here.paths, here.config, client.space)
             result["pendingTranscriptBytes"] = pending
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
         for told_of in more:
             result |= told_of.data
-        told = await asyncio.to_thread(Receipts(here.paths).told)
+        told = await asyncio.to_thread(DaemonReceipts(here.paths).told)
         result |= {"wentBack": told} if told else {}
         # Told once on stderr of a session too, where few people look.
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
@@ -143,7 +143,7 @@ async def _status(here: Here, folder: Path) -> tuple[dict[str, Any], list[addons
         return facts, more
 
 
-async def _unsealed(client: Client) -> dict[str, object] | None:
+async def _unsealed(client: CommandClient) -> dict[str, object] | None:
     """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
     has looked, in a space that is no older than sealing, or this machine may not know."""
     try:
@@ -170,7 +170,7 @@ def _went_back_line(told: dict[str, Any]) -> str:
     return f"{said}; came back though deleted: {', '.join(told['cameBack'])}" if told["cameBack"] else said
 
 
-def up(paths: Paths, client: Client) -> dict[str, object]:
+def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
     """The link of a client that is connected, as JSON."""
     return {
         "state": "up",
@@ -203,7 +203,7 @@ async def _device(keyring: Keyring) -> str | None:
     return device.name if device else None
 
 
-def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, object]:
+def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, object]:
     """The link that an attempt ended with, as JSON. It is up where the daemon itself refused what was asked."""
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
@@ -212,7 +212,7 @@ def down(paths: Paths, error: ConfideError | TimeoutError) -> dict[str, object]:
     return {"state": state, **known(paths), "reason": str(told), "hint": told.hint}
 
 
-def known(paths: Paths) -> dict[str, Any]:
+def known(paths: ProxyPaths) -> dict[str, Any]:
     """What can be said without a connection: `address`, `tls` (whether the address asks for it; the channel does not need it), `daemonKey`
     (its beginning) and `words`, this machine's own six. None where this machine does not know it."""
     joined = words = place = is_tls = None

@@ -10,7 +10,7 @@ from confide_memory.commands.console import counted, size
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
-from confide_proxy.addons import Told
+from confide_proxy.addons import AddonMessage
 
 _LABEL: Final = 9
 _SIZES: Final = frozenset({"dbSize", "pendingTranscriptBytes"})
@@ -19,7 +19,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)")
 
 
-def summary(facts: Mapping[str, object], more: Iterable[Told] = ()) -> list[str]:
+def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> list[str]:
     """The six lines for what `confide status --json` prints. Problems that need more than one line get them.
 
     Args:

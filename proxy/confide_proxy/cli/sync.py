@@ -18,7 +18,7 @@ from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import markdown_offer, setup
 from confide_proxy.cli.console import (
-    Here,
+    CommandContext,
     Output,
     ProjectDir,
     can_ask,
@@ -32,7 +32,7 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.cli.search import call, ignored_notes, send_queue
-from confide_proxy.devices import connection as space_connection
+from confide_proxy.devices import space_connection as space_connection
 from confide_proxy.errors import DaemonStartError, FolderError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
@@ -40,7 +40,7 @@ from confide_proxy.paths import memory_notices
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
@@ -50,7 +50,7 @@ _MOST_CALLS: Final = 144
 
 @command
 async def sync(
-    here: Here,
+    here: CommandContext,
     force: Annotated[bool, typer.Option("--force", help="Read every file, however unchanged it looks.")] = False,
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Delete everywhere what went missing here, however much it is.")
@@ -100,7 +100,7 @@ def _some(paths: list[str]) -> str:
 
 @command
 def quickstart(
-    here: Here,
+    here: CommandContext,
     project: ProjectDir = Path(),
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Add the entry to this project's .mcp.json.")
@@ -146,7 +146,7 @@ def quickstart(
     return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
 
 
-async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
+async def _compared(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
     async with here.client(project) as client:
         client.files.means_deletions = is_meant or await _is_meant(client, project)
         with Progress() as bar:
@@ -154,7 +154,7 @@ async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool
             await send_queue(client, here)
             sent: dict[str, object] = {}
             if here.config.transcripts:
-                from confide_proxy.sync.transcripts.streamer import send_all
+                from confide_proxy.sync.transcripts.transcript_streamer import send_all
 
                 sent["transcripts"] = await send_all(
                     here.paths,
@@ -179,7 +179,7 @@ async def _compared(here: Here, project: Project, *, force: bool, is_meant: bool
             return result
 
 
-async def _is_meant(client: Client, project: Project) -> bool:
+async def _is_meant(client: CommandClient, project: Project) -> bool:
     """Whether a person at a terminal says that what went missing is to be deleted everywhere."""
     if not can_ask():
         return False
@@ -194,11 +194,11 @@ async def _is_meant(client: Client, project: Project) -> bool:
 
 
 async def until_indexed(
-    client: Client, *, force: bool, progress: Callable[[float, float | None, str], None]
+    client: CommandClient, *, force: bool, progress: Callable[[float, float | None, str], None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `memory_sync` came to, and the status after it. One call waits for ten minutes; while pieces get their vectors, others follow.
 
-    Raises what `Client.call` does.
+    Raises what `CommandClient.call` does.
     """
     result = await client.call("memory_sync", {"force": force}, progress=progress, is_long=True)
     status = await client.call("memory_status", {})

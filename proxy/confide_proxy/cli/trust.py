@@ -18,11 +18,11 @@ from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.note_names import is_id
 from confide_memory.wire.files import PULL
-from confide_memory.wire.history import DOCUMENTS, TRUST, DocumentsRequest, Doubt, TrustRequest
+from confide_memory.wire.revisions import DOCUMENTS, TRUST, DocumentsRequest, Doubt, TrustRequest
 from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
-    Here,
+    CommandContext,
     IsGlobal,
     Output,
     ProjectDir,
@@ -40,7 +40,7 @@ from confide_proxy.cli.search import document_of
 from confide_proxy.errors import DeclinedError
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.client import Client
+    from confide_proxy.mcp.client import CommandClient
 
 _SHOWN: Final = 40
 """Lines of a document that are shown before the question."""
@@ -49,7 +49,7 @@ _MOST_CHARS: Final = 160
 
 @command
 async def trust(
-    here: Here,
+    here: CommandContext,
     paths: PathsOf,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -103,7 +103,7 @@ class _Doubt(NamedTuple):
     lines: list[str]
 
 
-async def _meant(client: Client, name: str, project: str) -> list[tuple[str, str]]:
+async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[str, str]]:
     """Project and path of the document that a person names, or of the untrusted ones in a folder, or of a glob.
 
     Raises RequestError: there are none; ToolError: as `document_of`.

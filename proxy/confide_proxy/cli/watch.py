@@ -21,21 +21,21 @@ from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, Key
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.session import Attached
-from confide_proxy.cli.console import Here, identified, json_text, remark
+from confide_proxy.cli.console import CommandContext, identified, json_text, remark
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
 from confide_proxy.link.connection_terms import attach_body
+from confide_proxy.link.daemon_link import Callbacks, Link
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import Callbacks, Link
-from confide_proxy.link.services import Services
+from confide_proxy.link.services import ServiceRunner
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.offline.outage import backlog
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import SealedCalls
 from confide_proxy.sync.ledger import SyncReport
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.watching.streamer import Streamer
+from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 MOST_NAMED: Final = 100
@@ -57,7 +57,7 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Say what is done as JSON lines on stdout.")] = False,
 ) -> None:
     """Keep project folders and the daemon the same, with no agent running; until it is told to end."""
-    here: Here = context.obj
+    here: CommandContext = context.obj
     asked = list(map(_folder, folders or [Path()]))
     served = {project.root: project for project in asyncio.run(_named(here, asked))}
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
@@ -97,12 +97,12 @@ class Watch:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: ProxyPaths,
         config: ProxyConfig,
         served: list[Project],
         teller: Teller,
         ended: asyncio.Future[ConfideError],
-        services: Services,
+        services: ServiceRunner,
     ) -> None:
 
         self._teller = teller
@@ -111,7 +111,7 @@ class Watch:
         self._reason = ""
         self._group: TaskGroup
         machine = MachineKeys(paths)
-        self.sealing = Sealing(paths, config, machine)
+        self.sealing = SessionSealing(paths, config, machine)
         self._files = Files(
             paths,
             config,
@@ -187,7 +187,7 @@ def grouped(served: Iterable[Project]) -> list[list[Project]]:
     return groups
 
 
-async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], teller: Teller) -> ConfideError | None:
+async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], teller: Teller) -> ConfideError | None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ConfideError] = loop.create_future()
     stop = asyncio.Event()
@@ -198,17 +198,17 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
         teller.say(
             "watching", f"watching {project.root} as {project.name}", project=project.name, folder=str(project.root)
         )
-    services = Services(paths.seats)
+    services = ServiceRunner(paths.seats)
     watches = [Watch(paths, config, group, teller, ended, services) for group in grouped(served)]
     async with TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in watches]
         if config.transcripts:
-            from confide_proxy.sync.transcripts.streamer import Transcripts
+            from confide_proxy.sync.transcripts.transcript_streamer import TranscriptStreamer
 
-            transcripts = Transcripts(paths, config, watches[0].link, watches[0].sealing, services)
+            transcripts = TranscriptStreamer(paths, config, watches[0].link, watches[0].sealing, services)
             tasks.append(group.create_task(services.keep("sending transcripts", transcripts.run)))
         if config.hooks:
-            from confide_proxy.hooks.holder.seat import Hooks
+            from confide_proxy.hooks.server.seat import Hooks
 
             roots = [project.root for project in served]
             hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
@@ -238,7 +238,7 @@ async def _serve(paths: Paths, config: ProxyConfig, served: list[Project], telle
     return None
 
 
-async def _named(here: Here, folders: list[Path]) -> list[Project]:
+async def _named(here: CommandContext, folders: list[Path]) -> list[Project]:
     return [await identified(here, folder, is_written=True) for folder in folders]
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from confide_memory.documents import MEMORY_FOLDER
-from confide_proxy.clients import files, jsonc
-from confide_proxy.clients.entries import Entry, Member
-from confide_proxy.clients.files import Receipts
-from confide_proxy.clients.known import claude_folder
+from confide_proxy.clients import client_files, jsonc
+from confide_proxy.clients.client_files import WriteReceipts
+from confide_proxy.clients.config_entries import ConfigEntry, Member
+from confide_proxy.clients.known_clients import claude_folder
 from confide_proxy.clients.own_notes import KEY
 from confide_proxy.clients.rules import claude_settings
 from confide_proxy.errors import SetupError, SetupStorageError
@@ -34,7 +34,7 @@ _SLUG_CHARS: Final = 200
 """Longer names of folders are cut there by Claude Code, which puts a hash behind them."""
 
 
-def entry(project: Path, root: Path) -> Entry:
+def entry(project: Path, root: Path) -> ConfigEntry:
     """What goes into a person's own settings of the project in `root`, which team mates do not share."""
     return _Directory(claude_settings(project, for_user=False), str(root / FOLDER))
 
@@ -43,7 +43,7 @@ def check_no_other() -> None:
     """Raises SetupError: the person has led Claude Code's notes of all projects to a folder, which would not be read here any more."""
     file = claude_settings(Path(), for_user=True)
     try:
-        said = jsonc.at(jsonc.read(files.read(file) or ""), (KEY,))
+        said = jsonc.at(jsonc.read(client_files.read(file) or ""), (KEY,))
     except jsonc.JsoncError:
         return
     if said is not None:
@@ -87,7 +87,7 @@ class Carried:
     left: list[str] = field(default_factory=list)
 
 
-def take_along(own: Path, root: Path, receipts: Receipts) -> Carried:
+def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
     """Copy Claude Code's notes into the project's memory. Raises SetupError, SetupStorageError: where that folder cannot be written to."""
     into = root / FOLDER
     if not _is_below(into, root):
@@ -97,7 +97,7 @@ def take_along(own: Path, root: Path, receipts: Receipts) -> Carried:
     return carried
 
 
-def give_back(own: Path, root: Path, receipts: Receipts) -> Carried:
+def give_back(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
     """Copy them back, with what came to them since. Raises SetupError, SetupStorageError: as `take_along`."""
     place = root / FOLDER
     carried = _copied(place, own, older=receipts.carried(place))
@@ -118,12 +118,12 @@ def _copied(source: Path, target: Path, *, taken: Hashes | None = None, older: H
     for note in _notes(source):
         name = note.relative_to(source).as_posix()
         try:
-            text = files.read(note) or ""
+            text = client_files.read(note) or ""
         except SetupError as error:
             carried.left.append(str(error))
             continue
         place = target / name
-        there = files.read(place)
+        there = client_files.read(place)
         if there is not None and (there == text or taken.get(name) == _hash(text)):
             continue
         if there is None or older.get(name) == _hash(there):
@@ -150,7 +150,7 @@ def _beside(place: Path, text: str) -> Path:
     """A name beside one that holds another text; that of this very text, if it lies there."""
     for number in range(2, MOST_NOTES):
         other = place.with_name(f"{place.stem}-{number}{place.suffix}")
-        if not other.exists() or files.read(other) == text:
+        if not other.exists() or client_files.read(other) == text:
             return other
     raise SetupError(f"there are too many files like {place}", hint="clean up there")
 
@@ -158,7 +158,7 @@ def _beside(place: Path, text: str) -> Path:
 def _put(place: Path, text: str) -> None:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(place, text)
+        client_files.replace(place, text)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise SetupStorageError(f"{place} cannot be written: {why}") from error
@@ -176,7 +176,7 @@ def _hashes(folder: Path) -> Hashes:
     found: Hashes = {}
     for each in _notes(folder):
         try:
-            found[each.relative_to(folder).as_posix()] = _hash(files.read(each) or "")
+            found[each.relative_to(folder).as_posix()] = _hash(client_files.read(each) or "")
         except SetupError:
             continue
     return found

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from confide_proxy.clients.entries import Entry, Items, Member
-from confide_proxy.clients.known import Client, codex_folder, home, which_memory
+from confide_proxy.clients.config_entries import ConfigEntry, Items, Member
+from confide_proxy.clients.known_clients import KnownClient, codex_folder, home, which_memory
 from confide_proxy.clients.rules import claude_settings
 
 PLUGIN: Final = Path(__file__).parents[1] / "plugin"
@@ -48,7 +48,7 @@ def line(program: str, *, is_waited_for: bool = True) -> str:
     return f"{run}exit 0" if is_waited_for else f"exec 3<&0; {{ {run}}} <&3 >/dev/null 2>&1 & exit 0"
 
 
-def file(client: Client, project: Path, *, for_user: bool) -> Path | None:
+def file(client: KnownClient, project: Path, *, for_user: bool) -> Path | None:
     """Where the client's hooks stand; None where it has none."""
     match client.name:
         case "claude-code":
@@ -65,7 +65,7 @@ def file(client: Client, project: Path, *, for_user: bool) -> Path | None:
     return None
 
 
-def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Sequence[Entry]:
+def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -> Sequence[ConfigEntry]:
     """The entries; none where the client has no hooks."""
     place = file(client, project, for_user=for_user)
     if place is None:
@@ -78,7 +78,7 @@ def hooks(client: Client, project: Path, program: str, *, for_user: bool) -> Seq
         return [Items(place, ("plugin",), [script], is_our_script)]
     template = json.loads((PLUGIN / _TEMPLATES[client.name]).read_text("utf-8"))
     has_comments = client.name != "claude-code"
-    entries: list[Entry] = [
+    entries: list[ConfigEntry] = [
         Items(place, ("hooks", event), [_with(group, program) for group in groups], is_ours, has_comments)
         for event, groups in template["hooks"].items()
     ]

@@ -54,7 +54,7 @@ class Child:
 
 def read(text: str) -> Any:
     """What the text says; of nothing an empty object. Raises JsoncError."""
-    return _Reader(text).whole().plain if text.strip(_BLANKS) else {}
+    return _JsonReader(text).whole().plain if text.strip(_BLANKS) else {}
 
 
 def is_plain(text: str) -> bool:
@@ -76,7 +76,7 @@ def at(document: Any, path: Path) -> Any:
 def put(text: str, path: Path, value: Any) -> str:
     """The text with the value at the path, and with the objects that lead there. Raises JsoncError."""
     text = text if text.strip(_BLANKS) else "{}\n"
-    root = _Reader(text).whole()
+    root = _JsonReader(text).whole()
     for length in range(1, len(path)):
         holder = at(root.plain, path[: length - 1])
         if isinstance(holder, dict) and path[length - 1] in holder and holder[path[length - 1]] is None:
@@ -102,7 +102,7 @@ def drop(text: str, path: Path) -> str:
     holder = at(document, path[:-1])
     if not isinstance(holder, dict) or path[-1] not in holder:
         return text
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     root = reader.whole()
     while len(path) > 1 and len(at(document, path[:-1])) == 1 and not reader.has_comment(_place(root, path[:-1])):
         path = path[:-1]
@@ -121,7 +121,7 @@ def extend(text: str, path: Path, items: Sequence[Any]) -> str:
         elif not isinstance(found, list):
             raise JsoncError(f"does not hold a list of {path[-1]}")
         elif item not in found:
-            place = _place(_Reader(text).whole(), path)
+            place = _place(_JsonReader(text).whole(), path)
             text = _checked(_added(text, place, None, item), _with(document, path, [*found, item]))
     return text
 
@@ -135,7 +135,7 @@ def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
     left = [item for item in found if not is_meant(item)]
     if not left:
         return drop(text, path)
-    place = _place(_Reader(text).whole(), path)
+    place = _place(_JsonReader(text).whole(), path)
     return _checked(_without(text, place, lambda child: is_meant(child.value.plain)), _with(document, path, left))
 
 
@@ -218,7 +218,7 @@ def _without(text: str, holder: Value, is_meant: Callable[[Child], bool]) -> str
             text = f"{text[:before]}{text[before + 1 + (gap if is_flat else 0) :]}"
         del children[index]
     if not children:
-        close = _Reader(text).end_of(holder.start) - 1
+        close = _JsonReader(text).end_of(holder.start) - 1
         if text[holder.start + 1 : close].strip() == "":
             text = f"{text[: holder.start + 1]}{text[close:]}"
     return text
@@ -270,7 +270,7 @@ def _matched(pattern: re.Pattern[str], text: str, place: int) -> int:
     return found.end() if found else place
 
 
-class _Reader:
+class _JsonReader:
     """Reads a text once, and knows where everything stands in it."""
 
     def __init__(self, text: str) -> None:

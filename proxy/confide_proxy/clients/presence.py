@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from confide_proxy.clients import files, hooks, jsonc, server, toml_tables
-from confide_proxy.clients.known import NAME, Client, claude_folder
+from confide_proxy.clients import client_files, hooks, jsonc, server_entry, toml_tables
+from confide_proxy.clients.known_clients import NAME, KnownClient, claude_folder
 from confide_proxy.clients.rules import claude_settings
 from confide_proxy.errors import SetupError
 
@@ -73,13 +73,13 @@ class Presence:
         return (bool(self.hooked) or self.has_plugin) and not self.hooks_off and not self.lost_hooks
 
 
-def look(client: Client, project: Path) -> Presence:
+def look(client: KnownClient, project: Path) -> Presence:
     """What a client has, in the project's files and the user's. Raises SetupError: one of them is not what the client reads."""
     starts = tuple(start for file, below in places(client, project) for start in _starts(client, project, file, below))
     hooked = [
         file
         for file in dict.fromkeys(hooks.file(client, project, for_user=for_user) for for_user in (False, True))
-        if file is not None and any(map(files.is_in, _hooks_of(client, project, file)))
+        if file is not None and any(map(client_files.is_in, _hooks_of(client, project, file)))
     ]
     is_on = _has_plugin(client, project)
     lost_plugin = tuple(_lost_plugin(client)) if is_on else ()
@@ -92,14 +92,14 @@ def importing(project: Path) -> Iterator[tuple[Path, str]]:
     own = (claude_folder() / "CLAUDE.md", Path.home() / ".gemini" / "GEMINI.md")
     for file in (*(project / name for name in _INSTRUCTIONS), *own):
         try:
-            found = _IMPORT.search(files.read(file) or "")
+            found = _IMPORT.search(client_files.read(file) or "")
         except SetupError:
             continue
         if found is not None:
             yield file, found[1]
 
 
-def places(client: Client, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
+def places(client: KnownClient, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
     """The files with servers, in the order in which the client takes the first, each with the keys above its group of servers."""
     found: dict[tuple[Path, tuple[str, ...]], None] = {}
     if client.name == "claude-code":
@@ -116,7 +116,7 @@ def _tops(project: Path) -> Iterator[Path]:
     yield from (each for each in (real, *real.parents) if (each / ".git").exists())
 
 
-def _starts(client: Client, project: Path, file: Path, below: tuple[str, ...]) -> Iterator[Start]:
+def _starts(client: KnownClient, project: Path, file: Path, below: tuple[str, ...]) -> Iterator[Start]:
     document = _read(client, file)
     servers = jsonc.at(document, (*below, client.group))
     if servers is not None and not isinstance(servers, dict):
@@ -124,16 +124,16 @@ def _starts(client: Client, project: Path, file: Path, below: tuple[str, ...]) -
     entry = (servers or {}).get(NAME)
     if entry is None:
         return
-    off = str(file) if server.is_off(entry) else _switched_off(client, project, file, below)
-    address = server.address(entry)
-    command = server.command(entry)
+    off = str(file) if server_entry.is_off(entry) else _switched_off(client, project, file, below)
+    address = server_entry.address(entry)
+    command = server_entry.command(entry)
     # What calls an address as well is refused by the client, or calls it.
     command_line = "" if address else str(command)
-    environment = server.environment_of(entry, client.environment_key)
-    yield Start(file, command_line, server.arguments(entry), below, address or "", off, environment)
+    environment = server_entry.environment_of(entry, client.environment_key)
+    yield Start(file, command_line, server_entry.arguments(entry), below, address or "", off, environment)
 
 
-def _switched_off(client: Client, project: Path, file: Path, below: tuple[str, ...]) -> str:
+def _switched_off(client: KnownClient, project: Path, file: Path, below: tuple[str, ...]) -> str:
     """The file by which the client leaves out an entry that is there; "" for none."""
     if client.name == "gemini":
         for each in (client.file(project, for_user=False), client.of_user()):
@@ -157,7 +157,7 @@ def _switched_off(client: Client, project: Path, file: Path, below: tuple[str, .
     return ""
 
 
-def _hooks_off(client: Client, project: Path) -> str:
+def _hooks_off(client: KnownClient, project: Path) -> str:
     """The file by which all hooks are off; "" for none."""
     if client.name == "claude-code":
         for file in _claude_settings(project):
@@ -182,12 +182,12 @@ def _claude_settings(project: Path) -> list[Path]:
     return [own[0], project / ".claude" / "settings.json", own[1]]
 
 
-def _hooks_of(client: Client, project: Path, file: Path) -> list[Any]:
+def _hooks_of(client: KnownClient, project: Path, file: Path) -> list[Any]:
     found = [each for for_user in (False, True) for each in hooks.hooks(client, project, NAME, for_user=for_user)]
     return [each for each in found if each.file == file]
 
 
-def _lost_hooks(client: Client, file: Path) -> Iterator[Path]:
+def _lost_hooks(client: KnownClient, file: Path) -> Iterator[Path]:
     """The script that OpenCode is to load, and a hook's program, where they are not there any more."""
     if client.name != "opencode":
         return
@@ -200,7 +200,7 @@ def _lost_hooks(client: Client, file: Path) -> Iterator[Path]:
                 yield script
 
 
-def _lost_plugin(client: Client) -> Iterator[Path]:
+def _lost_plugin(client: KnownClient) -> Iterator[Path]:
     """The folder from which the client reads the plugin, where it is gone."""
     match client.name:
         case "claude-code":
@@ -224,13 +224,13 @@ def _lost_plugin(client: Client) -> Iterator[Path]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = jsonc.read(files.read(file) or "")
+        found = jsonc.read(client_files.read(file) or "")
     except (SetupError, jsonc.JsoncError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _has_plugin(client: Client, project: Path) -> bool:
+def _has_plugin(client: KnownClient, project: Path) -> bool:
     match client.name:
         case "claude-code":
             said: dict[str, Any] = {}
@@ -253,7 +253,7 @@ def _is_on(plugins: Mapping[str, object], is_on: Any) -> bool:
     return any(is_on(value) for name, value in plugins.items() if name.partition("@")[0] == NAME)
 
 
-def _object(client: Client, file: Path) -> dict[str, Any]:
+def _object(client: KnownClient, file: Path) -> dict[str, Any]:
     """A file that only says something beside; one that cannot be read says nothing."""
     try:
         return _read(client, file)
@@ -261,8 +261,8 @@ def _object(client: Client, file: Path) -> dict[str, Any]:
         return {}
 
 
-def _read(client: Client, file: Path) -> dict[str, Any]:
-    text = files.read(file) or ""
+def _read(client: KnownClient, file: Path) -> dict[str, Any]:
+    text = client_files.read(file) or ""
     try:
         document = toml_tables.read(text) if client.is_toml else jsonc.read(text)
     except (jsonc.JsoncError, toml_tables.TomlError) as error:

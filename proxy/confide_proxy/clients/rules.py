@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from confide_proxy.clients.entries import Entry, Items, Member, Tables, Whole
-from confide_proxy.clients.known import NAME, Client, claude_folder
+from confide_proxy.clients.config_entries import ConfigEntry, Items, Member, Tables, Whole
+from confide_proxy.clients.known_clients import NAME, KnownClient, claude_folder
 
 READING: Final = (
     *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
@@ -33,7 +33,7 @@ NOT_POSSIBLE: Final = {
 """Clients whose rules no file of a person's holds, or where writing one would take away what they said elsewhere."""
 
 
-def rules(client: Client, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[Entry]:
+def rules(client: KnownClient, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[ConfigEntry]:
     """The entries; none where it is not possible.
 
     Args:
@@ -45,13 +45,13 @@ def rules(client: Client, project: Path, *, for_user: bool, has_plugin: bool = F
     return make(client, project, for_user) if make else ()
 
 
-def all_rules(client: Client, project: Path, *, for_user: bool) -> Sequence[Entry]:
+def all_rules(client: KnownClient, project: Path, *, for_user: bool) -> Sequence[ConfigEntry]:
     """The entries wherever they may stand: what is to be taken away."""
     places = (False, True) if client.name == "codex" else (False,)
     return [each for has_plugin in places for each in rules(client, project, for_user=for_user, has_plugin=has_plugin)]
 
 
-def _claude_code(_client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+def _claude_code(_client: KnownClient, project: Path, for_user: bool) -> Sequence[ConfigEntry]:
     allowed = [f"mcp__{server}__{tool}" for server in SERVERS for tool in UNASKED]
     file = claude_settings(project, for_user=for_user)
     return [Items(file, ("permissions", "allow"), allowed, allowed.__contains__, has_comments=False)]
@@ -62,7 +62,7 @@ def claude_settings(project: Path, *, for_user: bool) -> Path:
     return claude_folder() / "settings.json" if for_user else project / ".claude" / "settings.local.json"
 
 
-def _codex(client: Client, top: tuple[str, ...]) -> Sequence[Entry]:
+def _codex(client: KnownClient, top: tuple[str, ...]) -> Sequence[ConfigEntry]:
     modes = {**dict.fromkeys(UNASKED, "approve"), **dict.fromkeys(ASKED, "prompt")}
     tables: dict[tuple[str, ...], dict[str, str]] = {
         (*top, "tools", tool): {"approval_mode": mode} for tool, mode in modes.items()
@@ -70,7 +70,7 @@ def _codex(client: Client, top: tuple[str, ...]) -> Sequence[Entry]:
     return [Tables(client.of_user(), (*top, "tools"), tables)]
 
 
-def _gemini(_client: Client, _project: Path, _for_user: bool) -> Sequence[Entry]:
+def _gemini(_client: KnownClient, _project: Path, _for_user: bool) -> Sequence[ConfigEntry]:
     file = Path.home() / ".gemini" / "policies" / "confide.toml"
     parts = [f"{GEMINI_MARK}; `--remove` takes it away.\n"]
     for decision, priority, tools in (("allow", 100, UNASKED), ("ask_user", 101, ASKED)):
@@ -81,20 +81,20 @@ def _gemini(_client: Client, _project: Path, _for_user: bool) -> Sequence[Entry]
     return [Whole(file, GEMINI_MARK, "\n".join(parts))]
 
 
-def _opencode(client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+def _opencode(client: KnownClient, project: Path, for_user: bool) -> Sequence[ConfigEntry]:
     file = client.file(project, for_user=for_user)
     said = {**dict.fromkeys(UNASKED, "allow"), **dict.fromkeys(ASKED, "ask")}
     return [Member(file, ("permission", f"{NAME}_{tool}"), word) for tool, word in said.items()]
 
 
-def _zed(client: Client, project: Path, for_user: bool) -> Sequence[Entry]:
+def _zed(client: KnownClient, project: Path, for_user: bool) -> Sequence[ConfigEntry]:
     file = client.file(project, for_user=for_user)
     top = ("agent", "tool_permissions", "tools")
     said = {**dict.fromkeys(UNASKED, "allow"), **dict.fromkeys(ASKED, "confirm")}
     return [Member(file, (*top, f"mcp:{NAME}:{tool}"), {"default": word}) for tool, word in said.items()]
 
 
-_RULES: Final[dict[str, Callable[[Client, Path, bool], Sequence[Entry]]]] = {
+_RULES: Final[dict[str, Callable[[KnownClient, Path, bool], Sequence[ConfigEntry]]]] = {
     "claude-code": _claude_code,
     "gemini": _gemini,
     "opencode": _opencode,

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
-from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.private_files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_proxy import addons
 from confide_proxy.devices import roster_client
-from confide_proxy.devices.pairing import Invitation, Invitations
+from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.link.key_rotation import MachineKeys
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ class Duties:
     folder: Path
     space: str
     identity: Identity
-    link: Asks
-    extend: Callable[[Asks, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
+    link: RequestChannel
+    extend: Callable[[RequestChannel, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
 
     async def answer(self, waiting: Iterable[roster_client.Joiner]) -> None:
         """Add the machines that hold a pair secret of this one's invites, and show them the roster.

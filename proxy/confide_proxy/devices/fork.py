@@ -14,7 +14,7 @@ from typing import Self
 from confide_crypto.errors import ForkedRosterError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster, descendants
-from confide_crypto.sealing.roster_entry import Device, Entry
+from confide_crypto.sealing.roster_entry import Device, RosterEntry
 from confide_crypto.sealing.space_keys import WrapKey
 
 
@@ -45,12 +45,12 @@ class Fork:
         return None if shared is None else cls(known, shown, shared)
 
     @property
-    def lost(self) -> tuple[Entry, ...]:
+    def lost(self) -> tuple[RosterEntry, ...]:
         """The entries that this machine alone knows."""
         return self.known.entries[self.shared :]
 
     @property
-    def others(self) -> tuple[Entry, ...]:
+    def others(self) -> tuple[RosterEntry, ...]:
         """The entries that the daemon alone has."""
         return self.shown.entries[self.shared :]
 

@@ -22,7 +22,7 @@ from confide_crypto.errors import ConfideError, ForkedRosterError, KeyFileError,
 from confide_crypto.keys.identity import MAX_NAME, Identity, fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.wire.session import Attached, Devices
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import (
@@ -34,12 +34,12 @@ from confide_proxy.errors import (
     UnconfirmedError,
 )
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 if TYPE_CHECKING:
+    from confide_proxy.devices.device_pairing import Joining
     from confide_proxy.devices.fork import Fork
-    from confide_proxy.devices.pairing import Joining
-    from confide_proxy.devices.roster_client import Shown
+    from confide_proxy.devices.roster_client import ShownRoster
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Keyring:
         was_taken: whether it is the server that does, and were the machines before.
     """
 
-    def __init__(self, paths: Paths, machine: MachineKeys) -> None:
+    def __init__(self, paths: ProxyPaths, machine: MachineKeys) -> None:
         self._paths = paths
         self._machine = machine
         self.space = ""
@@ -81,7 +81,7 @@ class Keyring:
         self.problem: ConfideError | None = _unknown()
         self.roster: Roster | None = None
         self.unconfirmed: Roster | None = None
-        self.shown: Shown | None = None
+        self.shown: ShownRoster | None = None
         self.custody = ""
         self.was_taken = False
 
@@ -107,7 +107,7 @@ class Keyring:
         async with self._turn:
             await asyncio.to_thread(self.load)
 
-    async def open(self, link: Asks, attached: Attached) -> None:
+    async def open(self, link: RequestChannel, attached: Attached) -> None:
         """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
 
         Raises ConnectionLost, TimeoutError: from the link.
@@ -135,7 +135,7 @@ class Keyring:
                 log.warning("no keys of this space: %s", type(error).__name__)
                 self._refuse(error)
 
-    async def refresh(self, link: Asks) -> None:
+    async def refresh(self, link: RequestChannel) -> None:
         """Have the roster's news, and do what a device has to do about them.
 
         Raises:
@@ -162,7 +162,7 @@ class Keyring:
             except ConfideError as error:
                 self._refuse(error)
 
-    async def unlock(self, link: Asks) -> None:
+    async def unlock(self, link: RequestChannel) -> None:
         """Hand over what a locked space needs.
 
         Raises:
@@ -173,7 +173,7 @@ class Keyring:
         if self.shown is None or self.shown.is_locked:
             raise SpaceLockedError(self.problem)
 
-    async def confirm(self, link: Asks, compared: Pin) -> None:
+    async def confirm(self, link: RequestChannel, compared: Pin) -> None:
         """Believe the space that the daemon shows, if it is the one of which a person has compared the words, or a later state.
 
         Raises RosterError: it is not; and as `refresh`.
@@ -186,14 +186,14 @@ class Keyring:
                 await self._believe(self.unconfirmed)
                 await self._refresh(link)
 
-    async def move(self, link: Asks) -> None:
+    async def move(self, link: RequestChannel) -> None:
         """Go on in the space that the daemon names: a person says that this machine was moved there. Raises as `refresh`."""
         async with self._turn:
             await asyncio.to_thread(self._cache.use, self.space)
             self.space = ""  # to begin with what is known of it
             await self._refresh(link)
 
-    async def parted(self, link: Asks) -> Fork | None:
+    async def parted(self, link: RequestChannel) -> Fork | None:
         """How the daemon's list has parted from what this machine knows; None: it has not, or this machine has nothing to compare.
 
         Raises RosterError: it is no list of this space, or damaged; RequestError, ConnectionLost, TimeoutError: from the link.
@@ -201,7 +201,7 @@ class Keyring:
         async with self._turn:
             return await self._parted(link)
 
-    async def mend(self, link: Asks, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
+    async def mend(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
         """Go on from the daemon's list, of which a person has `compared` the newest change, once nobody comes back by it who was removed.
 
         Nothing is believed here, and no key is had, before the daemon has taken those removals; a crash leaves all to be done again.
@@ -239,14 +239,14 @@ class Keyring:
                 return fork, made
             raise _too_fast()
 
-    async def show_card(self, link: Asks) -> None:
+    async def show_card(self, link: RequestChannel) -> None:
         """Let the devices see this machine, though it believes no list: a person may approve it there. Raises as the link."""
-        from confide_proxy.devices.pairing import Joining
+        from confide_proxy.devices.device_pairing import Joining
 
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
         await joining.show_card(link)
 
-    async def extend(self, link: Asks, make: Make) -> Roster:
+    async def extend(self, link: RequestChannel, make: Make) -> Roster:
         """The roster with a change that the daemon has taken. `make` may run more than once, in a thread.
 
         Raises:
@@ -371,7 +371,7 @@ class Keyring:
 
     # What the daemon shows
 
-    async def _refresh(self, link: Asks) -> None:
+    async def _refresh(self, link: RequestChannel) -> None:
         from confide_proxy.devices.duties import Duties
 
         await self._look(link)
@@ -391,10 +391,10 @@ class Keyring:
             await self._look(link)
             await self._hand_over(link)
 
-    async def _look(self, link: Asks) -> None:
+    async def _look(self, link: RequestChannel) -> None:
         """Fetch the news, and believe them, or refuse."""
         from confide_proxy.devices import roster_client
-        from confide_proxy.devices.pairing import Joining
+        from confide_proxy.devices.device_pairing import Joining
 
         identity = await self.identity()
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
@@ -449,7 +449,7 @@ class Keyring:
             return
         raise _too_fast()
 
-    async def _parted(self, link: Asks) -> Fork | None:
+    async def _parted(self, link: RequestChannel) -> Fork | None:
         from confide_proxy.devices import roster_client
         from confide_proxy.devices.fork import Fork
 
@@ -482,14 +482,14 @@ class Keyring:
             self._fail(NotADeviceError(words, called=called, was_removed=was_removed, was_invited=was_invited))
         self.unconfirmed = roster
 
-    async def _show_card(self, link: Asks, joining: Joining, roster: Roster) -> None:
+    async def _show_card(self, link: RequestChannel, joining: Joining, roster: Roster) -> None:
         key = joining.identity.public_key
         if key not in roster.devices and key not in roster.removed:
             await joining.show_card(link)
 
     # What a device does
 
-    async def _extend(self, link: Asks, make: Make) -> Roster:
+    async def _extend(self, link: RequestChannel, make: Make) -> Roster:
         from confide_proxy.devices import roster_client
 
         for _ in range(TRIES):
@@ -510,7 +510,7 @@ class Keyring:
                 return made
         raise _too_fast()
 
-    async def _hand_over(self, link: Asks) -> None:
+    async def _hand_over(self, link: RequestChannel) -> None:
         """Give the daemon the database keys that it wants: where the devices keep them, or are to keep them from now on."""
         from confide_proxy.devices import roster_client
 

@@ -13,12 +13,12 @@ from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.errors import DeviceError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 _CODE_LETTERS: Final = 40
 
@@ -96,7 +96,7 @@ def card_of(joiner: roster_client.Joiner) -> Card:
     return card
 
 
-async def add(keyring: Keyring, link: Asks, name: str, card: Card) -> Roster:
+async def add(keyring: Keyring, link: RequestChannel, name: str, card: Card) -> Roster:
     """The roster with that machine on it, whose words a person has compared. Raises as `Keyring.extend`."""
     identity = await keyring.identity()
 
@@ -109,7 +109,15 @@ async def add(keyring: Keyring, link: Asks, name: str, card: Card) -> Roster:
 
 
 async def invite(
-    paths: Paths, keyring: Keyring, link: Asks, name: str, *, static: bytes, url: str, ttl_s: int, scope: str
+    paths: ProxyPaths,
+    keyring: Keyring,
+    link: RequestChannel,
+    name: str,
+    *,
+    static: bytes,
+    url: str,
+    ttl_s: int,
+    scope: str,
 ) -> tuple[DeviceInvite, float]:
     """An invite that lets one machine into the space, with its keys, and until when, in seconds since 1970.
 

@@ -9,9 +9,9 @@ import asyncio
 from typing import Final
 
 from confide_crypto.errors import RequestError, SealingError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.forms import encoded
 from confide_memory.wire.sealing import RECORD, RECORDS
 from confide_proxy.devices.roster_client import records
@@ -34,7 +34,7 @@ class Resealing:
     def __init__(self, keys: SpaceKeys) -> None:
         self._keys = keys
 
-    async def run(self, link: Asks, *, pause_s: float = PAUSE_S, most: int | None = None) -> int:
+    async def run(self, link: RequestChannel, *, pause_s: float = PAUSE_S, most: int | None = None) -> int:
         """Seal old records again, all of them or about `most`; how many were.
 
         Raises:
@@ -56,7 +56,7 @@ class Resealing:
             await asyncio.sleep(pause_s)
         return done
 
-    async def _again(self, link: Asks, ids: list[str]) -> int:
+    async def _again(self, link: RequestChannel, ids: list[str]) -> int:
         batch: list[str] = []
         for secret_id in ids:
             answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
@@ -74,7 +74,7 @@ class Resealing:
     def _sealed(self, secret_id: str, data: bytes) -> str | None:
         """The record under the newest epoch; None where it is not what it should be, and so nothing to keep alive."""
         try:
-            record = Record.parse(data)
+            record = SealedRecord.parse(data)
             if record.secret_id.hex() != secret_id or record.epoch >= self._keys.epoch:
                 return None
             again = record.reseal(self._keys)

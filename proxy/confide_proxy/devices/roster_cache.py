@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import KeyFileError, RosterError, SealingError
-from confide_crypto.keys.files import (
+from confide_crypto.keys.private_files import (
     cannot,
     make_private_dir,
     read_private_file,

@@ -15,8 +15,8 @@ from confide_crypto.errors import RequestError, WithheldRosterError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import MAX_NAME, Identity
 from confide_crypto.sealing.roster import MAX_ENTRIES, Pin, Roster
-from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Entry
-from confide_memory.documents import Asks
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, RosterEntry
+from confide_memory.documents import RequestChannel
 from confide_memory.wire.sealing import (
     EXTEND,
     INVITE,
@@ -30,7 +30,7 @@ from confide_memory.wire.sealing import (
     RecordListRequest,
     RecordRow,
 )
-from confide_memory.wire.sealing import Roster as RosterAnswer
+from confide_memory.wire.sealing import RosterAnswer as RosterAnswer
 from confide_proxy.errors import UnfitAnswerError
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Joiner:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRoster:
     """A roster as the daemon shows it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Shown:
     waiting: tuple[Joiner, ...]
 
 
-async def roster(link: Asks, since: int) -> Shown:
+async def roster(link: RequestChannel, since: int) -> ShownRoster:
     """The roster's entries from number `since` on, however many answers they take.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link; UnfitAnswerError: the answer has not the form that it should.
@@ -104,28 +104,28 @@ async def roster(link: Asks, since: int) -> Shown:
             raise UnfitAnswerError
 
 
-async def extend(link: Asks, entry: Entry) -> None:
+async def extend(link: RequestChannel, entry: RosterEntry) -> None:
     """Have the daemon take an entry. Raises RequestError: `conflict` if the roster has gone on meanwhile."""
     await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)
 
 
-async def pair(link: Asks, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
+async def pair(link: RequestChannel, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
     """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
     body: PairingRequest = {"request": request} if request is not None else {"card": card.encode() if card else None}
     return (await PAIR.ask(link, body, timeout_s=DEADLINE_S))["answer"]
 
 
-async def pair_answer(link: Asks, key: bytes, answer: bytes) -> None:
+async def pair_answer(link: RequestChannel, key: bytes, answer: bytes) -> None:
     """Answer a machine that has joined with a pair secret."""
     await PAIR_ANSWER.ask(link, {"key": key, "answer": answer}, timeout_s=DEADLINE_S)
 
 
-async def unlock(link: Asks, keys: Mapping[int, bytes]) -> bool:
+async def unlock(link: RequestChannel, keys: Mapping[int, bytes]) -> bool:
     """Hand over database keys by epoch; whether the space is locked still."""
     return (await UNLOCK.ask(link, {"keys": dict(keys)}, timeout_s=DEADLINE_S))["isLocked"]
 
 
-async def invite(link: Asks, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
+async def invite(link: RequestChannel, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
     """Let a machine into the space with an invite that this machine has drawn; until when, in seconds since 1970."""
     body: InviteRequest = {
         "inviteId": invite.invite_id,
@@ -138,7 +138,9 @@ async def invite(link: Asks, invite: Invite, *, name: str, ttl_s: int, scope: st
     return datetime.fromisoformat(answer["expiresAt"]).timestamp()
 
 
-async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) -> AsyncIterator[list[RecordRow]]:
+async def records(
+    link: RequestChannel, *, below: int | None = None, page: int = _PAGE
+) -> AsyncIterator[list[RecordRow]]:
     """The list of the space's records, page by page in the order of their ids: `id` in hex, `kind`, `epoch`, `at`.
 
     `below`: of epochs before this one.
@@ -158,10 +160,10 @@ async def records(link: Asks, *, below: int | None = None, page: int = _PAGE) ->
         after = following
 
 
-def _shown(answer: RosterAnswer) -> Shown:
+def _shown(answer: RosterAnswer) -> ShownRoster:
     if bool(answer["head"]) != (answer["number"] >= 0):
         raise UnfitAnswerError
-    return Shown(
+    return ShownRoster(
         space=answer["space"],
         entries=tuple(answer["entries"]),
         number=answer["number"],
@@ -180,7 +182,7 @@ def _joiner(key: bytes, name: str, card: bytes | None, request: bytes | None) ->
     return Joiner(key, name or key.hex()[:8], Card.parse(card) if card else None, request)
 
 
-async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Shown]:
+async def continued(link: RequestChannel, known: Roster, shown: ShownRoster) -> tuple[Roster, ShownRoster]:
     """What is known with the daemon's news behind it, and what it shows now. A daemon that knows less, and nothing else, is told the rest.
 
     Raises:
@@ -200,7 +202,7 @@ async def continued(link: Asks, known: Roster, shown: Shown) -> tuple[Roster, Sh
     return await asyncio.to_thread(known.extend, shown.entries), shown
 
 
-async def founded(link: Asks, identity: Identity, name: str) -> Roster | None:
+async def founded(link: RequestChannel, identity: Identity, name: str) -> Roster | None:
     """The beginning of a space that has no roster, with this machine as its only device; None if another one was first.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
@@ -233,13 +235,13 @@ def withheld() -> WithheldRosterError:
     return WithheldRosterError("the daemon does not show the devices of this space", hint=_RESTORED)
 
 
-def _check(known: Roster, shown: Shown) -> None:
+def _check(known: Roster, shown: ShownRoster) -> None:
     """Check that its newest entry is the known one of that number, if there is one of that number."""
     if 0 <= shown.number < len(known.entries):
         known.check(Pin(known.space, shown.number, shown.head))
 
 
-async def _send_again(link: Asks, known: Roster, since: int) -> None:
+async def _send_again(link: RequestChannel, known: Roster, since: int) -> None:
     for entry in known.entries[since:]:
         try:
             await extend(link, entry)

@@ -10,7 +10,7 @@ import os
 import time
 
 from confide_crypto import atomic
-from confide_proxy.hooks import block, places
+from confide_proxy.hooks import block, hook_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float
 
 def _object(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(places.plain(path, MOST_BYTES * 4))
+        found = json.loads(hook_paths.plain(path, MOST_BYTES * 4))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

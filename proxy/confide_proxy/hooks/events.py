@@ -57,7 +57,7 @@ _MOST_TEXT: Final = 4096
 _MORE: Final = ("compact_summary", "agent_transcript_path", "agent_type")
 
 
-class Event:
+class HookEvent:
     """One event.
 
     Attributes:
@@ -108,17 +108,17 @@ class Event:
         return {key: value for key, value in found.items() if isinstance(value, str) and value}
 
 
-def read(data: bytes) -> Event | None:
+def read(data: bytes) -> HookEvent | None:
     """The event; None where it is none that anything is done at. Raises ValueError, RecursionError: it is no JSON object."""
     told = json.loads(data)
     if not isinstance(told, dict):
         raise ValueError("no object")
     name = _text(told, "hook_event_name", "hookEventName")
     kind = KINDS.get(name)
-    return Event(name, kind, told) if kind else None
+    return HookEvent(name, kind, told) if kind else None
 
 
-def answer(event: Event, context: str, message: str) -> dict[str, Any]:
+def answer(event: HookEvent, context: str, message: str) -> dict[str, Any]:
     """What the client reads: `context` is for the model, `message` for the person; "" where there is none."""
     if event.client == "cursor":
         return {"additional_context": context} if context else {}
@@ -128,7 +128,7 @@ def answer(event: Event, context: str, message: str) -> dict[str, Any]:
     return found
 
 
-def allowing(event: Event) -> dict[str, object]:
+def allowing(event: HookEvent) -> dict[str, object]:
     """The answer that lets a tool run."""
     return {"hookSpecificOutput": {"hookEventName": event.name, "decision": {"behavior": "allow"}}}
 

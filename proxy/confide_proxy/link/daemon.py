@@ -24,13 +24,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from confide_crypto.errors import KeyFileError, KeyTextError
-from confide_crypto.keys.files import (
-    check_private_dir,
-    make_private_dir,
-    read_private_file,
-    remove_private_file,
-    write_private_file,
-)
 from confide_crypto.keys.identity import (
     KEY_LENGTH,
     MAX_NAME,
@@ -39,10 +32,17 @@ from confide_crypto.keys.identity import (
     format_public_key,
     parse_daemon_key,
 )
-from confide_crypto.transport.open import Connection
+from confide_crypto.keys.private_files import (
+    check_private_dir,
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
+from confide_crypto.transport.open_channel import Connection
 from confide_proxy import locks
 from confide_proxy.errors import DaemonMissingError, DaemonStartError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ _MOST_LOG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class KnownDaemon:
     """A daemon, as this machine has pinned it or as its address file names it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Joined:
         return record
 
 
-def load_pin(path: Path) -> Joined | None:
+def load_pin(path: Path) -> KnownDaemon | None:
     """The daemon joined, or None where this machine has joined none.
 
     Raises KeyFileError: the file can be written by others, or is not ours.
@@ -101,17 +101,17 @@ def load_pin(path: Path) -> Joined | None:
         return None
     data = read_private_file(path)
     try:
-        return Joined.read(json.loads(data))
+        return KnownDaemon.read(json.loads(data))
     except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="join again, or restore the file") from error
 
 
-def save_pin(path: Path, joined: Joined) -> None:
+def save_pin(path: Path, joined: KnownDaemon) -> None:
     """Pin a daemon, in place of any other."""
     write_private_file(path, json.dumps(joined.as_record()).encode(), replace=True)
 
 
-def follow(path: Path, pinned: Joined, connection: Connection) -> None:
+def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
     """Have the pin as this connection showed the daemon's keys, on the disk: its successor's, or the Ed25519 key where it was not known.
 
     Raises KeyFileError: a new pin cannot be written.
@@ -122,14 +122,14 @@ def follow(path: Path, pinned: Joined, connection: Connection) -> None:
     if load_pin(path) != pinned:
         return  # another session has followed already, or a person has joined another daemon meanwhile
     if successor is not None:
-        save_pin(path, Joined(pinned.url, successor.new_static, successor.new_key, pinned.pair))
+        save_pin(path, KnownDaemon(pinned.url, successor.new_static, successor.new_key, pinned.pair))
         log.info("the daemon has a new key, and vouched for it with its old one: the pin follows")
         return
     with suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
         save_pin(path, replace(pinned, daemon_key=connection.peer_key))
 
 
-def read_address(data: Path) -> Joined | None:
+def read_address(data: Path) -> KnownDaemon | None:
     """The address that a running local daemon wrote, or None.
 
     Raises KeyFileError: others could have written it, or it is not ours. The key in it is believed for nothing but that (PROTOCOL.md 2.6).
@@ -137,7 +137,7 @@ def read_address(data: Path) -> Joined | None:
     try:
         check_private_dir(data)
         record = json.loads(read_private_file(data / ADDRESS_FILE))
-        return Joined(str(record["url"]), parse_daemon_key(record["key"]))
+        return KnownDaemon(str(record["url"]), parse_daemon_key(record["key"]))
     except KeyFileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -146,7 +146,7 @@ def read_address(data: Path) -> Joined | None:
         return None
 
 
-def known(paths: Paths) -> Joined | None:
+def known(paths: ProxyPaths) -> KnownDaemon | None:
     """The daemon that this machine has joined, or else its own if that has been started. Raises KeyFileError."""
     return load_pin(paths.link) or read_address(paths.daemon_data)
 
@@ -186,7 +186,7 @@ def is_served(data: Path) -> bool:
 
 async def ensure(
     data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S, tell: Callable[[str], None] | None = None
-) -> Joined:
+) -> KnownDaemon:
     """The address of the local daemon, started if none answers; `tell` is told so, for people.
 
     Raises DaemonStartError: it ended at once, or did not come up in time; its log is named. KeyFileError: as `read_address`.
@@ -259,7 +259,7 @@ def _complaint(log: Path, offset: int) -> str | None:
     return "; ".join(told) or ("it ended with an error" if any("Error" in line for line in lines) else None)
 
 
-async def answering(data: Path) -> Joined | None:
+async def answering(data: Path) -> KnownDaemon | None:
     """The local daemon, if something listens at the address that it wrote. Raises KeyFileError: as `read_address`."""
     address = read_address(data)
     if address is None:

@@ -15,20 +15,25 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError, KeyFileError, printable
-from confide_crypto.keys.files import make_private_dir, read_private_file, remove_private_file, write_private_file
+from confide_crypto.keys.private_files import (
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import NotJoinedError, NotSetUpError
-from confide_proxy.paths import Paths, is_chosen_place, other_memories, remember_place
+from confide_proxy.paths import ProxyPaths, is_chosen_place, other_memories, remember_place
 
 _MOST_REASON: Final = 300
 
 
-def is_set_up(paths: Paths) -> bool:
+def is_set_up(paths: ProxyPaths) -> bool:
     """Whether there is a daemon that this machine belongs to, or one of its own that may be started."""
     return paths.link.exists() or paths.link.is_symlink() or paths.daemon_data.exists()
 
 
-def require(paths: Paths, config: ProxyConfig) -> None:
+def require(paths: ProxyPaths, config: ProxyConfig) -> None:
     """Go on only on a machine that is set up. Raises NotSetUpError; NotJoinedError: and no daemon may be started here either."""
     if is_set_up(paths):
         _remember()
@@ -39,14 +44,14 @@ def require(paths: Paths, config: ProxyConfig) -> None:
     raise NotSetUpError(tried, elsewhere=() if is_chosen_place() else other_memories())
 
 
-def found(paths: Paths) -> None:
+def found(paths: ProxyPaths) -> None:
     """Let this machine have a daemon of its own from now on. Raises KeyFileError: its folder cannot be made, or others can write there."""
     if not is_set_up(paths):
         make_private_dir(paths.daemon_data)
     settle(paths)
 
 
-def found_for_agent(paths: Paths, config: ProxyConfig) -> None:
+def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
     """The same for an agent's session, unless a join failed, this machine may have no daemon of its own, or this user's memory is
     elsewhere.
 
@@ -59,7 +64,7 @@ def found_for_agent(paths: Paths, config: ProxyConfig) -> None:
             make_private_dir(paths.daemon_data)
 
 
-def note_failure(paths: Paths, error: ConfideError | TimeoutError) -> None:
+def note_failure(paths: ProxyPaths, error: ConfideError | TimeoutError) -> None:
     """Keep why a join failed, on a machine that is not set up: it goes on as it was else."""
     if is_set_up(paths):
         return
@@ -70,7 +75,7 @@ def note_failure(paths: Paths, error: ConfideError | TimeoutError) -> None:
         write_private_file(paths.failed_join, data, replace=True)
 
 
-def settle(paths: Paths) -> None:
+def settle(paths: ProxyPaths) -> None:
     """No attempt to join is open any more. Raises KeyFileError."""
     if _is_noted(paths.failed_join):
         remove_private_file(paths.failed_join)
@@ -82,7 +87,7 @@ def _remember() -> None:
         remember_place()
 
 
-def why_failed(paths: Paths) -> str | None:
+def why_failed(paths: ProxyPaths) -> str | None:
     """Why the last join failed, where it was to be the first; None where there was none."""
     if not _is_noted(paths.failed_join):
         return None

@@ -1,4 +1,4 @@
-"""This machine's key, and the one that takes its place (PROTOCOL.md 7.10); `devices.rotation` makes that and tells of it.
+"""This machine's key, and the one that takes its place (PROTOCOL.md 7.10); `devices.device_rotation` makes that and tells of it.
 
     identity.key        who this machine is
     identity.next.key   who it is about to be: on the disk before the daemon hears of it, and until a handshake with it has succeeded
@@ -18,15 +18,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from confide_crypto.errors import ConfideError, DeniedError
-from confide_crypto.keys.files import cannot, make_private_dir, remove_private_file, rename_private_file
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import Connection
+from confide_crypto.keys.private_files import cannot, make_private_dir, remove_private_file, rename_private_file
+from confide_crypto.transport.open_channel import Connection
 from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import daemon
-from confide_proxy.link import identity as identities
-from confide_proxy.link.identity import Stored
+from confide_proxy.link import device_identity as identities
+from confide_proxy.link.device_identity import Stored
 from confide_proxy.locks import lock_file, taken
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ Dial = Callable[[Identity, bool], Awaitable["Connection"]]
 """Opens a connection as an identity; the flag says that it is this machine's settled one, which a daemon of ours may be told of."""
 
 
-class Held(NamedTuple):
+class KeysOnDisk(NamedTuple):
     """This machine's keys as they are on the disk: one, or two while a rotation is not finished."""
 
     current: Stored
@@ -49,7 +49,7 @@ class Held(NamedTuple):
 class MachineKeys:
     """The keys of one machine, for one connection."""
 
-    def __init__(self, paths: Paths, *, passphrase: str | None = None, is_locked: bool = False) -> None:
+    def __init__(self, paths: ProxyPaths, *, passphrase: str | None = None, is_locked: bool = False) -> None:
         """
         Args:
             passphrase: opens sealed keys, unlocked or not.
@@ -85,13 +85,13 @@ class MachineKeys:
                 is_settled = False
             yield is_settled
 
-    def held(self) -> Held:
+    def held(self) -> KeysOnDisk:
         """What is on the disk; a machine without a key gets one. Raises KeyFileError."""
         # The next one first: it may take the current one's place in between, and then both are the same.
         path = self._paths.next_identity
         following = identities.read(path) if path.exists() or path.is_symlink() else None
         current = identities.stored(self._paths.identity)
-        return Held(current, following if following and following.public_key != current.public_key else None)
+        return KeysOnDisk(current, following if following and following.public_key != current.public_key else None)
 
     async def connect(self, dial: Dial) -> Connection:
         """A connection with the key that the daemon takes; finishes a rotation that was cut short.
@@ -110,7 +110,7 @@ class MachineKeys:
                 raise
         return await self._connect(dial, again)
 
-    async def _connect(self, dial: Dial, held: Held) -> Connection:
+    async def _connect(self, dial: Dial, held: KeysOnDisk) -> Connection:
         if held.following is not None:
             try:
                 following = await self._opened(held.following)
@@ -135,7 +135,7 @@ class MachineKeys:
     async def _opened(self, kept: Stored) -> Identity:
         return await asyncio.to_thread(kept.open, self._passphrase)
 
-    async def _settle(self, change: Callable[[Held], None], held: Held) -> None:
+    async def _settle(self, change: Callable[[KeysOnDisk], None], held: KeysOnDisk) -> None:
         """Make a change under the lock, if nobody else does and the keys are still the same."""
 
         def work() -> None:
@@ -152,14 +152,14 @@ class MachineKeys:
             # The connection is good all the same, and the next one tries again.
             log.info("the rotation of this machine's key is not finished yet: %s", type(error).__name__)
 
-    def _adopt(self, held: Held) -> None:
+    def _adopt(self, held: KeysOnDisk) -> None:
         daemon.withdraw(self._paths.daemon_data, held.current.public_key)
         rename_private_file(self._paths.next_identity, self._paths.identity)
         with suppress(ConfideError):  # what is left behind is of no use to anybody
             held.current.forget()
         log.info("this machine has its new key")
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: KeysOnDisk) -> None:
         assert held.following is not None
         remove_private_file(self._paths.next_identity)
         with suppress(ConfideError):  # as in `_adopt`
@@ -168,7 +168,7 @@ class MachineKeys:
 
 
 @contextmanager
-def exclusive(paths: Paths, *, wait_s: float) -> Iterator[None]:
+def exclusive(paths: ProxyPaths, *, wait_s: float) -> Iterator[None]:
     """Be the only one who changes this machine's key files; a process that dies lets go.
 
     Raises KeyChangeError: another process does; KeyFileError: the lock cannot be made.

@@ -40,7 +40,7 @@ _MOST_FILES: Final = 64
 _PREFIX: Final = "services-"
 
 
-class Trouble(NamedTuple):
+class ServiceProblem(NamedTuple):
     """Something that does not work.
 
     Attributes:
@@ -54,18 +54,18 @@ class Trouble(NamedTuple):
     since: float
 
 
-class Services:
+class ServiceRunner:
     """Those of one process. `folder` is where others look for what is wrong with them; nothing is kept there while all is well."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, ServiceProblem] = {}
         self._logged: dict[str, str] = {}
         self._file: Path | None = None
         self._fd: int | None = None
 
     @property
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[ServiceProblem]:
         """What does not work in this process now."""
         return list(self._troubles.values())
 
@@ -111,7 +111,7 @@ class Services:
             log.warning("%s", what)
         before = self._troubles.get(name)
         if before is None or before.what != what:
-            self._troubles[name] = Trouble(what, project, before.since if before else time.time())
+            self._troubles[name] = ServiceProblem(what, project, before.since if before else time.time())
             self._write()
 
     def well(self, name: str) -> None:
@@ -158,9 +158,9 @@ def reason(error: BaseException) -> str:
     return where(error)
 
 
-def lasting(folder: Path) -> list[Trouble]:
+def lasting(folder: Path) -> list[ServiceProblem]:
     """What has not worked for a while in the processes of this machine, each once. Blocks briefly."""
-    found: dict[str, Trouble] = {}
+    found: dict[str, ServiceProblem] = {}
     before = time.time() - LASTING_S
     for file in sorted(folder.glob(f"{_PREFIX}*.lock"))[:_MOST_FILES]:
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -168,13 +168,15 @@ def lasting(folder: Path) -> list[Trouble]:
     return list(found.values())
 
 
-def _read(file: Path) -> Iterable[Trouble]:
+def _read(file: Path) -> Iterable[ServiceProblem]:
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         said = json.loads(os.pread(fd, _MOST_BYTES, 0) or b"[]")
-        return [Trouble(printable(str(what)), str(project), float(since)) for what, project, since in said[:MOST]]
+        return [
+            ServiceProblem(printable(str(what)), str(project), float(since)) for what, project, since in said[:MOST]
+        ]
     else:
         file.unlink()  # its process has ended without a word
         return []

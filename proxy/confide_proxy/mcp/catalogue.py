@@ -58,7 +58,7 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 _NAMED: Final = (("tools", "tools"), ("prompts", "prompts"), ("resourceTemplates", "resources"))
 
 
-class Catalogue:
+class ToolCatalogue:
     """What a client is told of the tools, as the `catalogue` command of a daemon of this version prints it.
 
     Attributes:
@@ -117,12 +117,12 @@ class Catalogue:
         }
 
 
-def packaged(toolsets: Collection[str] = ALL) -> Catalogue:
+def packaged(toolsets: Collection[str] = ALL) -> ToolCatalogue:
     """What ships with this version for these groups of tools; names of no group are passed over."""
     data = _known(toolsets)
     shown = {name for names in data["toolsets"].values() for name in names}
     data["tools"] = [tool for tool in data["tools"] if tool["name"] in shown]
-    return Catalogue(_with_outputs(data))
+    return ToolCatalogue(_with_outputs(data))
 
 
 def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
@@ -130,7 +130,7 @@ def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
     return [name for name in toolsets if name not in TOOLSETS and name not in ALL]
 
 
-def offered(listing: Any, toolsets: Collection[str], digest: str) -> Catalogue:
+def offered(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalogue:
     """The catalogue of a session whose daemon lists this: what both know, in our words.
 
     Raises KeyError, TypeError or ValueError: it is no catalogue, or has no tool that is known here.
@@ -146,10 +146,10 @@ def offered(listing: Any, toolsets: Collection[str], digest: str) -> Catalogue:
         unknown += [name if kind == "tools" else f"{kind}:{name}" for name in others]
     if not data["tools"]:
         raise ValueError("no tool of it is known")
-    return Catalogue(_with_outputs(data), digest=digest[:MAX_NAME], unknown=tuple(unknown[:MAX_UNKNOWN]))
+    return ToolCatalogue(_with_outputs(data), digest=digest[:MAX_NAME], unknown=tuple(unknown[:MAX_UNKNOWN]))
 
 
-def load(cache: Path, toolsets: Collection[str]) -> Catalogue:
+def load(cache: Path, toolsets: Collection[str]) -> ToolCatalogue:
     """What the daemon of the last connection has of these groups, where that was asked for the same ones; else what ships for them, which a
     daemon of this version has."""
     try:
@@ -161,7 +161,7 @@ def load(cache: Path, toolsets: Collection[str]) -> Catalogue:
         return packaged(toolsets)
 
 
-def save(cache: Path, catalogue: Catalogue) -> None:
+def save(cache: Path, catalogue: ToolCatalogue) -> None:
     """Keep which tools the daemon has, so that a reader sees either the old list or the new one: names alone, since whoever writes that
     file (a version before this one, with its daemon's help) must not write to an agent."""
     names = {field: [entry["name"] for entry in catalogue.data[field]] for field, _ in _NAMED}

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confide_crypto.errors import ConnectionLost
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
 from confide_memory.tools.call import NOTED, NOTES, OPERATION, SAID, STRUCTURED
@@ -23,16 +23,16 @@ from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
+from confide_proxy.link.daemon_link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attach, end, open_connection
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attach, end, open_connection
-from confide_proxy.link.receipts import Receipts
+from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.incoming import PROGRESS, Answered, News
+from confide_proxy.mcp.incoming import PROGRESS, NotificationMessage, ResponseMessage
 from confide_proxy.offline.outage import backlog
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import Asked, SealedCalls
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
 
@@ -44,7 +44,7 @@ _MOST_STEPS = 2**53
 Progress = Callable[[float, float | None, str], None]
 
 
-class Client:
+class CommandClient:
     """An attached connection for one command; use with `async with`.
 
     Raises, on entry, what `open_connection` raises.
@@ -59,7 +59,7 @@ class Client:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: ProxyPaths,
         config: ProxyConfig,
         project: Project,
         *,
@@ -81,8 +81,8 @@ class Client:
         self._answers: dict[int, asyncio.Future[dict[str, object]]] = {}
         self._progress: dict[int, Progress] = {}
         self._machine = MachineKeys(paths)
-        self._receipts = Receipts(paths)
-        self.sealing = Sealing(paths, config, self._machine)
+        self._receipts = DaemonReceipts(paths)
+        self.sealing = SessionSealing(paths, config, self._machine)
         self.sealed = SealedCalls(self.sealing, project.name)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         self.since = 0.0
@@ -142,7 +142,7 @@ class Client:
         said = (more_meta or {}).get(SAID)
         is_lookup = tool in catalogues.packaged().read_only
         operation = str((more_meta or {}).get(OPERATION, ""))
-        asked = Asked(tool, arguments, self._project.name, said, operation)
+        asked = ToolCall(tool, arguments, self._project.name, said, operation)
         given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
         meta: dict[str, object] = {
@@ -193,9 +193,9 @@ class Client:
 
     async def _receive(self, data: bytes) -> None:
         match incoming.read(data):
-            case News(method, params) if method == PROGRESS:
+            case NotificationMessage(method, params) if method == PROGRESS:
                 self._follow(params)
-            case Answered(int(identifier), outcome):
+            case ResponseMessage(int(identifier), outcome):
                 if (answer := self._answers.get(identifier)) and not answer.done():
                     answer.set_result(outcome or {})
 
@@ -217,14 +217,14 @@ class Client:
                 answer.set_exception(lost)
 
 
-def beside(paths: Paths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
+def beside(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
     """What add-ons do beside a session, by the name that begins the sentence of its trouble. Blocks.
 
     With connections of their own, for as long as there is something to keep: its project is seldom the session's.
     """
 
-    def connect(project: Project) -> Client:
-        return Client(paths, config, project)
+    def connect(project: Project) -> CommandClient:
+        return CommandClient(paths, config, project)
 
     found: dict[str, Callable[[], Awaitable[None]]] = {}
     for begin in addons.each("beside"):

@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import ToolAnswer
 from confide_memory.wire.session import PING
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
-from confide_proxy.link.link import Link
+from confide_proxy.link.daemon_link import Link
 from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
-from confide_proxy.mcp.jsonrpc import Call
+from confide_proxy.mcp.jsonrpc import PendingCall
 from confide_proxy.offline.completing import Completion
-from confide_proxy.offline.outage import Trouble
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.offline.outage import Outage
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.sealed_calls import SealedCalls
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.offline.answers import Offline
-    from confide_proxy.offline.queued_writes import Replay
+    from confide_proxy.offline.offline_calls import Offline
+    from confide_proxy.offline.queued_writes import QueueReplay
 
     Facts = tuple[ConfideError | None, float, bool]
     """Reason, since and is_behind of `outage.Trouble`."""
@@ -58,7 +58,7 @@ class Fallback:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: ProxyPaths,
         config: ProxyConfig,
         project: Project,
         link: Link,
@@ -80,7 +80,7 @@ class Fallback:
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
-        self._replay: Replay | None = None
+        self._replay: QueueReplay | None = None
         self._sending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forgetting: asyncio.TimerHandle | None = None
@@ -97,34 +97,34 @@ class Fallback:
             return False  # what a person has to approve first may take days
         return os.path.exists(self.queue_file)  # noqa: PTH110 - at each store; no path object is made
 
-    async def answer(self, call: Call, tool: Mapping[str, Any], trouble: Facts) -> Answer | None:
+    async def answer(self, call: PendingCall, tool: Mapping[str, Any], trouble: Facts) -> ToolAnswer | None:
         """The answer to a `tools/call` from this machine; None where its client has taken it back before anything was done.
 
         `tool`: as the catalogue lists it.
         """
-        from confide_proxy.offline.answers import Said
+        from confide_proxy.offline.offline_calls import OfflineCall
 
         if call.is_settled:
             return None
-        said = Said(tool, call.params.get("arguments"), call.operation, call.said, call.class_)
+        said = OfflineCall(tool, call.params.get("arguments"), call.operation, call.said, call.class_)
         try:
             async with (
                 self._one_by_one if said.operation else nullcontext()
             ):  # stores are queued in the order in which they came
-                answer = await self._ready().answer(said, Trouble(*trouble))
+                answer = await self._ready().answer(said, Outage(*trouble))
         except Exception as error:
             # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
             log.error("a call could not be answered here: %s", type(error).__name__)
-            answer = Answer("the daemon cannot be reached, and this machine could not answer in its place")
+            answer = ToolAnswer("the daemon cannot be reached, and this machine could not answer in its place")
         return answer
 
-    async def answer_here(self, call: Call, tell: Callable[[dict[str, object]], None]) -> Answer | None:
+    async def answer_here(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
         """The answer to a call of one of `TOOLS_HERE`, with the daemon's help; None where its client has taken it back.
 
         `tell`: gets notifications of the progress, for the client.
         """
         if not self._listed[str(call.tool)]:
-            return Answer(
+            return ToolAnswer(
                 f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
             )
         return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
@@ -164,7 +164,7 @@ class Fallback:
             self._forgetting.cancel()
             self._forgetting = None
 
-    async def _import(self, call: Call, tell: Callable[[dict[str, object]], None]) -> Answer | None:
+    async def _import(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
         token = call.meta.get("progressToken")
 
         def progress(done: int, total: int) -> None:
@@ -176,36 +176,36 @@ class Fallback:
             # In a thread, since the readers of all systems come with it.
             answer_of = await asyncio.to_thread(addons.of_tool, IMPORT, "answered")
             if answer_of is None:
-                return Answer("nothing can be imported: this machine has confide without its add-on for that")
+                return ToolAnswer("nothing can be imported: this machine has confide without its add-on for that")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
                 if call.is_settled:
                     return None
                 where = (self._project, self._config, self._link, self._sealed.sealing)
-                answer: Answer = await answer_of(
+                answer: ToolAnswer = await answer_of(
                     call.params.get("arguments"), *where, progress=progress, is_wanted=lambda: not call.is_settled
                 )
         except ConfideError as error:
-            answer = Answer(error.with_hint)
+            answer = ToolAnswer(error.with_hint)
         except Exception as error:
             # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
             log.error("an import failed: %s", type(error).__name__)
-            answer = Answer("the import failed on this machine; what was stored before that is not stored twice")
+            answer = ToolAnswer("the import failed on this machine; what was stored before that is not stored twice")
         return answer
 
-    async def _secret(self, call: Call) -> Answer:
+    async def _secret(self, call: PendingCall) -> ToolAnswer:
         try:
-            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open")
-            answer: Answer = await tool.answer(call.params.get("arguments"), self._sealed.sealing, self._link)
+            tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open_secrets")
+            answer: ToolAnswer = await tool.answer(call.params.get("arguments"), self._sealed.sealing, self._link)
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
-            answer = Answer("the secret could not be opened on this machine")
+            answer = ToolAnswer("the secret could not be opened on this machine")
         return answer
 
     async def _send(self, sent: Callable[[], None]) -> None:
-        from confide_proxy.offline.queued_writes import Replay
+        from confide_proxy.offline.queued_writes import QueueReplay
 
-        self._replay = self._replay or Replay(self._ready().journal, self._paths.seats, self._sealed)
+        self._replay = self._replay or QueueReplay(self._ready().journal, self._paths.seats, self._sealed)
         pause_s, told = FIRST_PAUSE_S, ""
         while True:  # until the link goes down, which `on_down` cancels this for
             try:
@@ -233,7 +233,7 @@ class Fallback:
 
     def _ready(self) -> Offline:
         if self._offline is None:
-            from confide_proxy.offline.answers import Offline
+            from confide_proxy.offline.offline_calls import Offline
 
             self._offline = Offline(self._paths, self._config, self._project, self._sealed)
         return self._offline

@@ -28,7 +28,7 @@ from confide_crypto.errors import ProtocolViolation, RequestError
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import CODE
 from confide_proxy.errors import FULL, LATER, NotNowError
-from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, Call, encoded, key
+from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, PendingCall, encoded, key
 from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
 
 CANCELLED: Final = "notifications/cancelled"
@@ -52,7 +52,7 @@ _MAX_SENTENCE: Final = 4096
 _MAX_ID: Final = 256
 
 
-class Answered(NamedTuple):
+class ResponseMessage(NamedTuple):
     """An answer, to whatever has that id: `result` or `error` under its name; None: it has neither of the form that MCP has.
 
     Attributes:
@@ -64,7 +64,7 @@ class Answered(NamedTuple):
     line: bytes | None = None
 
 
-class News(NamedTuple):
+class NotificationMessage(NamedTuple):
     """A notification of `NEWS`."""
 
     method: str
@@ -76,7 +76,7 @@ class News(NamedTuple):
         return {"jsonrpc": "2.0", "method": self.method, **({"params": self.params} if self.params else {})}
 
 
-class Asked(NamedTuple):
+class RequestMessage(NamedTuple):
     """A request, which no daemon makes of a client."""
 
     identifier: Any
@@ -90,7 +90,7 @@ class Asked(NamedTuple):
         return encoded({"jsonrpc": "2.0", "id": self.identifier, "error": error})
 
 
-def read(data: bytes) -> Answered | News | Asked | None:
+def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage | None:
     """What a message of the daemon's says; None where it is a notification that does not pass.
 
     Raises ProtocolViolation: it is no JSON-RPC 2.0 message, or a batch of them, which nobody has asked for.
@@ -114,13 +114,13 @@ def read(data: bytes) -> Answered | News | Asked | None:
         # What opens so few brackets is not nested deeper.
         outcome = _outcome(message, may_be_deep=text.count("{") + text.count("[") > MAX_DEPTH)
         is_plain = message.keys() == _PLAIN and not doubled and not any(end in data for end in _LINE_ENDS)
-        return Answered(message.get("id"), outcome, data if is_plain else None)
+        return ResponseMessage(message.get("id"), outcome, data if is_plain else None)
     if "id" in message:
-        return Asked(message["id"])
+        return RequestMessage(message["id"])
     method, params = message["method"], message.get("params", {})
     if not isinstance(method, str) or method not in NEWS or not isinstance(params, dict) or _is_too_deep(params):
         return None
-    return News(method, params)
+    return NotificationMessage(method, params)
 
 
 def is_result_of_tool(result: dict[str, Any]) -> bool:
@@ -160,7 +160,7 @@ def as_text(result: dict[str, Any]) -> bool:
     return bool(names)
 
 
-def is_wanted(news: News, calls: Mapping[str, Call], subscribed: Subscriptions) -> bool:
+def is_wanted(news: NotificationMessage, calls: Mapping[str, PendingCall], subscribed: Subscriptions) -> bool:
     """Whether news is for one of the client's calls that has gone up, by their keys, where it is about one: of another's, or of one that
     this machine answers by itself, it would be a lie. News of a resource are for who has asked for them: a client reads what is named
     there, without its user, and an address of the daemon's choosing would be read too."""

@@ -20,9 +20,9 @@ from confide_proxy.mcp.catalogue import VERSION_KEY
 if TYPE_CHECKING:
     import asyncio
 
-    from confide_proxy.link.link import Link
+    from confide_proxy.link.daemon_link import Link
     from confide_proxy.offline.behind import Behind
-    from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The channel's own limit for one message (PROTOCOL.md 6.3)."""
@@ -171,7 +171,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingCall:
     """A request of the client's that has no answer yet, parsed once: whoever answers or seals it works on the same message."""
 
     message: dict[str, Any]
@@ -270,12 +270,12 @@ class Call:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class OutgoingLine:
     """A message on its way up: of a call, or about one on the connection `session_id`. `is_ready`: it may go up as it is."""
 
     message: dict[str, Any]
     data: bytes = b""
-    call: Call | None = None
+    call: PendingCall | None = None
     session_id: str = ""
     is_ready: bool = False
 
@@ -288,19 +288,19 @@ class Line:
         return self.call is None or not (self.call.is_settled or self.call.is_taken)
 
 
-class Outgoing:
+class OutgoingQueue:
     """Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network."""
 
     def __init__(self) -> None:
-        self._lines: deque[Line] = deque()
+        self._lines: deque[OutgoingLine] = deque()
         self._is_filled: asyncio.Event | None = None
 
-    def put(self, line: Line) -> None:
+    def put(self, line: OutgoingLine) -> None:
         self._lines.append(line)
         if self._is_filled is not None:
             self._is_filled.set()
 
-    def put_first(self, lines: list[Line]) -> None:
+    def put_first(self, lines: list[OutgoingLine]) -> None:
         self._lines.extendleft(reversed(lines))
         if self._is_filled is not None:
             self._is_filled.set()
@@ -308,7 +308,7 @@ class Outgoing:
     def clear(self) -> None:
         self._lines.clear()
 
-    async def run(self, link: Link, sealed: SealedCalls) -> AsyncIterator[tuple[Call, Exception]]:
+    async def run(self, link: Link, sealed: SealedCalls) -> AsyncIterator[tuple[PendingCall, Exception]]:
         """Send, for as long as the task lives: each line only once it is sealed, and none before those that came before it.
 
         Yields:
@@ -341,7 +341,7 @@ class Outgoing:
             self._is_filled.clear()
             await self._is_filled.wait()
 
-    async def _prepare(self, line: Line, link: Link, sealed: SealedCalls) -> Exception | None:
+    async def _prepare(self, line: OutgoingLine, link: Link, sealed: SealedCalls) -> Exception | None:
         """Make a line ready, or take it out; returns why."""
         import asyncio
 
@@ -365,7 +365,7 @@ class Outgoing:
             return error
         return None
 
-    async def _sealed(self, line: Line, link: Link, sealed: SealedCalls) -> bytes:
+    async def _sealed(self, line: OutgoingLine, link: Link, sealed: SealedCalls) -> bytes:
         is_lookup, said = (line.call.is_read_only, line.call.said) if line.call else (False, None)
         message = await sealed.prepared(link, line.message, is_lookup=is_lookup, said=said)
         data = line.data if message is line.message else encoded(message)
@@ -373,6 +373,6 @@ class Outgoing:
             raise ToolError(f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB once it is sealed")
         return data
 
-    def _take_out(self, line: Line) -> None:
+    def _take_out(self, line: OutgoingLine) -> None:
         with suppress(ValueError):  # all were taken out meanwhile
             self._lines.remove(line)

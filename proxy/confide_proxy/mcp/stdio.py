@@ -20,7 +20,7 @@ from confide_crypto.errors import ConfideError, where
 from confide_proxy import config as configs
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
-from confide_proxy.hooks import starting
+from confide_proxy.hooks import startup_marks
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
 from confide_proxy.mcp.tunnel import Tunnel
@@ -72,7 +72,7 @@ def run(arguments: list[str]) -> int:
         # How clients end a session. As an exception it would wait for threads, and get lost in the moment before a read of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if config.hooks:
-        starting.note(os.fspath(here.state))
+        startup_marks.note(os.fspath(here.state))
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
     outlet.close(EXIT_DEADLINE_S / 2)
@@ -80,15 +80,15 @@ def run(arguments: list[str]) -> int:
     os._exit(0)
 
 
-def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+def serve(stdin: int, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path) -> None:
     """Pass lines from the descriptor `stdin` on until it ends or the client stops reading."""
     tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
-    engine: Engine | None = None
+    engine: SessionThread | None = None
     settling = Settling(os.fspath(here.state))
     while outlet.is_open:
         if engine is None and settling.is_over(lines):
-            engine = Engine(tunnel, outlet, here, config, project)
+            engine = SessionThread(tunnel, outlet, here, config, project)
             continue
         batch = lines.read()
         if batch is None:
@@ -97,7 +97,7 @@ def serve(stdin: int, outlet: Outlet, here: places.Paths, config: ProxyConfig, p
             if engine is None and tunnel.answer_locally(line):
                 settling.go_on()
                 continue
-            engine = engine or Engine(tunnel, outlet, here, config, project)
+            engine = engine or SessionThread(tunnel, outlet, here, config, project)
             engine.receive(line)
     if engine is not None:
         engine.stop(EXIT_DEADLINE_S / 2)
@@ -120,7 +120,7 @@ class Settling:
     def is_over(self, lines: Lines) -> bool:
         """Waits for the next lines, and is over if there are none in time, or a prompt waits."""
         while not lines.wait(max(0.0, min(LOOK_S, self._end - time.monotonic()))):
-            if time.monotonic() >= self._end or starting.is_hurried(self._state, self._began):
+            if time.monotonic() >= self._end or startup_marks.is_hurried(self._state, self._began):
                 return True
         return time.monotonic() >= self._last
 
@@ -228,10 +228,12 @@ class Outlet:
             self.is_open = False  # the client is gone; stdin will end too
 
 
-class Engine:
+class SessionThread:
     """The event loop in its thread: link, tunnel and files."""
 
-    def __init__(self, tunnel: Tunnel, outlet: Outlet, here: places.Paths, config: ProxyConfig, project: Path) -> None:
+    def __init__(
+        self, tunnel: Tunnel, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path
+    ) -> None:
         outlet.start()  # from here on it is the loop that writes, and must not wait for the client
         self._tunnel = tunnel
         self._ready = threading.Event()
@@ -292,7 +294,7 @@ class Engine:
 
         from confide_crypto.transport.task_group import TaskGroup
         from confide_proxy.link.founding import found_for_agent
-        from confide_proxy.mcp.session import Session
+        from confide_proxy.mcp.agent_session import AgentSession
         from confide_proxy.sync import project as projects
         from confide_proxy.sync.project_names import named
 
@@ -319,7 +321,7 @@ class Engine:
             _say(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
         with self._opening:
             self._is_open = True
-        session = Session(here, config, project, self._tunnel)
+        session = AgentSession(here, config, project, self._tunnel)
         async with TaskGroup() as group:
             work = (session.run(), self._pump(), self._attend())
             tasks = [group.create_task(each) for each in work]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from confide_proxy.mcp.jsonrpc import REPLAY_ID, Call
+from confide_proxy.mcp.jsonrpc import REPLAY_ID, PendingCall
 
 MAX_SUBSCRIBED: Final = 256
 MAX_STREAMS: Final = 8
@@ -51,7 +51,7 @@ class Subscriptions:
         """Whether the client listens to this resource."""
         return isinstance(uri, str) and uri in self._by_uri
 
-    def note(self, call: Call) -> None:
+    def note(self, call: PendingCall) -> None:
         """A client subscribes, or takes it back; any other call is passed over."""
         if call.method not in (_SUBSCRIBE, _UNSUBSCRIBE) or not isinstance(uri := call.params.get("uri"), str):
             return
@@ -60,7 +60,7 @@ class Subscriptions:
         elif len(self._by_uri) < MAX_SUBSCRIBED:
             self._by_uri[uri] = {**call.message, "id": f"{_REPLAYED}{uri}"}
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: PendingCall) -> None:
         """It was refused, and its client told so."""
         if call.method == _SUBSCRIBE and isinstance(uri := call.params.get("uri"), str):
             self._by_uri.pop(uri, None)
@@ -79,13 +79,13 @@ def stream_of(acknowledgement: dict[str, Any]) -> Any:
         return None
 
 
-def uris_of(stream: Call) -> list[Any]:
+def uris_of(stream: PendingCall) -> list[Any]:
     """The resources of which a stream is to bring news."""
     uris = _wanted(stream).get(_URIS)
     return uris if isinstance(uris, list) else []
 
 
-def refusal_of(stream: Call) -> str | None:
+def refusal_of(stream: PendingCall) -> str | None:
     """Why a stream is not opened, in the words that the daemon would use; None: it is."""
     if not isinstance(stream.params.get("notifications"), dict):
         return "'notifications' is missing: an object that names what the stream is to bring"
@@ -95,7 +95,7 @@ def refusal_of(stream: Call) -> str | None:
     return None
 
 
-def acknowledgement_of(stream: Call) -> dict[str, object]:
+def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
     """The first message of a stream: which news it brings. All that this version knows of what was asked for."""
     wanted = _wanted(stream)
     honored: dict[str, object] = {name: True for name in CHANGED if wanted.get(name) is True}
@@ -104,23 +104,23 @@ def acknowledgement_of(stream: Call) -> dict[str, object]:
     return _news(ACKNOWLEDGED, stream, notifications=honored)
 
 
-def news_of_change(stream: Call, name: str) -> Iterator[dict[str, object]]:
+def news_of_change(stream: PendingCall, name: str) -> Iterator[dict[str, object]]:
     """What a stream brings when the list of that name has changed, if it was asked to."""
     if _wanted(stream).get(name) is True:
         yield _news(CHANGED[name], stream)
 
 
-def news_after_break(stream: Call) -> Iterator[dict[str, object]]:
+def news_after_break(stream: PendingCall) -> Iterator[dict[str, object]]:
     """What a stream brings once the daemon tells of news again: any of its resources may have changed, or have come or gone."""
     for uri in uris_of(stream):
         yield _news(UPDATED, stream, uri=uri)
     yield from news_of_change(stream, RESOURCES)
 
 
-def _wanted(stream: Call) -> dict[str, Any]:
+def _wanted(stream: PendingCall) -> dict[str, Any]:
     wanted = stream.params.get("notifications")
     return wanted if isinstance(wanted, dict) else {}
 
 
-def _news(method: str, stream: Call, **more: Any) -> dict[str, Any]:
+def _news(method: str, stream: PendingCall, **more: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": {**more, "_meta": {STREAM_KEY: stream.identifier}}}

@@ -5,7 +5,8 @@ A tunnel, not a second MCP server. It acts in these cases only: what `catalogue`
 that meet a link that is down, which `fallback` answers;
 calls that change something, which get the id by which they are made once however often they are sent; subscriptions, and an `initialize`
 without what the client can be asked for, replayed unseen to each new daemon session; and credentials in what the agent says, which are
-sealed on the way up (`sealing.tool_calls`). Everything else passes up as it came. Of what comes back only answers to these calls and a few
+sealed on the way up (`sealing.sealed_calls`). Everything else passes up as it came. Of what comes back only
+answers to these calls and a few
 notifications pass, written anew (`incoming`); nothing sealed is opened in it.
 """
 
@@ -20,22 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools import call as call_keys
-from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, Answer
+from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError, NotNowError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
-from confide_proxy.mcp.catalogue import Catalogue
-from confide_proxy.mcp.incoming import CANCELLED, Answered, Asked, News
+from confide_proxy.mcp.catalogue import ToolCatalogue
+from confide_proxy.mcp.incoming import CANCELLED, NotificationMessage, RequestMessage, ResponseMessage
 from confide_proxy.mcp.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     REPLAY_ID,
     UNAVAILABLE,
-    Call,
-    Line,
-    Outgoing,
+    OutgoingLine,
+    OutgoingQueue,
+    PendingCall,
     encoded,
     key,
     with_claims,
@@ -62,9 +63,9 @@ from confide_proxy.mcp.subscriptions import (
 if TYPE_CHECKING:
     import asyncio
 
-    from confide_proxy.link.link import Link
+    from confide_proxy.link.daemon_link import Link
     from confide_proxy.mcp.fallback import Fallback
-    from confide_proxy.sealing.tool_calls import SealedCalls
+    from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
 MAX_AT_ONCE = 24
@@ -98,13 +99,17 @@ class Tunnel:
     """Both directions of one client's session. Runs in the event loop alone."""
 
     def __init__(
-        self, write: Callable[[bytes], None], catalogue: Catalogue, *, is_crowded: Callable[[], bool] = lambda: False
+        self,
+        write: Callable[[bytes], None],
+        catalogue: ToolCatalogue,
+        *,
+        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
         """`write` takes whole lines for the client; `is_crowded` says whether that is too far behind to be passed on more."""
         self._write = write
         self._is_crowded = is_crowded
         self.catalogue = catalogue
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, PendingCall] = {}
         self._opening: dict[str, Any] | None = None
         self._is_initialized = False
         self._was_up = False
@@ -114,10 +119,10 @@ class Tunnel:
         self._fallback: Fallback
         self._sealed: SealedCalls
         self._subscriptions = Subscriptions()
-        self._outgoing = Outgoing()
+        self._outgoing = OutgoingQueue()
         self.notices: Callable[[], list[str]] = list
         """What an agent is to be told of this machine's files."""
-        self._turns: deque[Call] = deque()
+        self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
         self._on_empty: asyncio.Event | None = None
@@ -182,7 +187,7 @@ class Tunnel:
         if message.get("id") is None:
             about = self._cancel(message) if method == CANCELLED else None
             if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
-                self._outgoing.put(Line(message, line, session_id=about.session_id if about else ""))
+                self._outgoing.put(OutgoingLine(message, line, session_id=about.session_id if about else ""))
             return
         self._call(message, line, claims)
 
@@ -211,7 +216,9 @@ class Tunnel:
         streams = [call for call in self._streams() if call.is_sent]
         for call in streams:
             call.session_id, call.is_acknowledged = "", False  # no more of the old connection, whose end is not theirs
-        self._outgoing.put_first([*self._opening_lines(), *(Line(call.message, call.line, call) for call in streams)])
+        self._outgoing.put_first(
+            [*self._opening_lines(), *(OutgoingLine(call.message, call.line, call) for call in streams)]
+        )
 
     def is_waiting(self, session_id: str) -> bool:
         """Whether calls that were sent on that connection wait for their answers."""
@@ -263,17 +270,17 @@ class Tunnel:
 
             await asyncio.sleep(_CROWDED_S)  # it is a thread that catches up
         message = incoming.read(data)
-        if isinstance(message, Asked):
+        if isinstance(message, RequestMessage):
             if message.refusal is not None:
                 # Awaited, so that who asks without end waits for its own answers, and none of them wait here.
                 with suppress(ConnectionLost):
                     await self._link.send_message(message.refusal)
-        elif isinstance(message, News):
+        elif isinstance(message, NotificationMessage):
             self._on_news(message)
         elif message is not None:
             self._on_answer(message)
 
-    def _on_news(self, news: News) -> None:
+    def _on_news(self, news: NotificationMessage) -> None:
         if not incoming.is_wanted(news, self._calls, self._subscriptions):
             return
         if news.method == ACKNOWLEDGED:
@@ -285,7 +292,7 @@ class Tunnel:
             return
         self._send(news.message)
 
-    def _on_answer(self, answer: Answered) -> None:
+    def _on_answer(self, answer: ResponseMessage) -> None:
         identifier, outcome = answer.identifier, answer.outcome
         if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):
             self._tell(self._subscriptions.news_after(identifier, outcome or {"error": {}}))
@@ -309,7 +316,7 @@ class Tunnel:
             return
         self._pass_on(call, answer)
 
-    async def _completed(self, call: Call, answer: Answered, result: dict[str, object]) -> None:
+    async def _completed(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
         """Answer with what the daemon found, once it is known to be all that this machine's files could bring, or is made so."""
         try:
             tool = self.catalogue.tools[str(call.tool)]
@@ -333,7 +340,7 @@ class Tunnel:
             self._settle(call.key)
             self._answer(call.identifier, made)
 
-    def _pass_on(self, call: Call, answer: Answered) -> None:
+    def _pass_on(self, call: PendingCall, answer: ResponseMessage) -> None:
         """Give the client the daemon's answer."""
         outcome = answer.outcome or {}
         result = outcome.get("result")
@@ -345,7 +352,7 @@ class Tunnel:
             line = None
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
-    def _wait_for(self, call: Call, refusal: NotNowError) -> bool:
+    def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
         """Do as where the link is down, for a call that the daemon cannot do now: asked again, answered here or kept; False: none of it."""
         if refusal.code == BUSY and call.is_read_only and call.repeats < MAX_REPEATS:
             call.is_sent = False
@@ -378,7 +385,7 @@ class Tunnel:
             self._on_empty = asyncio.Event()
             await self._on_empty.wait()
 
-    def replace_catalogue(self, catalogue: Catalogue) -> None:
+    def replace_catalogue(self, catalogue: ToolCatalogue) -> None:
         """The daemon's own catalogue came; tell a client that was shown other tools, or prompts."""
         self.catalogue = catalogue
         for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
@@ -419,7 +426,7 @@ class Tunnel:
 
     def _open_stream(self, message: dict[str, object]) -> None:
         """Acknowledge a stream of news; the daemon is told of it when there is one."""
-        stream = Call(message, encoded(message), None, is_repeatable=False, is_stream=True)
+        stream = PendingCall(message, encoded(message), None, is_repeatable=False, is_stream=True)
         if not stream.is_modern:
             self._fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
         elif (refusal := refusal_of(stream)) is not None:
@@ -432,14 +439,14 @@ class Tunnel:
             if self._is_live:
                 self._dispatch(stream)
 
-    def _streams(self) -> list[Call]:
+    def _streams(self) -> list[PendingCall]:
         return [call for call in self._calls.values() if call.is_stream]
 
-    def _called(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> Call:
+    def _called(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> PendingCall:
         """A request as the call that it is; one that may be sent twice, or wait on this machine, by the id that it is made once by."""
         method, params = message["method"], message.get("params")
         if method != _CALL or not isinstance(params, dict):
-            return Call(message, line, None, is_repeatable=True)
+            return PendingCall(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
         given = params.get("arguments")
         if (spelled := call_keys.spelled_out(given)) is not given:
@@ -464,11 +471,11 @@ class Tunnel:
             line = encoded(message)
         is_bound = WITHIN in claims
         is_repeatable = offline == "queue" or is_read_only
-        return Call(
+        return PendingCall(
             message, line, tool, is_repeatable, is_read_only, "fail" if is_bound else offline, is_bound=is_bound
         )
 
-    def _dispatch(self, call: Call, *, may_hold: bool = True) -> None:
+    def _dispatch(self, call: PendingCall, *, may_hold: bool = True) -> None:
         may_wait = may_hold and call.offline != "fail"
         if may_wait and os.path.exists(self._fallback.queue_file) and self._fallback.has_queue:  # noqa: PTH110 - at each call
             # What was queued before goes first, or an agent's later word would stand above its earlier one.
@@ -490,7 +497,7 @@ class Tunnel:
             return
         call.is_sent, call.session_id = True, ""
         call.is_level = self._fallback.completion.is_level
-        self._outgoing.put(Line(call.message, call.line, call))
+        self._outgoing.put(OutgoingLine(call.message, call.line, call))
         if call.is_stream:
             call.is_acknowledged = False
         elif call.method == catalogues.LIST_RESOURCES:
@@ -510,7 +517,7 @@ class Tunnel:
             if not call.is_settled and not call.is_sent and not call.is_taken:
                 self._dispatch(call)
 
-    def _dispatch_held(self, call: Call) -> None:
+    def _dispatch_held(self, call: PendingCall) -> None:
         if self._is_live:
             self._dispatch(call, may_hold=False)
         else:
@@ -521,17 +528,17 @@ class Tunnel:
             if not call.is_sent and not call.is_taken:
                 self._dispatch(call)
 
-    def _probe(self, call: Call) -> None:
+    def _probe(self, call: PendingCall) -> None:
         self._arm(call, CALL_DEADLINE_S - PROBE_AFTER_S)
         self._fallback.spawn(self._probed(call))
 
-    async def _probed(self, call: Call) -> None:
+    async def _probed(self, call: PendingCall) -> None:
         if await self._fallback.is_silent(PROBE_S) and call.is_sent and not call.is_settled and not call.is_taken:
             # Nobody is there, although nobody has said so: this call is answered here, and the link is made anew.
             self._do_without(call, "the daemon does not answer", since=time.time() - PROBE_AFTER_S - PROBE_S)
             self._link.abandon()
 
-    def _on_unsent(self, call: Call, error: Exception) -> None:
+    def _on_unsent(self, call: PendingCall, error: Exception) -> None:
         """It could not be sealed, or what it names could not be left with the daemon: it does not go up."""
         if self._calls.get(call.key) is not call:
             return
@@ -542,36 +549,36 @@ class Tunnel:
         else:
             self._give_up(call, _told(error))
 
-    def _cancel(self, message: dict[str, object]) -> Call | None:
+    def _cancel(self, message: dict[str, object]) -> PendingCall | None:
         # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
             return self._settle(key(params["requestId"]))
         return None
 
-    def _opening_lines(self) -> list[Line]:
+    def _opening_lines(self) -> list[OutgoingLine]:
         """What opened the client's session, for a new one of the daemon's."""
         if self._opening is None:
             return []
         initialized = [{"jsonrpc": "2.0", "method": _INITIALIZED}] if self._is_initialized else []
-        return [Line(message) for message in (self._opening, *initialized, *self._subscriptions.messages)]
+        return [OutgoingLine(message) for message in (self._opening, *initialized, *self._subscriptions.messages)]
 
     def _replay(self) -> None:
         for line in self._opening_lines():
             self._outgoing.put(line)
 
-    def _arm(self, call: Call, seconds: float, then: Callable[[Call], None] | None = None) -> None:
+    def _arm(self, call: PendingCall, seconds: float, then: Callable[[PendingCall], None] | None = None) -> None:
         # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.
         import asyncio
 
         call.disarm()
         call.timer = asyncio.get_running_loop().call_later(seconds, self._ring, call, then or self._expire)
 
-    def _ring(self, call: Call, then: Callable[[Call], None]) -> None:
+    def _ring(self, call: PendingCall, then: Callable[[PendingCall], None]) -> None:
         if self._calls.get(call.key) is call:  # else its id was used twice, and it is the other one that is waited for
             then(call)
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: PendingCall) -> None:
         reason = self._link.reason
         if call.is_sent and call.offline == "queue":
             self._do_without(call, "the daemon did not answer in time", since=time.time() - CALL_DEADLINE_S)
@@ -584,7 +591,7 @@ class Tunnel:
             self._do_without(call, _sentence(reason) if reason else waits)
 
     def _do_without(
-        self, call: Call, why: str, *, since: float | None = None, reason: ConfideError | None = None
+        self, call: PendingCall, why: str, *, since: float | None = None, reason: ConfideError | None = None
     ) -> None:
         """Answer a call without the daemon; with an error that says why, where this machine knows no tool of that name.
 
@@ -599,21 +606,21 @@ class Tunnel:
         facts = (reason, since, False) if since else (self._link.reason, self._link.since, self._is_live)
         self._take(call, self._fallback.answer(call, self.catalogue.tools[call.tool], facts))
 
-    def _take(self, call: Call, answer: Awaitable[Answer | None]) -> None:
+    def _take(self, call: PendingCall, answer: Awaitable[ToolAnswer | None]) -> None:
         """Let this machine answer a call, in the background: about its own files or keys, or while the daemon is away."""
         call.is_taken = True
         call.disarm()
         self._give_turns()
         self._fallback.spawn(self._taken(call, answer))
 
-    async def _taken(self, call: Call, answer: Awaitable[Answer | None]) -> None:
+    async def _taken(self, call: PendingCall, answer: Awaitable[ToolAnswer | None]) -> None:
         try:
             result = await answer
         except Exception as error:  # no descriptor to load a module with, or a fault of ours: the client waits for an answer all the same
             import logging
 
             logging.getLogger(__name__).error("a call could not be answered here: %s", type(error).__name__)
-            result = Answer(f"this machine could not answer the call ({type(error).__name__}); try again")
+            result = ToolAnswer(f"this machine could not answer the call ({type(error).__name__}); try again")
         if result is None:
             return  # its client has taken it back
         if self._calls.get(call.key) is call:
@@ -626,19 +633,19 @@ class Tunnel:
         # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
         return isinstance(reason, ConnectionLost) or (self._was_up and not isinstance(reason, KeyLockedError))
 
-    def _give_up_sent(self, call: Call, reason: ConfideError) -> None:
+    def _give_up_sent(self, call: PendingCall, reason: ConfideError) -> None:
         self._give_up(call, f"the link to the daemon broke during this call, so it may have taken effect: {reason}")
 
-    def _give_up(self, call: Call, why: str) -> None:
+    def _give_up(self, call: PendingCall, why: str) -> None:
         self._settle(call.key)
         if call.tool is not None:
             # A tool error rather than a protocol error, so that the model reads it and can tell its user.
-            self._answer(call.identifier, _result(call, Answer(why)))
+            self._answer(call.identifier, _result(call, ToolAnswer(why)))
         else:
             self._subscriptions.forget(call)
             self._fail(call.identifier, UNAVAILABLE, why)
 
-    def _settle(self, identifier: str) -> Call | None:
+    def _settle(self, identifier: str) -> PendingCall | None:
         call = self._calls.pop(identifier, None)
         if call is not None:
             call.is_settled = True
@@ -667,7 +674,7 @@ class Tunnel:
         self._write(encoded(message) + b"\n")
 
 
-def _result(call: Call, answer: Answer) -> dict[str, Any]:
+def _result(call: PendingCall, answer: ToolAnswer) -> dict[str, Any]:
     return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
 
 

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from confide_crypto.errors import ConfideError
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger, SyncReport
+from confide_proxy.sync.ledger import SyncLedger, SyncReport
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import ProjectNames
 from confide_proxy.sync.replica import Replica
@@ -74,24 +74,24 @@ def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
     return waiting, {**{item["path"]: item["reason"] for item in report.skipped}, **dict(folder.passed_by())}
 
 
-def other_folders(paths: Paths, own: str) -> dict[str, Path]:
+def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:
     """The folders of other projects on this machine, by the projects' names. Blocks briefly. Raises KeyFileError."""
     decisions = ProjectNames(paths.projects).all()[-MOST_FOLDERS:]
     return {each.name: Path(each.home) for each in decisions if each.name != own}
 
 
-def uncompared(paths: Paths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
+def uncompared(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
     """How many files of folders that no session here sends the daemon has not, or not as they look. Blocks briefly."""
     found = {}
     for name, root in folders.items():
         with suppress(ConfideError, OSError):
             extra = extra_of(paths, config, Project(name, root, is_git=False), space)
-            if count := _looks_behind(Folder(name, root, extra), Ledger(paths.ledgers, space, root)):
+            if count := _looks_behind(Folder(name, root, extra), SyncLedger(paths.ledgers, space, root)):
                 found[name] = count
     return found
 
 
-def _looks_behind(folder: Folder, ledger: Ledger) -> int:
+def _looks_behind(folder: Folder, ledger: SyncLedger) -> int:
     confirmed, forgotten = ledger.all(), ledger.forgotten()
     return sum(
         file.path not in forgotten

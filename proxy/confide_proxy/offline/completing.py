@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.call import CLASSES, UNASKED, WITHIN
-from confide_memory.wire.history import PROJECTS
+from confide_memory.wire.revisions import PROJECTS
 from confide_proxy.config import ProxyConfig
-from confide_proxy.link.link import Link
+from confide_proxy.link.daemon_link import Link
 from confide_proxy.offline import behind, unindexed
 from confide_proxy.offline.behind import Behind
-from confide_proxy.paths import Paths, memory_notices
+from confide_proxy.paths import ProxyPaths, memory_notices
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.offline.answers import Offline
+    from confide_proxy.offline.offline_calls import Offline
 
 ABOUT_FILES: Final = frozenset(
     {"memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "entity_list", "entity_search"}
@@ -41,7 +41,7 @@ IN_VAIN_S: Final = 30.0
 _PAUSES_S: Final = (0.03, 0.06, 0.12, 0.2)
 
 
-class Call(Protocol):
+class ClientCall(Protocol):
     """The call of a client's that an answer is to, as the tunnel keeps it."""
 
     tool: str | None
@@ -68,7 +68,7 @@ class Completion:
     """Runs in the session's event loop. `offline` gives the search over local files."""
 
     def __init__(
-        self, paths: Paths, config: ProxyConfig, files: Files, offline: Callable[[], Offline], link: Link, own: str
+        self, paths: ProxyPaths, config: ProxyConfig, files: Files, offline: Callable[[], Offline], link: Link, own: str
     ) -> None:
         """`own`: the session's project."""
         self._paths = paths
@@ -97,7 +97,7 @@ class Completion:
         return tool in ABOUT_FILES and (not self._is_level or unindexed.is_nothing(result))
 
     async def complete(
-        self, call: Call, tool: Mapping[str, object], result: dict[str, object]
+        self, call: ClientCall, tool: Mapping[str, object], result: dict[str, object]
     ) -> dict[str, Any] | None:
         """The result as its client gets it: as it is, where nothing is missing; None: it is to be asked again, since all is there now.
 
@@ -134,7 +134,7 @@ class Completion:
                 return unindexed.completed(result, here["results"], said, own=self._own)
         return unindexed.completed(result, [], said, own=self._own)
 
-    def _lacking(self, call: Call) -> Behind:
+    def _lacking(self, call: ClientCall) -> Behind:
         """What of the files that the call is about is not with the daemon, and what waits in the queue. Blocks."""
         replicas = self._files.replicas
         found = behind.behind(replicas)
@@ -146,7 +146,7 @@ class Completion:
         projects = within.get("projects") if isinstance(within, dict) else None
         return found if projects is None else found.of(projects)
 
-    async def _waited(self, call: Call, lacking: Behind) -> Behind:
+    async def _waited(self, call: ClientCall, lacking: Behind) -> Behind:
         """What is missing still, once all is with the daemon or a moment is over."""
         end = time.monotonic() + WAIT_S
         pauses = iter(_PAUSES_S)
@@ -159,7 +159,7 @@ class Completion:
         return lacking
 
     async def _here(
-        self, call: Call, tool: Mapping[str, object], names: frozenset[tuple[str, str]], reason: Any
+        self, call: ClientCall, tool: Mapping[str, object], names: frozenset[tuple[str, str]], reason: Any
     ) -> dict[str, Any] | None:
         """What these files hold of it: hits of a search as `results`, a read as a tool's result; None: nothing, or not in time."""
         if call.tool not in (unindexed.READ, unindexed.SEARCH):
@@ -176,7 +176,7 @@ class Completion:
             return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
         return answer.structured
 
-    async def _elsewhere(self, call: Call) -> list[str]:
+    async def _elsewhere(self, call: ClientCall) -> list[str]:
         """What is to be said of other projects that were searched, and have a folder on this machine that was not compared."""
         arguments = call.params.get("arguments")
         asked = arguments.get("project") if isinstance(arguments, dict) else None

@@ -28,7 +28,7 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as seal
 from nacl.exceptions import CryptoError
 
 from confide_crypto import atomic
-from confide_crypto.keys.files import make_private_dir, read_private_file, write_private_file
+from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.offline.operations import is_empty
@@ -46,7 +46,7 @@ _GARBAGE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueuedCall:
     """A call that waits.
 
     Attributes:
@@ -77,7 +77,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class JournalCounts:
     """How many calls wait for the daemon, how many it refused for good, and how many records cannot be read; `since` is when the oldest
     that waits was made."""
 
@@ -88,7 +88,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPosition:
     """Where a living record stands, and its `head`: the record without its arguments."""
 
     offset: int
@@ -109,7 +109,7 @@ class SealedLog:
         self._key = key
         self._label = b"confide/journal/1\0" + file.name.encode()
         self._inode = -1
-        self.live: dict[str, Place] = {}
+        self.live: dict[str, RecordPosition] = {}
         self.damaged = 0
         self._offset = 0
         self._tail = b""
@@ -160,7 +160,7 @@ class SealedLog:
         if is_new and is_durable:
             atomic.sync(self.file.parent)
 
-    def load(self, place: Place) -> dict[str, object] | None:
+    def load(self, place: RecordPosition) -> dict[str, object] | None:
         """A whole record; None where the file is not as it was at the last `catch_up`."""
         try:
             with self.file.open("rb") as file:
@@ -221,7 +221,7 @@ class SealedLog:
         self._live_bytes -= before.length if before else 0
         if not record.get("gone"):
             head = {name: value for name, value in record.items() if name != "arguments"}
-            self.live[identity] = Place(offset, len(line), head)
+            self.live[identity] = RecordPosition(offset, len(line), head)
             self._live_bytes += len(line)
 
     def _sealed(self, record: dict[str, Any]) -> bytes:
@@ -259,7 +259,7 @@ class Journal:
     def damaged_file(self) -> Path:
         return self.folder / "damaged"
 
-    def append(self, entry: Entry) -> int:
+    def append(self, entry: QueuedCall) -> int:
         """Keep a call; it is on the disk on return. How many wait now. Raises JournalError: the journal is full."""
         with self._held():
             self._queue.catch_up()
@@ -268,26 +268,26 @@ class Journal:
             self._queue.catch_up()
             return len(self._queue.live)
 
-    def counts(self) -> Counts:
+    def counts(self) -> JournalCounts:
         if not self.folder.exists():
-            return Counts()
+            return JournalCounts()
         with self._held():
             self._catch_up()
             queued, dead = self._queue.live, self._dead()
             damaged = self._queue.damaged + self._refused.damaged + _lines(self.damaged_file)
             since = min((float(place.head["at"]) for place in queued.values()), default=None)
-            return Counts(len(queued), len(dead), damaged, since)
+            return JournalCounts(len(queued), len(dead), damaged, since)
 
-    def heads(self) -> list[Entry]:
+    def heads(self) -> list[QueuedCall]:
         """All calls, those that wait first and in order, then those that were refused; without their arguments."""
         if not self.folder.exists():
             return []
         with self._held():
             self._catch_up()
             places = [*self._queue.live.values(), *self._dead().values()]
-            return [Entry.of({**place.head, "arguments": {}}) for place in places]
+            return [QueuedCall.of({**place.head, "arguments": {}}) for place in places]
 
-    def waiting(self, targets: frozenset[str]) -> list[Entry]:
+    def waiting(self, targets: frozenset[str]) -> list[QueuedCall]:
         """The calls that wait to change documents of these projects, in order."""
         if is_empty(self.folder):
             return []
@@ -296,7 +296,7 @@ class Journal:
             chosen = [place for place in self._queue.live.values() if place.head["target"] in targets]
             return [entry for place in chosen if (entry := _loaded(self._queue, place))]
 
-    def first(self, apart: Container[str] = ()) -> Entry | None:
+    def first(self, apart: Container[str] = ()) -> QueuedCall | None:
         """The call that is to be sent next, of those whose ids are not in `apart`."""
         if is_empty(self.folder):
             return None
@@ -307,7 +307,7 @@ class Journal:
                 self._queue.tidy(self.damaged_file)  # whoever took the last one out had no time to
             return _loaded(self._queue, place) if place else None
 
-    def get(self, identity: str) -> Entry | None:
+    def get(self, identity: str) -> QueuedCall | None:
         """One call by its id, or by the beginning of it if that is unique; whether it waits or was refused."""
         if not self.folder.exists():
             return None
@@ -324,7 +324,7 @@ class Journal:
             if identity in self._refused.live:  # left there by a crash in `retry`
                 self._refused.append({"id": identity, "gone": True}, is_durable=False)
 
-    def bury(self, entry: Entry, code: str, why: str) -> None:
+    def bury(self, entry: QueuedCall, code: str, why: str) -> None:
         """The daemon refuses it for good: keep it with the reason.
 
         Raises JournalError: too many were refused already; this one goes on waiting.
@@ -336,7 +336,7 @@ class Journal:
             self._refused.append({**asdict(entry), "code": code, "why": why})
             self._queue.append({"id": entry.id, "gone": True})
 
-    def retry(self, identity: str) -> Entry | None:
+    def retry(self, identity: str) -> QueuedCall | None:
         """Let a call that was refused wait again, behind the others; None if there is none of this id.
 
         Raises JournalError: the journal is full.
@@ -380,11 +380,11 @@ class Journal:
         self._queue.catch_up()
         self._refused.catch_up()
 
-    def _dead(self) -> dict[str, Place]:
+    def _dead(self) -> dict[str, RecordPosition]:
         # A crash between the two steps of `bury` or `retry` leaves a call in both: it waits.
         return {name: place for name, place in self._refused.live.items() if name not in self._queue.live}
 
-    def _found(self, identity: str) -> tuple[SealedLog, Place] | None:
+    def _found(self, identity: str) -> tuple[SealedLog, RecordPosition] | None:
         places = [(self._queue, name, place) for name, place in self._queue.live.items()]
         places += [(self._refused, name, place) for name, place in self._dead().items()]
         found = [(log, place) for log, name, place in places if name.startswith(identity)]
@@ -431,9 +431,9 @@ class Journal:
         return self._key_bytes
 
 
-def _loaded(log: SealedLog, place: Place) -> Entry | None:
+def _loaded(log: SealedLog, place: RecordPosition) -> QueuedCall | None:
     record = log.load(place)
-    return Entry.of(record) if record else None
+    return QueuedCall.of(record) if record else None
 
 
 def _lines(file: Path) -> int:

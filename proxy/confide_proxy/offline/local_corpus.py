@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
-from confide_memory.markdown import Heading, append_text, is_item, line_headings, lines_of, replace_section
+from confide_memory.markdown_blocks import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_memory.note_names import digits_of
-from confide_memory.tools.question import NAME_WEIGHT, Question, saturate, words_score
+from confide_memory.tools.question import NAME_WEIGHT, SearchQuestion, saturate, words_score
 from confide_memory.tools.words import index_words
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline import local_notes
-from confide_proxy.offline.journal import Entry
+from confide_proxy.offline.journal import QueuedCall
 from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
@@ -46,7 +46,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LocalPiece:
     """Some lines of a text, counted from 1, both ends included; `heading` is "Outer > Inner"."""
 
     start_line: int
@@ -56,7 +56,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class LocalDocument:
     """A document as it will be once the daemon has what waits: so many stores are in the text, and `mtime` is that of the last one, or of
     the file."""
 
@@ -71,7 +71,7 @@ class Document:
 class Match:
     project: str
     path: str
-    piece: Piece
+    piece: LocalPiece
     score: float
     mtime: float
     is_waiting: bool
@@ -93,7 +93,7 @@ class LocalMemory:
     def __init__(
         self,
         folders: Iterable[Folder],
-        waiting: Callable[[frozenset[str]], list[Entry]],
+        waiting: Callable[[frozenset[str]], list[QueuedCall]],
         *,
         only: Collection[Name] | None = None,
         budget_s: float = READ_BUDGET_S,
@@ -107,7 +107,7 @@ class LocalMemory:
         self._known: dict[Name, _Known] = {}
         self._lock = threading.Lock()
 
-    def read(self, project: str, path: str) -> Document | None:
+    def read(self, project: str, path: str) -> LocalDocument | None:
         """One document, or None if there is none. Raises FolderError: the file cannot be read, or is not one of memory."""
         if self._only is not None and (project, path) not in self._only:
             return None
@@ -115,14 +115,14 @@ class LocalMemory:
         waiting = [entry for entry in self._waiting() if (entry.target, entry.path) == (project, path)]
         if content is None and not waiting:
             return None
-        return Document(project, path, *_merged(content, waiting), len(waiting))
+        return LocalDocument(project, path, *_merged(content, waiting), len(waiting))
 
     def paths(self, project: str) -> list[str]:
         """The paths of the documents of one project."""
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
-    def search(self, asked: Question, *, least: float) -> tuple[list[Match], int]:
+    def search(self, asked: SearchQuestion, *, least: float) -> tuple[list[Match], int]:
         """All pieces that match with a score of at least so much, best first; and how many files could not be read, or not in time.
 
         Raises OfflineError: this Python cannot search; FolderError: a folder holds too many files.
@@ -160,7 +160,7 @@ class LocalMemory:
     def _refresh(self, index: LocalIndex) -> int:
         """Bring the index up to what the files and the journal hold; how many files could not be read, or not in time."""
         deadline = time.monotonic() + self._budget_s
-        waiting: dict[Name, list[Entry]] = {}
+        waiting: dict[Name, list[QueuedCall]] = {}
         for entry in self._waiting():
             waiting.setdefault((entry.target, entry.path), []).append(entry)
         stamps: dict[Name, tuple[Any, ...]] = {
@@ -199,12 +199,12 @@ class LocalMemory:
             self._known[name] = _Known(stamp, mtime, bool(those), identity)
         return unread
 
-    def _waiting(self) -> list[Entry]:
+    def _waiting(self) -> list[QueuedCall]:
         # Other changes are of notes as the daemon has them, by their ids.
         return [entry for entry in self._all_waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
 
 
-def _merged(file: Content | None, waiting: list[Entry]) -> tuple[str, float]:
+def _merged(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float]:
     """The text of a file as the stores that wait will make it, and when it was changed last."""
     text = file.text if file else ""
     for entry in waiting:
@@ -264,7 +264,7 @@ class LocalIndex:
             self._db.execute("DELETE FROM piece WHERE rowid = ?", (row,))
             del self._places[row]
 
-    def search(self, asked: Question) -> list[tuple[Name, Piece, float]]:
+    def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float]]:
         """Pieces with their scores in 0 to 1, best first."""
         if not asked.match:
             return []
@@ -281,10 +281,10 @@ class LocalIndex:
             is_identified = is_named or any(near in identified for near in self._around(row))
             lacking = max(unknown, 0.0 if is_identified else asked.identified)
             score = words_score(saturate(bm25), share(row), is_named=is_named, lacking=lacking)
-            found.append((name, Piece(start, end, body, heading), score))
+            found.append((name, LocalPiece(start, end, body, heading), score))
         return sorted(found, key=lambda one: -one[2])
 
-    def _unknown(self, asked: Question) -> float:
+    def _unknown(self, asked: SearchQuestion) -> float:
         """The share of the question that names are which stand nowhere here, as names weigh: no model knows what else is meant by them."""
         here = {project.lower() for project, _ in self._rows}
         unknown = [
@@ -307,7 +307,7 @@ class LocalIndex:
         name = self._places[row][0]
         return (row + step for step in AROUND if (place := self._places.get(row + step)) and place[0] == name)
 
-    def _shares(self, asked: Question) -> Callable[[int], float]:
+    def _shares(self, asked: SearchQuestion) -> Callable[[int], float]:
         """What gives the share of the terms, by weight, that stands in the piece of a row or around it."""
         weights = [term.weight for term in (*asked.terms, *asked.also)]
         total = sum(weights[: len(asked.terms)]) or max(weights, default=0.0)
@@ -327,7 +327,7 @@ class LocalIndex:
         return share
 
 
-def cut(text: str) -> Iterator[Piece]:
+def cut(text: str) -> Iterator[LocalPiece]:
     """Small pieces in order: a heading begins one, and so does a paragraph or an item that does not fit any more."""
     lines = lines_of(text)
     at = {heading.line: heading for heading in line_headings(text)}
@@ -349,7 +349,7 @@ def cut(text: str) -> Iterator[Piece]:
     yield from _pieces(lines, first, len(lines), path)
 
 
-def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Piece]:
+def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[LocalPiece]:
     while first < end and not lines[first].strip():
         first += 1
     while end > first and not lines[end - 1].strip():
@@ -357,7 +357,7 @@ def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Pi
     body = "\n".join(lines[first:end])
     # One line may be a whole minified file: it is shown in slices.
     for offset in range(0, len(body), MAX_PIECE_CHARS * 2):
-        yield Piece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)
+        yield LocalPiece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -11,14 +11,14 @@ from confide_crypto.errors import ConfideError, DeniedError, KeyFileError, LinkE
 from confide_proxy.errors import LATER, DaemonMissingError, NotJoinedError
 
 if TYPE_CHECKING:
-    from confide_proxy.offline.journal import Counts
+    from confide_proxy.offline.journal import JournalCounts
 
 log = logging.getLogger(__name__)
 
 _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 
 
-class Trouble(NamedTuple):
+class Outage(NamedTuple):
     """Why the daemon is not asked.
 
     Attributes:
@@ -67,7 +67,7 @@ class Trouble(NamedTuple):
         return self.is_told or isinstance(self.reason, WrongDaemonKey | KeyFileError)
 
 
-def told(counts: Counts) -> str:
+def told(counts: JournalCounts) -> str:
     """What waits on this machine, in a sentence; "" where nothing does."""
     parts = []
     if counts.queued:

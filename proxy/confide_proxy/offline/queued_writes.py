@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, Asks, is_memory, path_problem
+from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, MEMORY_FOLDER, RequestChannel, is_memory, path_problem
 from confide_memory.note_names import TASK_ID, names_of
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import ToolAnswer
 from confide_memory.wire.session import CALL, CallRequest
 from confide_proxy import addons
 from confide_proxy.errors import LATER, BlockedError, JournalError, StateError, ToolError, UnsealableError
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
-from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.offline.operations import is_empty
-from confide_proxy.offline.outage import Trouble
-from confide_proxy.sealing.tool_calls import OF_FILES, Asked, SealedCalls
+from confide_proxy.offline.outage import Outage
+from confide_proxy.sealing.sealed_calls import OF_FILES, SealedCalls, ToolCall
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
@@ -41,7 +41,7 @@ PAUSES_S: Final = (0.5, 2.0)
 """Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
 
 
-def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
+def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
     """The `wish`, a call that is to be queued, with the path and the target of the document that it changes. A note's arguments stay as
     they were given: under one id the daemon expects the same ones again. A new note is called after `shown`, those that the daemon gets.
 
@@ -73,7 +73,7 @@ def placed(wish: Entry, shown: Mapping[str, Any]) -> Entry:
     return replace(wish, path=named, target=target)
 
 
-def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble) -> Answer:
+def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Outage) -> ToolAnswer:
     """The result for a call that was queued; `shown` are its arguments as the daemon will get them, `waiting` is how many wait."""
     others = f"; {waiting} wait now" if waiting > 1 else ""
     warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the daemon takes it{others}"
@@ -112,10 +112,10 @@ def answer(kept: Entry, shown: Mapping[str, Any], waiting: int, trouble: Trouble
         if kept.tool == "memory_update":
             structured["id"] = arguments["id"]
         told = f"The change of {kept.path} is queued."
-    return Answer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
+    return ToolAnswer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
 
 
-def _new_note(wish: Entry, shown: Mapping[str, object]) -> Entry:
+def _new_note(wish: QueuedCall, shown: Mapping[str, object]) -> QueuedCall:
     arguments = wish.arguments
     scope, task, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if arguments.keys() & {"path", "heading", "expectedRevision"} or arguments.get("mode", "append") != "append":
@@ -137,7 +137,7 @@ def _new_note(wish: Entry, shown: Mapping[str, object]) -> Entry:
     return replace(wish, path=names_of(shown, wish.said, wish.id)[1], target=target)
 
 
-def _new_text(wish: Entry) -> Entry:
+def _new_text(wish: QueuedCall) -> QueuedCall:
     """A store of text in a file, whose place is fixed now, by the clock of who said it."""
     target = wish.arguments.get("project") or wish.project
     _check_target(wish, target)
@@ -151,7 +151,7 @@ def _new_text(wish: Entry) -> Entry:
     return replace(wish, path=path, target=target, arguments={**wish.arguments, "path": path, "project": target})
 
 
-def _check_target(wish: Entry, target: str) -> None:
+def _check_target(wish: QueuedCall, target: str) -> None:
     if target not in (wish.project, GLOBAL_PROJECT):
         known = ", ".join(sorted({wish.project, GLOBAL_PROJECT}))
         raise ToolError(f"this connection cannot write to project '{target[:64]}'", hint=f"it can write to: {known}")
@@ -173,7 +173,7 @@ def _check_update(arguments: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay came to: how many calls were made, how many refused for good, and why something is left, if anything is; with
     `is_for_keys` until this machine can seal."""
 
@@ -183,7 +183,7 @@ class Outcome:
     is_for_keys: bool = False
 
 
-class Replay:
+class QueueReplay:
     """The replay of one process. `seats` is the folder of the machine's seats, `sealed` seals what is sent."""
 
     def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
@@ -191,7 +191,7 @@ class Replay:
         self._sealed = sealed
         self._seat = Seat(seats, "journal")
 
-    async def run(self, link: Asks) -> Outcome:
+    async def run(self, link: RequestChannel) -> ReplayOutcome:
         """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
 
         Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
@@ -199,13 +199,13 @@ class Replay:
         try:
             while not self._seat.try_take():
                 if is_empty(self._journal.folder):
-                    return Outcome(0, 0)
+                    return ReplayOutcome(0, 0)
                 await asyncio.sleep(SEAT_AGAIN_S)
             return await self._send_all(link)
         finally:
             self._seat.leave()
 
-    async def _send_all(self, link: Asks) -> Outcome:
+    async def _send_all(self, link: RequestChannel) -> ReplayOutcome:
         sent = refused = 0
         why = None
         apart: set[str] = set()
@@ -217,11 +217,11 @@ class Replay:
             try:
                 await self._send(entry, await self._arguments(entry, link), link)
             except TimeoutError:
-                return Outcome(sent, refused, "the daemon did not answer in time")
+                return ReplayOutcome(sent, refused, "the daemon did not answer in time")
             except RequestError as error:
                 raise_if_cancelled()
                 if error.code in LATER:
-                    return Outcome(sent, refused, str(error))
+                    return ReplayOutcome(sent, refused, str(error))
                 why = error.in_one_line
                 await asyncio.to_thread(self._journal.bury, entry, error.code, why)
                 refused += 1
@@ -234,23 +234,23 @@ class Replay:
                 documents.add((entry.target, entry.path))
                 if len(apart) < MOST_APART:
                     continue
-                return Outcome(sent, refused, why)
+                return ReplayOutcome(sent, refused, why)
             except ConfideError as error:
                 # No word of the daemon's about this call: the list of devices, say, is not to be believed.
-                return Outcome(sent, refused, error.in_one_line)
+                return ReplayOutcome(sent, refused, error.in_one_line)
             await asyncio.to_thread(self._journal.done, entry.id)
             sent += 1
-        return Outcome(sent, refused, why, is_for_keys=why is not None)
+        return ReplayOutcome(sent, refused, why, is_for_keys=why is not None)
 
-    async def _arguments(self, entry: Entry, link: Asks) -> Mapping[str, Any]:
+    async def _arguments(self, entry: QueuedCall, link: RequestChannel) -> Mapping[str, Any]:
         """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
         try:
-            asked = Asked(entry.tool, entry.arguments, entry.project, entry.said, entry.id)
+            asked = ToolCall(entry.tool, entry.arguments, entry.project, entry.said, entry.id)
             return await self._sealed.arguments(link, asked, is_lookup=False)
         except (BlockedError, ToolError) as error:
             raise RequestError("denied", str(error), error.hint) from error
 
-    async def _send(self, entry: Entry, arguments: Mapping[str, object], link: Asks) -> None:
+    async def _send(self, entry: QueuedCall, arguments: Mapping[str, object], link: RequestChannel) -> None:
         if time.time() - entry.at > KNOWN_S:
             problem = "it waited for so long that nobody knows whether it was made"
             raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")

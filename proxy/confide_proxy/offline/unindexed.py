@@ -76,7 +76,7 @@ def elsewhere(name: str, count: int) -> str:
 
 
 def completed(
-    result: Mapping[str, Any], hits: Sequence[search_text.Hit], said: Sequence[str], *, own: str
+    result: Mapping[str, Any], hits: Sequence[search_text.ResultHit], said: Sequence[str], *, own: str
 ) -> dict[str, object]:
     """A result with what was found here behind it, and with these warnings."""
     content, found = list(result["content"]), result.get("structuredContent")
@@ -100,7 +100,9 @@ def completed(
     return made
 
 
-def _structured(found: Mapping[str, object], hits: Sequence[search_text.Hit], said: Sequence[str]) -> dict[str, object]:
+def _structured(
+    found: Mapping[str, object], hits: Sequence[search_text.ResultHit], said: Sequence[str]
+) -> dict[str, object]:
     results, warnings = found.get("results"), found.get("warnings")
     more: dict[str, object] = {"warnings": [*warnings, *said]} if isinstance(warnings, list) else {}
     if hits and isinstance(results, list):

@@ -32,7 +32,7 @@ def moved(text: str, before: str) -> Iterator[tuple[int, int]]:
     """The spans (characters) of placeholders in `text` that stand in an address which is not, up to there, in `before` as well."""
     # A placeholder holds brackets and colons of its own.
     plain = STANDIN.sub(lambda found: "x" * len(found[0]), text)
-    reader = _Reader(plain)
+    reader = _AddressReader(plain)
     for found in STANDIN.finditer(text):
         reader.read(found.start())
         for begin, end in reader.addresses(*found.span()):
@@ -41,7 +41,7 @@ def moved(text: str, before: str) -> Iterator[tuple[int, int]]:
                 break
 
 
-class _Reader:
+class _AddressReader:
     """Reads a text from its begin on, and knows at each place which addresses could be open there.
 
     Readers of Markdown, of HTML and of styles differ in what they take for closed: one more is taken for open than any of them would.

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.wire.sealing import RECORDS
 from confide_memory.wire.session import Attached
 from confide_proxy import VERSION
@@ -26,8 +26,8 @@ from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import BlockedError, FolderError, UnsealableError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.locks import Seat
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.known import KnownValues
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.known_values import KnownValues
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
@@ -61,7 +61,7 @@ _REDACTED: Final = "(redacted:"
 _NOTE: Final = "(sealed:note:"
 
 
-class Sealing:
+class SessionSealing:
     """The sealing of one session or command.
 
     Attributes:
@@ -69,7 +69,7 @@ class Sealing:
         deposit: the records that the daemon has from this process.
     """
 
-    def __init__(self, paths: Paths, config: ProxyConfig, machine: MachineKeys) -> None:
+    def __init__(self, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys) -> None:
         """`machine` has the key that the link is made with."""
         self._paths = paths
         self._config = config
@@ -100,13 +100,13 @@ class Sealing:
         """Whether a JSON value may hold a value that this machine knows, by a look that is short; True where it would be long."""
         return self.knows_any and self.known.are_in(said, _QUICK_CHARS)
 
-    async def open(self, link: Asks, attached: Attached) -> None:
+    async def open(self, link: RequestChannel, attached: Attached) -> None:
         """Have the keys before the first text goes over a link that is up. Raises ConnectionLost, TimeoutError."""
         # A daemon that was restored from an old copy has lost what it had.
         self.deposit.forget()
         await self.keyring.open(link, attached)
 
-    async def reseal(self, link: Asks) -> None:
+    async def reseal(self, link: RequestChannel) -> None:
         """Seal the records of older epochs anew, unless another process of this machine does."""
         from confide_proxy.devices.reseal import Resealing
 
@@ -140,7 +140,7 @@ class Sealing:
             return self._paths.rosters.stat().st_mtime_ns
         return 0
 
-    async def look_again(self, link: Asks, attached: Attached | None = None) -> None:
+    async def look_again(self, link: RequestChannel, attached: Attached | None = None) -> None:
         """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
         if self._looks == _LOOKS:
             return  # the one that waits sees these news too
@@ -164,7 +164,7 @@ class Deposit:
         """Take nothing for kept any more: the link leads to another space, or to a daemon that may have been restored from a copy."""
         self._kept.clear()
 
-    async def keep(self, link: Asks, secrets: Iterable[Secret]) -> None:
+    async def keep(self, link: RequestChannel, secrets: Iterable[Secret]) -> None:
         """Have the records of these secrets with the daemon, sealed under the space's newest key.
 
         Raises:
@@ -191,7 +191,7 @@ class Deposit:
             else:
                 return
 
-    async def keep_of_file(self, link: Asks, path: str, secrets: Iterable[Secret]) -> None:
+    async def keep_of_file(self, link: RequestChannel, path: str, secrets: Iterable[Secret]) -> None:
         """The same for those of a file, before its text is with the daemon.
 
         Raises FolderError: they cannot be made now; RequestError, ConnectionLost, TimeoutError: as `keep`.
@@ -203,7 +203,7 @@ class Deposit:
         except ConfideError as error:
             raise FolderError(path, f"cannot be sealed now: {error}", hint=error.hint) from error
 
-    async def _send(self, link: Asks, keys: SpaceKeys, secrets: tuple[Secret, ...]) -> None:
+    async def _send(self, link: RequestChannel, keys: SpaceKeys, secrets: tuple[Secret, ...]) -> None:
         missing = {
             secret_id: secret
             for secret in secrets
@@ -212,7 +212,7 @@ class Deposit:
         for batch in batches(
             missing.items(), lambda item: len(item[1].value), most=MAX_RECORDS, most_size=MAX_BATCH_BYTES
         ):
-            records = [b64encode(Record.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
+            records = [b64encode(SealedRecord.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
             await RECORDS.ask(link, {"records": records}, timeout_s=DEADLINE_S)
             if len(self._kept) > _MOST_REMEMBERED:
                 self._kept.clear()
@@ -236,7 +236,7 @@ class SealedFile(NamedTuple):
 class FileSealer:
     """Seals the files of one session's folders. Safe to use from several threads."""
 
-    def __init__(self, sealing: Sealing, policy: Policy) -> None:
+    def __init__(self, sealing: SessionSealing, policy: Policy) -> None:
         self._sealing = sealing
         self._policy = policy
         self._known_mark: tuple[SpaceKeys | None, str] | None = None

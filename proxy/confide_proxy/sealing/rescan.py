@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import RequestError, printable
-from confide_memory.documents import MAX_TEXT_BYTES, Asks
+from confide_memory.documents import MAX_TEXT_BYTES, RequestChannel
 from confide_memory.errors import UnknownRequestError
-from confide_memory.markdown import is_sensitive
+from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.wire.sealing import (
     ERASE,
     REWRITE,
@@ -30,7 +30,7 @@ from confide_memory.wire.sealing import (
     UNSEALED,
     RewrittenText,
     StoredTextRow,
-    StoredTexts,
+    StoredTextsAnswer,
 )
 from confide_proxy.config import Policy
 from confide_proxy.errors import UnfitAnswerError
@@ -62,7 +62,7 @@ def _kept(action: str) -> str:
     return "seal" if action == "block" else action
 
 
-class Text(NamedTuple):
+class StoredRevision(NamedTuple):
     """A stored revision. `content` is None where it cannot be read."""
 
     id: int
@@ -79,7 +79,7 @@ class Text(NamedTuple):
 
 
 @dataclass(slots=True)
-class Document:
+class UnsealedDocument:
     """A document with credentials in clear. The path does not show one that is part of it."""
 
     project: str
@@ -91,7 +91,7 @@ class Document:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RescanOutcome:
     """What a look, or a run, has come to.
 
     Attributes:
@@ -108,7 +108,7 @@ class Outcome:
 
     texts: int = 0
     found: Counter[str] = field(default_factory=Counter)
-    documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    documents: dict[tuple[str, str], UnsealedDocument] = field(default_factory=dict)
     more_documents: int = 0
     sealed: int = 0
     redacted: int = 0
@@ -119,11 +119,11 @@ class Outcome:
     _counted: set[tuple[int, str]] = field(default_factory=set)
 
     @property
-    def named(self) -> list[Document]:
+    def named(self) -> list[UnsealedDocument]:
         """Documents whose names hold something of a credential."""
         return [document for document in self.documents.values() if document.is_named]
 
-    def note(self, text: Text, sealed: Sealed) -> None:
+    def note(self, text: StoredRevision, sealed: Sealed) -> None:
         """Counts what was found in a text."""
         # Met again, as one that is sensitive as a whole, or whose place somebody else has changed meanwhile.
         placeholders = [placeholder for placeholder in sealed.values if (text.id, placeholder) not in self._counted]
@@ -136,7 +136,7 @@ class Outcome:
             self.more_documents += 1
             return
         hidden = _without(text.path, sealed.values.values())
-        document = self.documents.setdefault(key, Document(printable(text.project), printable(hidden)))
+        document = self.documents.setdefault(key, UnsealedDocument(printable(text.project), printable(hidden)))
         document.path = printable(hidden) if hidden != text.path else document.path
         document.is_named |= hidden != text.path or _is_in_id(text.content or "", sealed.values.values())
         if text.revision not in document.revisions:
@@ -147,7 +147,7 @@ class Outcome:
 class Rescan:
     """One run over all that a space has stored."""
 
-    def __init__(self, link: Asks, sealer: Sealer, deposit: Deposit, progress: Progress) -> None:
+    def __init__(self, link: RequestChannel, sealer: Sealer, deposit: Deposit, progress: Progress) -> None:
         """`sealer` works by `policy_of`; `progress` is told how many texts of how many were looked at."""
         self._link = link
         self._sealer = sealer
@@ -159,11 +159,11 @@ class Rescan:
         self._unreadable: set[int] = set()
         self._outgrown: dict[int, int] = {}
 
-    async def look(self) -> Outcome:
+    async def look(self) -> RescanOutcome:
         """What a run would seal. Raises as `run`."""
         return await self._over_all(is_dry=True)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RescanOutcome:
         """Seal all that is found, and have the daemon's file cleaned of what was there. This machine must have the space's keys.
 
         Raises:
@@ -182,8 +182,8 @@ class Rescan:
         """Tell the daemon how many credentials are stored in clear now, for the machines and the operator to see."""
         await UNSEALED.ask(self._link, {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
 
-    async def _over_all(self, *, is_dry: bool) -> Outcome:
-        outcome = Outcome()
+    async def _over_all(self, *, is_dry: bool) -> RescanOutcome:
+        outcome = RescanOutcome()
         count = self._sealer.known_count
         is_again = await self._pass(outcome, None, is_dry=is_dry)
         # A text may say what only a later one calls a credential.
@@ -199,7 +199,7 @@ class Rescan:
         outcome.outgrown = sum(self._outgrown.values())
         return outcome
 
-    async def _pass(self, outcome: Outcome, only: set[tuple[str, str]] | None, *, is_dry: bool) -> bool:
+    async def _pass(self, outcome: RescanOutcome, only: set[tuple[str, str]] | None, *, is_dry: bool) -> bool:
         """Look at all texts, or at some documents, which are sensitive as a whole; whether somebody else has changed one meanwhile."""
         after: int | None = 0
         done, is_again = 0, False
@@ -219,7 +219,7 @@ class Rescan:
             after = following
         return is_again
 
-    async def _following(self, after: int) -> StoredTexts:
+    async def _following(self, after: int) -> StoredTextsAnswer:
         try:
             return await STORED_TEXTS.ask(self._link, {"after": after}, timeout_s=PAGE_DEADLINE_S, bulk=True)
         except RequestError as error:
@@ -229,7 +229,9 @@ class Rescan:
                 "invalid", "this daemon does not hand out what it has stored", "update confided on its machine"
             ) from None
 
-    def _sealed(self, texts: list[Text], outcome: Outcome, is_whole: bool) -> list[tuple[Text, Sealed]]:
+    def _sealed(
+        self, texts: list[StoredRevision], outcome: RescanOutcome, is_whole: bool
+    ) -> list[tuple[StoredRevision, Sealed]]:
         changes = []
         for text in texts:
             if text.content is None:
@@ -249,7 +251,7 @@ class Rescan:
                     changes.append((text, sealed))
         return changes
 
-    async def _rewrite(self, changes: list[tuple[Text, Sealed]], outcome: Outcome) -> bool:
+    async def _rewrite(self, changes: list[tuple[StoredRevision, Sealed]], outcome: RescanOutcome) -> bool:
         await self._deposit.keep(self._link, [secret for _, sealed in changes for secret in sealed.secrets])
         body: list[RewrittenText] = [
             {"id": text.id, "hash": text.hash, "packed": b64encode(zlib.compress(sealed.text.encode())).decode()}
@@ -264,7 +266,7 @@ class Rescan:
         return "changed" in results
 
 
-def _page(answer: StoredTexts, after: int) -> tuple[list[Text], int | None, int, bool]:
+def _page(answer: StoredTextsAnswer, after: int) -> tuple[list[StoredRevision], int | None, int, bool]:
     """The texts, where the next page begins (None: there is none), how many there are in all, and whether the file is clean."""
     texts, following = answer["texts"], answer["next"]
     if bool(texts) != (following is not None) or (following is not None and following <= after):
@@ -272,8 +274,10 @@ def _page(answer: StoredTexts, after: int) -> tuple[list[Text], int | None, int,
     return [_text(each) for each in texts], following, answer["total"], answer["isClean"]
 
 
-def _text(row: StoredTextRow) -> Text:
-    return Text(row["id"], row["project"], row["path"], row["revision"], row["hash"], _unpacked(row["packed"]))
+def _text(row: StoredTextRow) -> StoredRevision:
+    return StoredRevision(
+        row["id"], row["project"], row["path"], row["revision"], row["hash"], _unpacked(row["packed"])
+    )
 
 
 def _unpacked(packed: str) -> str | None:

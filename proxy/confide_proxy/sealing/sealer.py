@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_crypto.sealing import placeholder as placeholders
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory import markdown
+from confide_memory import markdown_blocks
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing import addresses
 from confide_proxy.sealing.detection import scanner
-from confide_proxy.sealing.detection.finding import Finding
-from confide_proxy.sealing.known import KnownValues, merged
+from confide_proxy.sealing.detection.finding import SecretFinding
+from confide_proxy.sealing.known_values import KnownValues, merged
 
 NOTE: Final = "note"
 """The kind of a whole text that says of itself that it is sensitive."""
@@ -120,7 +120,7 @@ class Sealer:
             UnsealableError: it holds what is to be sealed, this machine cannot, and the text cannot wait.
             KeyFileError: the key of this machine's fingerprints cannot be used.
         """
-        is_whole = markdown.is_sensitive(text) if is_sensitive is None else is_sensitive
+        is_whole = markdown_blocks.is_sensitive(text) if is_sensitive is None else is_sensitive
         count = self.known_count
         sealed = self._sealed(text, source, is_whole=is_whole, is_lookup=is_lookup)
         if self._known is None or is_lookup or not sealed.secrets:
@@ -133,7 +133,7 @@ class Sealer:
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
         if not is_whole:
             return making.sealed(self._parts(text, making))
-        begin = markdown.end_of_front_matter(text)
+        begin = markdown_blocks.end_of_front_matter(text)
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
@@ -181,7 +181,7 @@ class Sealer:
             end = found.end
         yield text[end:]
 
-    def _found(self, text: str) -> list[Finding]:
+    def _found(self, text: str) -> list[SecretFinding]:
         found = scanner.scan(text, self._policy.min_confidence)
         if self._known is None or not (known := self._known.find(text)):
             return found

@@ -47,7 +47,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSY
 """How a file system without hard links (FAT, some network mounts) refuses one."""
 
 
-class Found(NamedTuple):
+class ScannedFile(NamedTuple):
     """A file as a walk saw it, unread."""
 
     path: str
@@ -133,7 +133,7 @@ class Folder:
         is_here = documents.is_in_memory(path) or any(glob and matches(path, glob) for glob in self.extra)
         return is_here and not self.narrowing.excludes(path)
 
-    def walk(self, *, below: str = "") -> Iterator[Found]:
+    def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
         """Every watched file (of one folder, where it is named), symlinks left out.
 
         Raises FolderError: there are more than `MAX_FILES`.
@@ -154,7 +154,7 @@ class Folder:
                     status = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone since the folder was listed
-                yield Found(path, status.st_size, status.st_mtime_ns)
+                yield ScannedFile(path, status.st_size, status.st_mtime_ns)
 
     def passed_by(self) -> list[tuple[str, str]]:
         """(path, why) of what a walk leaves out, so that a person can be told; of what is hidden, nothing is."""

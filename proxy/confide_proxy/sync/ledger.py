@@ -5,7 +5,8 @@ The ledger is what makes a comparison of states cheap and an edit's base known. 
 comparison. So it is an append-only file of JSON lines and no database: several `confide mcp` processes share it by appending whole lines
 and reading on from where they were, and it spares each of them the 1.7 MB of resident memory that SQLite took here.
 
-It knows which folder it is of, too (`absence.identity`): another one that has the path now is begun anew. What it means that files are
+It knows which folder it is of, too (`absence.folder_identity`): another one that has the path now is begun
+anew. What it means that files are
 missing is no business of its own (`absence.rule`).
 """
 
@@ -28,7 +29,7 @@ from confide_crypto import atomic
 from confide_memory.documents import MAX_SENT, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
-from confide_proxy.sync.folder import Content, Folder, Found
+from confide_proxy.sync.folder import Content, Folder, ScannedFile
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Secret
@@ -94,7 +95,7 @@ class Writing(NamedTuple):
     over: int
 
 
-class Ledger:
+class SyncLedger:
     """The confirmed state of one folder in one space, in a file of its own below `folder`. Methods touch the disk briefly."""
 
     def __init__(self, folder: Path, space: str, root: Path, own: str = "") -> None:
@@ -501,7 +502,7 @@ class PathLocks:
 
 
 @dataclass(slots=True)
-class Scan:
+class FolderScan:
     """The files of a folder, as a scan found them.
 
     Attributes:
@@ -573,14 +574,19 @@ class SyncReport:
 
 
 def scan(
-    folder: Folder, found: list[Found], ledger: Ledger, confirmed: dict[str, Confirmed], force: bool, report: SyncReport
-) -> Scan:
+    folder: Folder,
+    found: list[ScannedFile],
+    ledger: SyncLedger,
+    confirmed: dict[str, Confirmed],
+    force: bool,
+    report: SyncReport,
+) -> FolderScan:
     """What the files that were found hold.
 
     Files that look unchanged, and were sealed as they would be now, are not read unless `force` says so. One that was touched and holds
     what it had is noted in the ledger as it looks now.
     """
-    scanned = Scan()
+    scanned = FolderScan()
     mark = folder.mark
     unanswered = ledger.unanswered()
     for file in found:
@@ -644,7 +650,7 @@ def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
     return Confirmed(digest, revision, content.size, content.mtime_ns, content.mark, own)
 
 
-def note_touched(ledger: Ledger, path: str, known: Confirmed | None, content: Content) -> None:
+def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content: Content) -> None:
     """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
     if known and is_touched and is_confirmed(known, content, ledger.sent(path)):

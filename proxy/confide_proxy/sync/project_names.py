@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
-from confide_crypto.keys.files import cannot, make_private_dir, read_private_file, write_private_file
-from confide_memory.documents import GLOBAL_PROJECT, Asks
+from confide_crypto.keys.private_files import cannot, make_private_dir, read_private_file, write_private_file
+from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.wire.files import PULL, PullRequest
-from confide_memory.wire.history import PROJECTS
+from confide_memory.wire.revisions import PROJECTS
 from confide_memory.wire.session import ATTACH
 from confide_proxy.config import ProxyConfig
-from confide_proxy.link.link import attach
+from confide_proxy.link.daemon_link import attach
 from confide_proxy.locks import lock_file, taken
-from confide_proxy.paths import Paths
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.project import Basis, Claim, Project
 
 DEADLINE_S: Final = 6.0
@@ -52,7 +52,7 @@ _LOCK_S: Final = 2.0
 _LOOKED_AT: Final = 4
 
 
-class State(enum.Enum):
+class NameOrigin(enum.Enum):
     """How a folder came by its name."""
 
     REMOTE = "remote"
@@ -71,10 +71,10 @@ class State(enum.Enum):
     """It is decided anew."""
 
 
-_BELIEVED: Final = frozenset({State.REMOTE, State.FIRST, State.USED, State.ALLOWED})
+_BELIEVED: Final = frozenset({NameOrigin.REMOTE, NameOrigin.FIRST, NameOrigin.USED, NameOrigin.ALLOWED})
 
 
-class Decision(NamedTuple):
+class ClaimOutcome(NamedTuple):
     """What became of a claim.
 
     Attributes:
@@ -85,11 +85,11 @@ class Decision(NamedTuple):
 
     home: str
     claim: str
-    state: State
+    state: NameOrigin
     mark: str
 
     @classmethod
-    def of(cls, claim: Claim, state: State) -> Self:
+    def of(cls, claim: Claim, state: NameOrigin) -> Self:
         """One that is made now. Other machines have other marks: two hostile folders of one path share nothing either."""
         home = os.fspath(claim.home)
         seed = f"{socket.gethostname()}\0{home}".encode(errors="surrogateescape")
@@ -115,13 +115,13 @@ class ProjectNames:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def all(self) -> list[Decision]:
+    def all(self) -> list[ClaimOutcome]:
         """What counts now, the oldest first. Raises KeyFileError: others could have written the file, or it cannot be read."""
         try:
             data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
         except FileNotFoundError:
             data = b""
-        found: dict[tuple[str, str], Decision] = {}
+        found: dict[tuple[str, str], ClaimOutcome] = {}
         for line in data.splitlines():
             if (decision := _parsed(line)) is not None:
                 key = (decision.home, decision.claim)
@@ -129,7 +129,7 @@ class ProjectNames:
                 found[key] = decision
         return list(found.values())
 
-    def about(self, claim: Claim) -> Decision | None:
+    def about(self, claim: Claim) -> ClaimOutcome | None:
         """What was decided about this claim; None: nothing."""
         key = (os.fspath(claim.home), claim.name)
         return next((each for each in self.all() if (each.home, each.claim) == key), None)
@@ -137,41 +137,43 @@ class ProjectNames:
     def is_known(self, claim: Claim) -> bool:
         """Whether something was decided about the folder, whatever it called itself then."""
         home = os.fspath(claim.home)
-        return any(each.home == home and each.state is not State.UNASKED for each in self.all())
+        return any(each.home == home and each.state is not NameOrigin.UNASKED for each in self.all())
 
     def is_held(self, claim: Claim) -> bool:
         """Whether another folder of this machine has the name."""
         home = os.fspath(claim.home)
         return any(each.claim == claim.name and each.home != home and each.state in _BELIEVED for each in self.all())
 
-    def note(self, claim: Claim, state: State) -> Decision:
+    def note(self, claim: Claim, state: NameOrigin) -> ClaimOutcome:
         """Decide about a claim. A name that was free is refused where another folder of this machine has got it meanwhile.
 
         Raises KeyFileError: it cannot be kept.
         """
         with self._alone():
-            if state is State.FIRST and self.is_held(claim):
-                state = State.OWN
+            if state is NameOrigin.FIRST and self.is_held(claim):
+                state = NameOrigin.OWN
             before = self.about(claim)
-            decision = before._replace(state=state) if before else Decision.of(claim, state)
+            decision = before._replace(state=state) if before else ClaimOutcome.of(claim, state)
             self._append(decision)
         return decision
 
-    def forget(self, home: Path) -> list[Decision]:
+    def forget(self, home: Path) -> list[ClaimOutcome]:
         """Have all claims of a folder decided anew; those that there were. Raises KeyFileError."""
         if not self._file.exists():
             return []
         with self._alone():
-            found = [each for each in self.all() if each.home == os.fspath(home) and each.state is not State.FORGOTTEN]
+            found = [
+                each for each in self.all() if each.home == os.fspath(home) and each.state is not NameOrigin.FORGOTTEN
+            ]
             for each in found:
-                self._append(each._replace(state=State.FORGOTTEN))
+                self._append(each._replace(state=NameOrigin.FORGOTTEN))
         return found
 
     def on_joined(self) -> None:
         """This machine has joined another daemon: who had a name first there is to be seen. Raises KeyFileError."""
         if self._file.exists():
             with self._alone():
-                kept = [each for each in self.all() if each.state not in (State.FIRST, State.USED)]
+                kept = [each for each in self.all() if each.state not in (NameOrigin.FIRST, NameOrigin.USED)]
                 write_private_file(self._file, b"".join(each.line() for each in kept), replace=True)
 
     @contextmanager
@@ -188,7 +190,7 @@ class ProjectNames:
         finally:
             os.close(fd)
 
-    def _append(self, decision: Decision) -> None:
+    def _append(self, decision: ClaimOutcome) -> None:
         try:
             fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -225,7 +227,7 @@ class Named(NamedTuple):
         )
 
 
-async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
+async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
     """The project of a folder; the daemon is asked about a name that the folder claims for the first time.
 
     Raises KeyFileError: what was decided may have been written by others.
@@ -235,9 +237,9 @@ async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
     if before is not None:
         return Named(before.project(claim))
     if claim.basis is Basis.REMOTE:
-        return await _noted(names, claim, State.REMOTE)
+        return await _noted(names, claim, NameOrigin.REMOTE)
     # Imported late: nearly every start is of a folder that is known.
-    from confide_proxy.devices.connection import SpaceConnection
+    from confide_proxy.devices.space_connection import SpaceConnection
 
     deadline_s = DEADLINE_S if paths.link.exists() else START_DEADLINE_S
     try:
@@ -245,37 +247,39 @@ async def named(paths: Paths, config: ProxyConfig, claim: Claim) -> Named:
             answer = await attach(space.connection, {"project": GLOBAL_PROJECT}, space.keyring.unlock)
             state = await decided(names, claim, space.connection, paths.ledgers, answer["space"])
     except (ConfideError, TimeoutError):
-        state = State.UNASKED
+        state = NameOrigin.UNASKED
     return await _noted(names, claim, state)
 
 
-def before(paths: Paths, claim: Claim) -> Project | None:
+def before(paths: ProxyPaths, claim: Claim) -> Project | None:
     """The project of a folder, if that was decided already, or its repository's remote says it. Nobody is asked. Blocks briefly.
 
     Raises KeyFileError: what was decided may have been written by others.
     """
     decision = ProjectNames(paths.projects).about(claim)
-    if decision is not None and decision.state is not State.FORGOTTEN:
+    if decision is not None and decision.state is not NameOrigin.FORGOTTEN:
         return decision.project(claim)
     return claim.granted() if claim.basis is Basis.REMOTE else None
 
 
-def allow(paths: Paths, claim: Claim) -> Project:
+def allow(paths: ProxyPaths, claim: Claim) -> Project:
     """A person says that a folder is the project that it calls itself. Raises KeyFileError. Blocks briefly."""
-    return ProjectNames(paths.projects).note(claim, State.ALLOWED).project(claim)
+    return ProjectNames(paths.projects).note(claim, NameOrigin.ALLOWED).project(claim)
 
 
-async def named_over(link: Asks, paths: Paths, claim: Claim, space: str) -> Project:
+async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, space: str) -> Project:
     """The same over a link that has attached the global project. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
     names = ProjectNames(paths.projects)
     before = await asyncio.to_thread(_settled, names, claim, paths.journal)
     if before is not None:
         return before.project(claim)
-    state = State.REMOTE if claim.basis is Basis.REMOTE else await decided(names, claim, link, paths.ledgers, space)
+    state = (
+        NameOrigin.REMOTE if claim.basis is Basis.REMOTE else await decided(names, claim, link, paths.ledgers, space)
+    )
     return (await _noted(names, claim, state)).project
 
 
-async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, space: str) -> State:
+async def decided(names: ProjectNames, claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> NameOrigin:
     """Whether a folder has the name that it claims. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
     # A slash is of remotes: no file gives a name that a repository which is cloned tomorrow has.
     is_free = not (claim.basis is Basis.FILE and "/" in claim.name)
@@ -287,22 +291,22 @@ async def decided(names: ProjectNames, claim: Claim, link: Asks, ledgers: Path, 
             answer = await PROJECTS.ask(link, {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
             known, is_whole = {each["name"] for each in answer["projects"]}, answer["complete"]
         before = await asyncio.to_thread(names.about, claim)
-        if before is not None and known is not None and before.state is State.UNASKED and before.name in known:
-            own = await asyncio.to_thread(Ledger, ledgers, space, claim.root, before.name)
+        if before is not None and known is not None and before.state is NameOrigin.UNASKED and before.name in known:
+            own = await asyncio.to_thread(SyncLedger, ledgers, space, claim.root, before.name)
             # Another session has sent what was queued here: under the other name it would come into no file of this folder.
             if not own.count():
-                return State.UNASKED
+                return NameOrigin.UNASKED
         is_free = known is not None and claim.name not in known and is_whole
     if is_free:
-        return State.FIRST
+        return NameOrigin.FIRST
     # Once there is a decision about the folder there is none to be made up for: files that look like the other project's can be planted.
     is_known = await asyncio.to_thread(names.is_known, claim)
-    return State.USED if not is_known and await _was_used(claim, link, ledgers, space) else State.OWN
+    return NameOrigin.USED if not is_known and await _was_used(claim, link, ledgers, space) else NameOrigin.OWN
 
 
-async def _was_used(claim: Claim, link: Asks, ledgers: Path, space: str) -> bool:
+async def _was_used(claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> bool:
     """Whether the project has a revision that was confirmed for a file of this folder: by a version that did not keep decisions."""
-    ledger = await asyncio.to_thread(Ledger, ledgers, space, claim.root)
+    ledger = await asyncio.to_thread(SyncLedger, ledgers, space, claim.root)
     entries = list(islice(ledger.all().items(), _LOOKED_AT))
     if not entries:
         return False
@@ -319,36 +323,36 @@ async def _was_used(claim: Claim, link: Asks, ledgers: Path, space: str) -> bool
     return False
 
 
-async def _noted(names: ProjectNames, claim: Claim, state: State) -> Named:
+async def _noted(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
     try:
         decision = await asyncio.to_thread(names.note, claim, state)
     except KeyFileError:  # a full or read-only disk: it is decided again the next time
-        decision = Decision.of(claim, state)
+        decision = ClaimOutcome.of(claim, state)
     return Named(decision.project(claim), is_new=True)
 
 
-def _settled(names: ProjectNames, claim: Claim, journal: Path) -> Decision | None:
+def _settled(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome | None:
     """What was decided, and need not be decided again."""
     decision = names.about(claim)
-    if decision is None or decision.state is State.FORGOTTEN:
+    if decision is None or decision.state is NameOrigin.FORGOTTEN:
         return None
     # What was queued under its own name is written to its files first, and goes to the other project with them.
-    return None if decision.state is State.UNASKED and not (journal / "queue").exists() else decision
+    return None if decision.state is NameOrigin.UNASKED and not (journal / "queue").exists() else decision
 
 
-def _parsed(line: bytes) -> Decision | None:
+def _parsed(line: bytes) -> ClaimOutcome | None:
     try:
         match json.loads(line):
             case [str(home), str(claim), str(state), str(mark)]:
-                return Decision(home, claim, State(state), mark)
+                return ClaimOutcome(home, claim, NameOrigin(state), mark)
     except ValueError:
         return None  # damaged, or of another version: it is decided again
     return None
 
 
-def _kept(decisions: list[Decision]) -> list[Decision]:
-    by_people = (State.ALLOWED, State.FORGOTTEN)
-    kept: list[Decision] = []
+def _kept(decisions: list[ClaimOutcome]) -> list[ClaimOutcome]:
+    by_people = (NameOrigin.ALLOWED, NameOrigin.FORGOTTEN)
+    kept: list[ClaimOutcome] = []
     room = {True: KEPT_BYTES, False: KEPT_BYTES}
     for each in reversed(decisions):
         room[each.state in by_people] -= len(each.line())

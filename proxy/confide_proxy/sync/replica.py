@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from confide_crypto.errors import RequestError
 from confide_memory.classes import OWNER, UNTRUSTED
-from confide_memory.documents import REMOVED, Asks, bucket_of, digests, is_in_memory, text_hash
+from confide_memory.documents import REMOVED, RequestChannel, bucket_of, digests, is_in_memory, text_hash
 from confide_memory.wire.files import (
     COMPARE,
     DIGEST,
     PULL,
     PUT,
     REMOVE,
-    Compared,
+    CompareAnswer,
     CompareRequest,
     DigestRequest,
     PullRequest,
@@ -35,15 +35,15 @@ from confide_memory.wire.files import (
     Upon,
 )
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
-from confide_proxy.link.link import Patient
+from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.commits import Commits
-from confide_proxy.sync.folder import MAX_FILES, Content, Folder, Found
+from confide_proxy.sync.folder import MAX_FILES, Content, Folder, ScannedFile
 from confide_proxy.sync.ledger import (
     UNREAD,
     Confirmed,
-    Ledger,
+    SyncLedger,
     SyncReport,
     Writing,
     check_sendable,
@@ -115,8 +115,8 @@ class Replica:
     def __init__(
         self,
         folder: Folder,
-        ledger: Ledger,
-        link: Asks,
+        ledger: SyncLedger,
+        link: RequestChannel,
         *,
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
         records: Deposit | None = None,
@@ -125,7 +125,7 @@ class Replica:
         self.folder = folder
         self._records = records
         self._ledger = ledger
-        self._link = Patient(link)
+        self._link = RetryingLink(link)
         self._before_write = before_write
         self._paths = path_locks(ledger.locks)
         self._steps = Steps()
@@ -213,7 +213,7 @@ class Replica:
         comparison.deleted = [path for path in comparison.deleted if bucket_of(path) in buckets]
         comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
 
-    async def _ask(self, comparison: _Comparison) -> Compared:
+    async def _ask(self, comparison: _Comparison) -> CompareAnswer:
         """Ask the daemon what is to be done with the files that are left; nothing, where no bucket differs."""
         buckets, deleted, confirmed = comparison.buckets, comparison.deleted, comparison.confirmed
         if buckets is not None and not buckets:
@@ -232,7 +232,7 @@ class Replica:
         waiting = comparison.verdict.waiting
         return {**answer, "pull": [item for item in answer["pull"] if item[0] not in waiting]}
 
-    async def _adopt(self, comparison: _Comparison, answer: Compared, report: SyncReport) -> None:
+    async def _adopt(self, comparison: _Comparison, answer: CompareAnswer, report: SyncReport) -> None:
         """Note in the ledger what the answer says of files as they are, and tell of what it lacks of them."""
         confirmed, deleted = comparison.confirmed, set(comparison.deleted)
         forgotten = frozenset(answer["forgotten"]) & comparison.present
@@ -355,7 +355,7 @@ class Replica:
         return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> SyncLedger:
         """What both ends have agreed on of the folder."""
         return self._ledger
 
@@ -364,7 +364,7 @@ class Replica:
         """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
         return self._compared_as not in (None, self.folder.mark)
 
-    async def _agree(self, entries: list[tuple[str, str, int]], answer: Compared) -> None:
+    async def _agree(self, entries: list[tuple[str, str, int]], answer: CompareAnswer) -> None:
         """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
         named = {path for path, *_ in (*answer["adopt"], *answer["pull"], *answer["drop"])}
         named.update(answer["send"])
@@ -400,7 +400,7 @@ class Replica:
             if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path))
         ]
 
-    def _is_pending(self, file: Found, known: Confirmed | None) -> bool:
+    def _is_pending(self, file: ScannedFile, known: Confirmed | None) -> bool:
         """Whether a file holds something else than the daemon has confirmed, and not what git has set it back to."""
         if known is None or self._ledger.sent(file.path):
             return True
@@ -506,7 +506,7 @@ class Replica:
     async def _exchange(
         self,
         comparison: _Comparison,
-        answer: Compared,
+        answer: CompareAnswer,
         report: SyncReport,
         progress: Callable[[int, int], None] | None,
     ) -> None:

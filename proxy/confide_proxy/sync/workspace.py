@@ -13,18 +13,18 @@ from typing import Any
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.transport.inbox import Body
-from confide_memory.documents import GLOBAL_PROJECT, Asks, is_memory, receive_text
+from confide_memory.documents import GLOBAL_PROJECT, RequestChannel, is_memory, receive_text
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError
-from confide_proxy.link.receipts import Receipts
-from confide_proxy.link.services import Services
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import FileSealer, Sealing
+from confide_proxy.link.restore_detection import DaemonReceipts
+from confide_proxy.link.services import ServiceRunner
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import FileSealer, SessionSealing
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger, SyncReport, notice_file
+from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
 from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN, Replica
 
@@ -39,14 +39,14 @@ class Files:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: ProxyPaths,
         config: ProxyConfig,
         *served: Project,
-        sealing: Sealing | None = None,
+        sealing: SessionSealing | None = None,
         on_report: Callable[[str, SyncReport, bool], None] | None = None,
         backlog: Callable[[Path], dict[str, int]] | None = None,
         on_news: Callable[[], object] = lambda: None,
-        services: Services | None = None,
+        services: ServiceRunner | None = None,
     ) -> None:
         """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
         anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command
@@ -55,7 +55,7 @@ class Files:
         self._config = config
         self._on_report = on_report
         self._on_news = on_news
-        self._services = services or Services(paths.seats)
+        self._services = services or ServiceRunner(paths.seats)
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Told (files done, files in all) during a comparison that the daemon asks for."""
@@ -64,8 +64,8 @@ class Files:
         self.folders = folders_of(paths, config, *served, sealing=sealing)
         self._replicas: dict[str, Replica] = {}
         self._opened: set[str] = set()
-        self._receipts = Receipts(paths)
-        self._link: Asks
+        self._receipts = DaemonReceipts(paths)
+        self._link: RequestChannel
         self._space = ""
         self._doubted: set[Path] = set()
         self._held: set[str] = set()
@@ -81,13 +81,13 @@ class Files:
         self.on_ignored: Callable[[str], None] = self.ignored.append
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
-    async def open(self, link: Asks, space: str) -> None:
+    async def open(self, link: RequestChannel, space: str) -> None:
         """Make the replicas for the space that the link led to. Raises OSError, StateError: one of the folders cannot be used."""
         await self.begin(link, space)
         for folder in self.folders:
             await self.open_folder(folder)
 
-    async def begin(self, link: Asks, space: str) -> None:
+    async def begin(self, link: RequestChannel, space: str) -> None:
         """Begin with the space that the link led to; no folder is open yet."""
         self._link, self._space = link, space
         self._opened.clear()
@@ -327,7 +327,7 @@ def _ignored(root: Path) -> str:
     return f"{told}, though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
 
 
-def notices(paths: Paths, *folders: Folder) -> list[str]:
+def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
     """What is to be told of files that went missing in folders, whichever process of the machine has seen it. Blocks briefly."""
     return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
 
@@ -344,7 +344,9 @@ def _make_own(folder: Path) -> None:
             folder.chmod(0o700)
 
 
-def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sealing | None = None) -> list[Folder]:
+def folders_of(
+    paths: ProxyPaths, config: ProxyConfig, *served: Project, sealing: SessionSealing | None = None
+) -> list[Folder]:
     """The folders of some projects, and the global one; with `sealing` their texts are read as they go out."""
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
@@ -356,7 +358,7 @@ def folders_of(paths: Paths, config: ProxyConfig, *served: Project, sealing: Sea
     return folders
 
 
-def extra_of(paths: Paths, config: ProxyConfig, project: Project, space: str = "") -> tuple[str, ...]:
+def extra_of(paths: ProxyPaths, config: ProxyConfig, project: Project, space: str = "") -> tuple[str, ...]:
     """The globs of further markdown of a project's folder: those of its own section in the configuration.
 
     The `extra` of earlier versions stood for every folder, so that a line for one's vault sent a client's docs. It holds where files of
@@ -370,10 +372,10 @@ def extra_of(paths: Paths, config: ProxyConfig, project: Project, space: str = "
         return ()
     if paths.config.absolute().is_relative_to(project.root):
         return config.extra
-    space = space or Receipts(paths).space()
+    space = space or DaemonReceipts(paths).space()
     went_up = _ledger(paths, space, project.root, project).all() if space and paths.ledgers.is_dir() else {}
     return config.extra if any(not is_memory(path) for path in went_up) else ()
 
 
-def _ledger(paths: Paths, space: str, root: Path, served: Project | None) -> Ledger:
-    return Ledger(paths.ledgers, space, root, served.name if served is not None and served.claim else "")
+def _ledger(paths: ProxyPaths, space: str, root: Path, served: Project | None) -> SyncLedger:
+    return SyncLedger(paths.ledgers, space, root, served.name if served is not None and served.claim else "")

@@ -14,7 +14,7 @@ from tests.support.programs.confided import Confided
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, format_public_key
-from confide_daemon.access.registry import State, open_state
+from confide_daemon.access.registry import RegistryState, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data
 from confide_daemon.config import DaemonConfig
@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def applied(config: DaemonConfig, state: State) -> None:
+def applied(config: DaemonConfig, state: RegistryState) -> None:
     """As the daemon does before it serves."""
     revocations = Revocations.configured(beside_the_data(config), state)
     assert revocations is not None

@@ -14,7 +14,7 @@ from tests.support.daemon.backups import fill
 from tests.support.daemon.disks import mounted, remount
 from tests.support.programs.confided import Confided
 
-from confide_backup.daemon.manifest import Manifest
+from confide_backup.daemon.manifest import BackupManifest
 from confide_backup.daemon.sealed_keys import unseal
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
@@ -81,7 +81,7 @@ async def test_the_code_opens_the_keys_of_its_snapshots_and_no_other(ready: Conf
             unseal(sealed, fails, daemon=identity.public_key, snapshot=name)
         with pytest.raises(SnapshotError):
             unseal(sealed, opens, daemon=identity.public_key, snapshot="2020-01-01T000000Z")
-        Manifest.parse((folder / "manifest.json").read_bytes(), name=name, signers=[identity.public_key])
+        BackupManifest.parse((folder / "manifest.json").read_bytes(), name=name, signers=[identity.public_key])
         for secret in (keys.master, keys.identity, identity.seed):
             assert not [path for path in folder.rglob("*") if path.is_file() and secret in path.read_bytes()]
 

@@ -13,8 +13,8 @@ from tests.support.daemon.backups import Backed
 from tests.support.deadline import DEADLINE_S
 
 from confide_backup.daemon import target
-from confide_backup.daemon.service import Asked
-from confide_backup.daemon.worker import client
+from confide_backup.daemon.backup_service import BackupRequest
+from confide_backup.daemon.worker import worker_process
 from confide_daemon.errors import StorageError, TargetError
 
 ROOT = Path(__file__).parents[3]
@@ -60,8 +60,8 @@ async def test_two_at_once_wait_for_each_other_and_another_process_is_told(
 
 async def test_a_worker_that_dies_is_told_and_leaves_nothing(filled: Backed, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by the kernel, for want of memory."""
-    monkeypatch.setattr(client.sys, "executable", "/bin/true")
+    monkeypatch.setattr(worker_process.sys, "executable", "/bin/true")
     with pytest.raises(StorageError, match="the process that makes backups has ended"):
-        await filled.backups.do(Asked("take"), lambda *_: None)
+        await filled.backups.do(BackupRequest("take"), lambda *_: None)
     assert not filled.target.ids()
     assert {entry.name for entry in filled.target.folder.iterdir()} == {target.MARKER, ".lock"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.support.documents.exchanges import exchange
 
-from confide_learn.local.checks import Finding, checked, likeness
-from confide_learn.local.exchanges import Said
+from confide_learn.local.checks import LearnedFinding, checked, likeness
+from confide_learn.local.exchanges import ExchangeMessage
 
 WINDOW = [
     exchange(
         "We chose Postgres, because\n  of its row locks.",
-        Said("call", "[tool Bash: psql -c 'drop table users']"),
-        Said("assistant", "Then I write the migration for Postgres."),
+        ExchangeMessage("call", "[tool Bash: psql -c 'drop table users']"),
+        ExchangeMessage("assistant", "Then I write the migration for Postgres."),
     )
 ]
 QUOTE = "We chose Postgres, because of its row locks."
@@ -20,8 +20,8 @@ QUOTE = "We chose Postgres, because of its row locks."
 
 def finding(
     text: str = "Postgres was chosen for its row locks.", quote: str = QUOTE, kind: str = "decision"
-) -> Finding:
-    return Finding(text, quote, kind)
+) -> LearnedFinding:
+    return LearnedFinding(text, quote, kind)
 
 
 def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
@@ -53,7 +53,7 @@ def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
     ],
     ids=lambda bad: f"{bad.kind} {bad.text[:20]!r} {bad.quote[:20]!r}",
 )
-def test_anything_else_is_dropped(bad: Finding) -> None:
+def test_anything_else_is_dropped(bad: LearnedFinding) -> None:
     """A quote that is invented, changed, too short, of two messages, of a call; a text that is too long, or no single statement."""
     assert checked([bad], WINDOW) == []
 

@@ -13,10 +13,10 @@ from tests.support.documents.exchanges import exchange
 from tests.support.programs.processes import wait_until
 from tests.support.programs.scripted_client import ScriptedClient
 
-from confide_learn.local.checks import CannotJudgeError, Finding, checked
-from confide_learn.local.judges import Budget, ClientCommand, chain_of
+from confide_learn.local.checks import CannotJudgeError, LearnedFinding, checked
+from confide_learn.local.judges import ClientCommand, DailyBudget, chain_of
 from confide_proxy.config import Learning
-from confide_proxy.hooks import pointers
+from confide_proxy.hooks import learning_queue
 
 WINDOW = [exchange("We chose Postgres because of its row locks.")]
 GOOD = {"text": "Postgres was chosen for its row locks.", "quote": "We chose Postgres because of its row locks."}
@@ -32,7 +32,9 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedClient:
     return scripted
 
 
-async def judged(folder: Path, agent: str = "claude-code", config: Learning = CONFIG, **more: Any) -> list[Finding]:
+async def judged(
+    folder: Path, agent: str = "claude-code", config: Learning = CONFIG, **more: Any
+) -> list[LearnedFinding]:
     return await ClientCommand(config, folder, **more).findings(WINDOW, agent)
 
 
@@ -61,7 +63,7 @@ async def test_the_commands_run_with_hooks_and_servers_off(
     assert "--no-session-persistence" in given
     assert "--bare" in bare["arguments"]
     assert "--ignore-user-config --disable hooks" in " ".join(codex["arguments"])
-    spent = Budget(tmp_path, CONFIG).today()
+    spent = DailyBudget(tmp_path, CONFIG).today()
     assert (spent.calls, spent.tokens) == (3, 3000)
 
 
@@ -74,7 +76,7 @@ async def test_a_slow_one_ends_with_all_that_it_started(client: ScriptedClient, 
     child = client.child
     if child is not None:  # a busy machine may not have come so far
         await asyncio.to_thread(wait_until, "its program to end", lambda: not _lives(child))
-    assert Budget(tmp_path, CONFIG).today().calls == 1
+    assert DailyBudget(tmp_path, CONFIG).today().calls == 1
 
 
 def _lives(pid: int) -> bool:
@@ -128,7 +130,7 @@ async def test_a_nested_client_fires_nothing(
     for name, value in client.calls[0]["environment"].items():
         monkeypatch.setenv(name, value)
     given = {"session": "s", "client": "claude-code", "transcript": "/x", "offset": 0, "event": "Stop"}
-    assert not pointers.append(state, config=config, **given)
+    assert not learning_queue.append(state, config=config, **given)
     assert list(state.iterdir()) == []
     with pytest.raises(CannotJudgeError, match="a judge has started"):
         await judged(tmp_path)
@@ -149,7 +151,7 @@ async def test_a_day_has_its_limits(client: ScriptedClient, tmp_path: Path) -> N
     file = tmp_path / "spent.json"
     file.write_text(file.read_text().replace(time.strftime("%Y-"), "2001-"))
     await judged(tmp_path, config=few)
-    assert Budget(tmp_path, few).today().calls == 1
+    assert DailyBudget(tmp_path, few).today().calls == 1
 
 
 async def test_what_cannot_be_counted_is_not_asked(

@@ -12,7 +12,7 @@ from tests.support.documents.notes import Agent, text_of
 from tests.support.documents.transcripts import ClaudeSession, text
 from tests.support.sealing.sealers import SEALER
 
-from confide_learn.local.exchanges import READ_BYTES, Reading, Said, read
+from confide_learn.local.exchanges import READ_BYTES, ExchangeMessage, Reading, read
 from confide_proxy.sync.transcripts.parsers import Parser, stored_in
 from confide_proxy.sync.transcripts.source import PARSERS
 
@@ -55,12 +55,12 @@ def test_exchanges_have_what_was_said_and_whether_commands_failed(talk: ClaudeSe
     found = reading(talk.path)
     assert [exchange.said for exchange in found.exchanges] == [
         (
-            Said("user", "fix the build"),
-            Said("assistant", "I'll try."),
-            Said("call", "[tool Bash: make]", True),
-            Said("call", "[tool Bash: make]", False),
+            ExchangeMessage("user", "fix the build"),
+            ExchangeMessage("assistant", "I'll try."),
+            ExchangeMessage("call", "[tool Bash: make]", True),
+            ExchangeMessage("call", "[tool Bash: make]", False),
         ),
-        (Said("user", "and now deploy"), Said("call", "[tool Bash: make deploy]", None)),
+        (ExchangeMessage("user", "and now deploy"), ExchangeMessage("call", "[tool Bash: make deploy]", None)),
     ]
     assert found.end == talk.path.stat().st_size
     assert reading(talk.path, found.exchanges[0].end).exchanges == found.exchanges[1:]

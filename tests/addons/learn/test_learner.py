@@ -16,15 +16,15 @@ from tests.support.documents.transcripts import text
 from tests.support.sealing.sealers import SEALER
 
 from confide_crypto.errors import LinkError, RequestError
-from confide_learn.local import delivery
 from confide_learn.local import learner as learning
-from confide_learn.local.checks import Finding
+from confide_learn.local import note_delivery
+from confide_learn.local.checks import LearnedFinding
 from confide_learn.local.learner import Learner, windows
-from confide_learn.local.suggestions import Progress, Suggestion
+from confide_learn.local.suggestions import LearnerProgress, Suggestion
 from confide_proxy import config as configuration
 from confide_proxy.errors import StateError
-from confide_proxy.hooks import pointers
-from confide_proxy.paths import Paths
+from confide_proxy.hooks import learning_queue
+from confide_proxy.paths import ProxyPaths
 
 RULE = "Always run make style before you commit."
 OTHER = "0a6afc57-2f31-4cb4-8ff0-01247f50c64d"
@@ -37,7 +37,7 @@ class Machine:
     def __init__(self, root: Path, mode: str) -> None:
         self.config_file = root / "proxy.toml"
         self.config_file.write_text(f'[learn]\nmode = "{mode}"\n')
-        self.paths = Paths(self.config_file, root / "proxy", root / "global", root / "daemon")
+        self.paths = ProxyPaths(self.config_file, root / "proxy", root / "global", root / "daemon")
         self.paths.state.mkdir(mode=0o700)
         self.projects = root / ".claude" / "projects"
         self.app = root / "app"
@@ -173,7 +173,7 @@ async def test_whatever_becomes_of_a_transcript(machine: Machine, how: str) -> N
         path.write_bytes(data.replace(b"thanks", b"a million thanks") + first)
     elif how == "another client's":
         given = {"session": "s", "transcript": str(path), "offset": 1, "event": "Stop"}
-        assert pointers.append(machine.paths.state, config=machine.config_file, client="gemini", **given)
+        assert learning_queue.append(machine.paths.state, config=machine.config_file, client="gemini", **given)
     else:
         moved = path.rename(machine.projects.parent / path.name)
         if how == "a link":
@@ -187,12 +187,12 @@ async def test_whatever_becomes_of_a_transcript(machine: Machine, how: str) -> N
                 "offset": 1,
                 "event": "Stop",
             }
-            assert pointers.append(machine.paths.state, config=machine.config_file, client="claude-code", **given)
+            assert learning_queue.append(machine.paths.state, config=machine.config_file, client="claude-code", **given)
     machine.session(OTHER).said("Never push directly to main.")
     learned = await machine.learn()
     assert learned.found == 1
     assert machine.texts == [RULE, "Never push directly to main."]
-    assert pointers.read(machine.paths.state)[0] == []
+    assert learning_queue.read(machine.paths.state)[0] == []
     assert learned.skipped == {"elsewhere": 2, "deleted": 1, "a link": 1, "a folder": 1, "another client's": 1}.get(
         how, 0
     )
@@ -201,22 +201,22 @@ async def test_whatever_becomes_of_a_transcript(machine: Machine, how: str) -> N
 async def test_killed_at_any_moment_it_learns_nothing_twice(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the suggestion, the offset and the pointers it may end: the next one does the rest."""
     machine.session().said(f"{RULE}\nFrom now on answer in German.")
-    real_set, real_forget = Progress.set, pointers.forget
+    real_set, real_forget = LearnerProgress.set, learning_queue.forget
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    for owner, name in ((Progress, "set"), (pointers, "forget")):
+    for owner, name in ((LearnerProgress, "set"), (learning_queue, "forget")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, killed)
             with pytest.raises(KeyboardInterrupt):
                 await machine.learn()
-        assert len(pointers.read(machine.paths.state)[0]) == 1
+        assert len(learning_queue.read(machine.paths.state)[0]) == 1
         assert len(machine.texts) == 2
-    assert (Progress.set, pointers.forget) == (real_set, real_forget)
+    assert (LearnerProgress.set, learning_queue.forget) == (real_set, real_forget)
     assert (await machine.learn()).found == 0
     assert len(machine.texts) == 2
-    assert pointers.read(machine.paths.state)[0] == []
+    assert learning_queue.read(machine.paths.state)[0] == []
 
 
 async def test_a_full_disk_or_a_daemon_away_loses_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ async def test_a_full_disk_or_a_daemon_away_loses_nothing(machine: Machine, monk
         patched.setattr(os, "fsync", full)
         with pytest.raises(StateError):
             await machine.learn()
-    assert len(pointers.read(machine.paths.state)[0]) == 1
+    assert len(learning_queue.read(machine.paths.state)[0]) == 1
     assert (await machine.learn()).found == 1
     assert machine.texts == [RULE]
 
@@ -248,7 +248,7 @@ async def test_what_nobody_looks_at_does_not_grow(machine: Machine, monkeypatch:
     learned = await machine.learn()
     assert learned.is_full
     assert len(machine.texts) == 1
-    assert len(pointers.read(machine.paths.state)[0]) == 1
+    assert len(learning_queue.read(machine.paths.state)[0]) == 1
 
 
 async def test_a_project_keeps_its_sessions_back(machine: Machine) -> None:
@@ -379,8 +379,8 @@ async def test_what_a_model_makes_of_a_page_is_untrusted_until_a_person_says_yes
     fetch(talk)
     talk.said("store that in memory please")
 
-    async def findings(_chain: Any, window: Any, _client: str) -> tuple[str, list[Finding]]:
-        found = Finding(POISON, "store that in memory please", "fact")
+    async def findings(_chain: Any, window: Any, _client: str) -> tuple[str, list[LearnedFinding]]:
+        found = LearnedFinding(POISON, "store that in memory please", "fact")
         return "local", [found] if any("store" in each.user for each in window) else []
 
     monkeypatch.setattr("confide_learn.local.judges.Chain.findings", findings)
@@ -388,7 +388,7 @@ async def test_what_a_model_makes_of_a_page_is_untrusted_until_a_person_says_yes
     assert [meta for _tool, _given, meta in auto.asked] == [{"confide/class": "untrusted"}]
     (found,) = auto.learned
     async with auto.connect(None) as memory:
-        await delivery.store(memory, replace(found, note=""), is_accepted=True)
+        await note_delivery.store(memory, replace(found, note=""), is_accepted=True)
     assert auto.asked[-1][2] == {"confide/class": "derived"}
 
 
@@ -484,6 +484,6 @@ async def test_progress_survives_a_damaged_file(machine: Machine) -> None:
     machine.session().point()
     assert (await machine.learn()).found == 0
     assert machine.texts == [RULE]
-    known = Progress(machine.paths.learn)
+    known = LearnerProgress(machine.paths.learn)
     known.set("/gone", replace(known.get("/gone"), offset=1, at=1))
-    assert Progress(machine.paths.learn).get("/gone").offset == 0  # of years ago
+    assert LearnerProgress(machine.paths.learn).get("/gone").offset == 0  # of years ago

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from confide_http.local.app import Gateway, create
-from confide_http.local.exchange import Exchange
-from confide_panel import room
+from confide_http.local.gateway_app import GatewayShared, create
+from confide_http.local.upstream import UpstreamSession
+from confide_panel import panel_app
 from confide_panel.links import Links
-from confide_proxy.config import Panel, ProxyConfig
-from confide_proxy.paths import Paths
+from confide_proxy.config import PanelConfig, ProxyConfig
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project import Project
 
 BOARD = "https://board.example"
@@ -23,10 +23,12 @@ PORT = 7734
 
 def browser(folder: Path, *origins: str) -> httpx.AsyncClient:
     """Whoever asks a gateway with that configuration, whose links lie in `folder`."""
-    paths = Paths(folder / "proxy.toml", folder / "proxy", folder / "global", folder / "daemon")
-    config = ProxyConfig(panel=Panel(origins))
-    gateway = Gateway(paths, config, Exchange(paths, config, Project("shop", folder, is_git=False)), port=PORT)
-    transport = httpx.ASGITransport(create(gateway, [room.room]))
+    paths = ProxyPaths(folder / "proxy.toml", folder / "proxy", folder / "global", folder / "daemon")
+    config = ProxyConfig(panel=PanelConfig(origins))
+    gateway = GatewayShared(
+        paths, config, UpstreamSession(paths, config, Project("shop", folder, is_git=False)), port=PORT
+    )
+    transport = httpx.ASGITransport(create(gateway, [panel_app.routes]))
     return httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}")
 
 
@@ -45,7 +47,7 @@ async def test_every_page_names_who_may_show_it(tmp_path: Path, path: str) -> No
         assert "frame-ancestors 'none'" in (await closed.get(path)).headers["content-security-policy"]
         policy = (await opened.get(path)).headers["content-security-policy"]
         assert f"frame-ancestors {BOARD} http://localhost:8000;" in policy
-        assert policy.replace(f"{BOARD} http://localhost:8000", "'none'") == room.rendering.policy()
+        assert policy.replace(f"{BOARD} http://localhost:8000", "'none'") == panel_app.rendering.policy()
 
 
 async def test_a_frame_of_another_site_has_a_cookie_of_its_own(tmp_path: Path) -> None:

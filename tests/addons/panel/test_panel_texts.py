@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide_panel import markdown
+from confide_panel import markdown_html
 from confide_panel.drawing import plots
 from confide_panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
-from confide_panel.pages.documents import LINE_CHARS, PAGE_CHARS, cut, difference
+from confide_panel.pages.note_pages import LINE_CHARS, PAGE_CHARS, cut, difference
 
 PLACEHOLDER = f"(sealed:github-token:{'4f' * 16})"
 TAGS = re.compile(r"<(/?)([a-z0-9]+)([^>]*)>")
@@ -28,7 +28,7 @@ ATTRIBUTE = re.compile(
 
 
 def page(text: str) -> str:
-    return str(markdown.page(text, lambda placeholder: f"/show?{placeholder}"))
+    return str(markdown_html.page(text, lambda placeholder: f"/show?{placeholder}"))
 
 
 @given(st.text(alphabet=st.sampled_from("<>\"'&/=![]()`*_#|-:\n \tascriptonjv.\u202e\u200b\x00"), max_size=120))
@@ -135,8 +135,8 @@ def test_a_table_takes_no_more_room_than_its_text() -> None:
 def test_joiners_stay_where_a_script_or_a_picture_needs_them() -> None:
     """They hide nothing there; anywhere else they are shown."""
     family, persian, hindi = "👩\u200d👩\u200d👧 🏳️\u200d🌈", "\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937"
-    assert markdown.plain(f"{family} {persian} {hindi}") == f"{family} {persian} {hindi}"
-    assert markdown.plain("pass\u200dword \u200c👩\u200d") == "pass⟨U+200D⟩word ⟨U+200C⟩👩⟨U+200D⟩"
+    assert markdown_html.plain(f"{family} {persian} {hindi}") == f"{family} {persian} {hindi}"
+    assert markdown_html.plain("pass\u200dword \u200c👩\u200d") == "pass⟨U+200D⟩word ⟨U+200C⟩👩⟨U+200D⟩"
 
 
 def test_each_paragraph_has_a_direction_of_its_own() -> None:
@@ -147,10 +147,10 @@ def test_each_paragraph_has_a_direction_of_its_own() -> None:
 
 def test_what_hides_is_seen() -> None:
     assert (
-        markdown.plain("a\u202eb\u2066\x1b[2J\u200b\r\nc\U000e0041")
+        markdown_html.plain("a\u202eb\u2066\x1b[2J\u200b\r\nc\U000e0041")
         == "a⟨U+202E⟩b⟨U+2066⟩⟨U+001B⟩[2J⟨U+200B⟩\nc⟨U+E0041⟩"
     )
-    assert markdown.plain("❤️ näh 日本") == "❤️ näh 日本"
+    assert markdown_html.plain("❤️ näh 日本") == "❤️ näh 日本"
 
 
 def test_a_page_holds_so_much_of_a_text() -> None:

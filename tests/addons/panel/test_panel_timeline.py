@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from confide_panel import rendering
+from confide_panel.browser_sessions import BrowserSessions
 from confide_panel.pages import timeline
-from confide_panel.visits import Visits
 
 TODAY = datetime.now().astimezone().date()
 KINDS = {"agent": 8, "owner": 4, "derived": 2, "deleted": 9, "recalled": 6}
@@ -38,7 +38,7 @@ class Desk:
 
     def __init__(self, state: Path) -> None:
         self.gateway = SimpleNamespace(paths=SimpleNamespace(state=state), calls=SimpleNamespace(project="shop"))
-        self.visit, _ = Visits().begin()
+        self.visit, _ = BrowserSessions().begin()
         self.link = self
 
     async def request(self, op: str, _body: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import stat
 import time
 from pathlib import Path
 
+from confide_panel.browser_sessions import IDLE_S, MOST, MOST_KEPT, BrowserSessions
 from confide_panel.links import GOOD_S, Links
-from confide_panel.visits import IDLE_S, MOST, MOST_KEPT, Visits
 
 
 def test_a_link_opens_its_page_once(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_that_others_could_have_written_is_no_link(tmp_path: Path) -> Non
 
 
 def test_a_cookie_is_good_at_its_own_place() -> None:
-    visits = Visits()
+    visits = BrowserSessions()
     (one, cookie), (other, another) = visits.begin(), visits.begin()
     assert visits.find(one.place, cookie) is one
     for place, shown in (
@@ -63,7 +63,7 @@ def test_a_cookie_is_good_at_its_own_place() -> None:
 
 def test_a_visit_ends_when_nobody_has_used_it() -> None:
     now = [0.0]
-    visits = Visits(lambda: now[0])
+    visits = BrowserSessions(lambda: now[0])
     visit, cookie = visits.begin()
     for _ in range(3):
         now[0] += IDLE_S - 1
@@ -76,7 +76,7 @@ def test_a_visit_ends_when_nobody_has_used_it() -> None:
 
 
 def test_there_is_an_end_to_what_is_kept() -> None:
-    visits = Visits()
+    visits = BrowserSessions()
     begun = [visits.begin() for _ in range(MOST + 1)]
     assert visits.find(begun[0][0].place, begun[0][1]) is None
     visit = begun[-1][0]
@@ -86,7 +86,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
 
 
 def test_forms_are_told_apart() -> None:
-    visits = Visits()
+    visits = BrowserSessions()
     (one, _), (other, _) = visits.begin(), visits.begin()
     assert one.is_own_form(one.form_token)
     for wrong in ("", other.form_token, one.form_token[:-1], "ä"):

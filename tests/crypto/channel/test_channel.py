@@ -10,15 +10,15 @@ from tests.support.crypto.channels import channel_pair
 from confide_crypto.channel.protocol import (
     BUCKETS,
     MAX_PAYLOAD,
-    Answer,
+    AnswerReceived,
     Channel,
     Closed,
     Event,
     FrameType,
     GoAway,
     KeepAlive,
-    Message,
-    Request,
+    MessageReceived,
+    RequestReceived,
 )
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
 from confide_crypto.handshake.handshake import TransportKeys
@@ -31,7 +31,7 @@ MSG, REQ, RES = FrameType.MSG, FrameType.REQ, FrameType.RES
 def welcomed() -> tuple[Channel, Channel]:
     """A client's and a daemon's channel after the welcome."""
     client, daemon = channel_pair()
-    assert client.receive(daemon.seal(RES, 0, b"{}", bucket=1024)) == Answer(0, b"{}")
+    assert client.receive(daemon.seal(RES, 0, b"{}", bucket=1024)) == AnswerReceived(0, b"{}")
     return client, daemon
 
 
@@ -44,10 +44,10 @@ def pieces(channel: Channel, kind: FrameType, stream: int, payload: bytes) -> li
 def test_every_kind_of_frame_arrives() -> None:
     client, daemon = welcomed()
     stream = client.open_request()
-    assert daemon.receive(client.seal(MSG, 0, b"{}")) == Message(b"{}")
-    assert daemon.receive(client.seal(REQ, stream, b"ask")) == Request(stream, b"ask")
+    assert daemon.receive(client.seal(MSG, 0, b"{}")) == MessageReceived(b"{}")
+    assert daemon.receive(client.seal(REQ, stream, b"ask")) == RequestReceived(stream, b"ask")
     assert client.is_in_use(stream)
-    assert client.receive(daemon.seal(RES, stream, b"told")) == Answer(stream, b"told")
+    assert client.receive(daemon.seal(RES, stream, b"told")) == AnswerReceived(stream, b"told")
     assert not client.is_in_use(stream)
     assert client.receive(daemon.seal(FrameType.KEEPALIVE, 0, b"")) == KeepAlive()
     assert client.receive(daemon.seal(FrameType.GOAWAY, 0, b"restart")) == GoAway("restart")
@@ -67,7 +67,7 @@ def test_a_record_shows_only_its_bucket(length: int) -> None:
     client, daemon = welcomed()
     record = client.seal(MSG, 0, b"x" * length)
     assert len(record) - 16 == next(bucket for bucket in BUCKETS if bucket >= length + 8)
-    assert daemon.receive(record) == Message(b"x" * length)
+    assert daemon.receive(record) == MessageReceived(b"x" * length)
 
 
 def test_a_payload_over_the_frame_is_our_own_mistake() -> None:
@@ -82,7 +82,7 @@ def test_a_long_message_is_continued(length: int) -> None:
     data = bytes(number % 251 for number in range(length))
     events = [daemon.receive(record) for record in pieces(client, MSG, 0, data)]
     assert events[:-1] == [None] * (len(events) - 1)
-    assert events[-1] == Message(data)
+    assert events[-1] == MessageReceived(data)
 
 
 def test_continued_messages_of_different_streams_may_alternate() -> None:
@@ -92,13 +92,17 @@ def test_continued_messages_of_different_streams_may_alternate() -> None:
     data = bytes(2 * MAX_PAYLOAD)
     first = [(REQ, one, True), (REQ, two, True), (MSG, 0, True), (REQ, two, False), (MSG, 0, False), (REQ, one, False)]
     events = [daemon.receive(client.seal(kind, stream, data[:MAX_PAYLOAD], more=more)) for kind, stream, more in first]
-    assert [event for event in events if event] == [Request(two, data), Message(data), Request(one, data)]
+    assert [event for event in events if event] == [
+        RequestReceived(two, data),
+        MessageReceived(data),
+        RequestReceived(one, data),
+    ]
 
 
 def test_the_greatest_message_passes_and_one_byte_more_is_fatal() -> None:
     client, daemon = welcomed()
     records = pieces(client, MSG, 0, bytes(MAX_MESSAGE))
-    assert [daemon.receive(record) for record in records][-1] == Message(bytes(MAX_MESSAGE))
+    assert [daemon.receive(record) for record in records][-1] == MessageReceived(bytes(MAX_MESSAGE))
     with pytest.raises(ProtocolViolation, match="over the limit"):  # noqa: PT012 - some record of the row
         for record in pieces(client, MSG, 0, bytes(MAX_MESSAGE + 1)):
             daemon.receive(record)
@@ -127,7 +131,7 @@ def test_requests_have_a_limit() -> None:
         client.open_request()
     client.receive(daemon.seal(RES, streams[0], b"{}"))
     stream = client.open_request()
-    assert daemon.receive(client.seal(REQ, stream, b"{}")) == Request(stream, b"{}")
+    assert daemon.receive(client.seal(REQ, stream, b"{}")) == RequestReceived(stream, b"{}")
     with pytest.raises(ProtocolViolation):
         daemon.receive(client.seal(REQ, 9999, b"{}"))
 
@@ -206,7 +210,7 @@ def test_both_ends_change_keys_together_again_and_again() -> None:
     client, daemon = welcomed()
     keys = set()
     for number in range(3 * REKEY_RECORDS + 200):
-        assert daemon.receive(client.seal(MSG, 0, b"up")) == Message(b"up")
+        assert daemon.receive(client.seal(MSG, 0, b"up")) == MessageReceived(b"up")
         if number % 100 == 0:
             keys.add(client._sending._key)
             assert client._sending._key == daemon._receiving._key

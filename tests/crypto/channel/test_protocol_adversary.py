@@ -19,18 +19,18 @@ from tests.support.crypto.channels import shake_hands
 
 from confide_crypto.channel.protocol import (
     MAX_PAYLOAD,
-    Answer,
+    AnswerReceived,
+    BodyEnded,
+    BodyOpened,
     Channel,
     Closed,
+    CreditGranted,
     Data,
-    Ended,
     Event,
     FrameType,
-    Granted,
     KeepAlive,
-    Message,
-    Opened,
-    Request,
+    MessageReceived,
+    RequestReceived,
     WasReset,
 )
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
@@ -103,7 +103,7 @@ class Adversary(RuleBasedStateMachine):
             watched = TransportKeys(Watched(keys.sending._key), keys.receiving, keys.session_id)
             ends.append(Half(Channel(watched, initiator=initiator)))
         self.halves = tuple(ends)
-        self.emit(1, Answer(0, b"{}"), self.halves[1].channel.seal(FrameType.RES, 0, b"{}", bucket=1024))
+        self.emit(1, AnswerReceived(0, b"{}"), self.halves[1].channel.seal(FrameType.RES, 0, b"{}", bucket=1024))
 
     def emit(self, end: int, event: Event | None, record: bytes) -> None:
         half = self.halves[end]
@@ -153,7 +153,7 @@ class Adversary(RuleBasedStateMachine):
         if half is not None and len(half.channel._awaiting) < MAX_REQUESTS:
             stream = half.channel.open_request()
             data = self._text(half, 20)
-            self.emit(end, Opened(stream, data), half.channel.seal(FrameType.OPEN, stream, data))
+            self.emit(end, BodyOpened(stream, data), half.channel.seal(FrameType.OPEN, stream, data))
 
     @rule(end=ENDS, place=st.integers(0, 63), size=SIZES, count=st.sampled_from([1, 2, 70]))
     def send_body(self, end: int, place: int, size: int, count: int) -> None:
@@ -177,7 +177,7 @@ class Adversary(RuleBasedStateMachine):
         unfinished = half.channel.outgoing.unfinished
         stream = unfinished[place % len(unfinished)]
         if is_whole:
-            self.emit(end, Ended(stream), half.channel.seal_end(stream))
+            self.emit(end, BodyEnded(stream), half.channel.seal_end(stream))
         else:
             self.emit(end, WasReset(stream, "given-up"), half.channel.seal_reset(stream, "given-up"))
 
@@ -265,9 +265,9 @@ class Adversary(RuleBasedStateMachine):
         assert not was_over, "something came out after the end"
         assert is_next, "a record that was not the next one was taken"
         half.taken += 1
-        if event is not None and not isinstance(event, Granted):
+        if event is not None and not isinstance(event, CreditGranted):
             taker.got.append(event)
-        if isinstance(event, Request | Opened):
+        if isinstance(event, RequestReceived | BodyOpened):
             taker.asked.add(event.stream)
 
     @rule(end=ENDS, count=st.sampled_from([1, 3, 200]))
@@ -353,7 +353,7 @@ class Adversary(RuleBasedStateMachine):
         """END comes only behind exactly the bytes that were sent; without it nothing says that the body is complete."""
         for end, half in enumerate(self.halves):
             sent = self.halves[1 - end].sent
-            for stream in {event.stream for event in half.got if isinstance(event, Ended)}:
+            for stream in {event.stream for event in half.got if isinstance(event, BodyEnded)}:
                 assert _body(half.got, stream) == _body(sent, stream)
 
     @invariant()
@@ -370,8 +370,8 @@ def _body(events: list[Event], stream: int) -> bytes:
 
 def _event(kind: FrameType, stream: int, data: bytes, bulk: bool) -> Event:
     if kind is FrameType.MSG:
-        return Message(data)
-    return Request(stream, data, is_bulk=bulk) if kind is FrameType.REQ else Answer(stream, data)
+        return MessageReceived(data)
+    return RequestReceived(stream, data, is_bulk=bulk) if kind is FrameType.REQ else AnswerReceived(stream, data)
 
 
 TestAdversary = Adversary.TestCase

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from tests.support.crypto.snapshots import Handshake, again, handshake, one_key_channel
 
-from confide_crypto.channel.protocol import BUCKETS, HEADER_LENGTH, MAX_PAYLOAD, Channel, FrameType, Message
+from confide_crypto.channel.protocol import BUCKETS, HEADER_LENGTH, MAX_PAYLOAD, Channel, FrameType, MessageReceived
 from confide_crypto.errors import ConnectionLost, HandshakeError, ProtocolViolation
 from confide_crypto.handshake.handshake import MESSAGE1_LENGTH, MESSAGE2_LENGTH, MESSAGE3_LENGTH
 from confide_crypto.handshake.invite import Invite
@@ -217,7 +217,7 @@ def test_records_are_taken_in_their_order_or_not_at_all(sender: str) -> None:
             source, target = welcomed(FIXED) if sender == "client" else reversed(welcomed(FIXED))
             records = [source.seal(MSG, 0, b"%d" % number) for number in range(8)]
             for number in range(done):
-                assert target.receive(records[number]) == Message(b"%d" % number)
+                assert target.receive(records[number]) == MessageReceived(b"%d" % number)
             if place == done:
                 continue
             tally.attempts += 1

@@ -13,7 +13,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.errors import ConnectionLost, ProtocolViolation
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUESTS, Timers
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 
 
 @pytest.mark.parametrize("how", ["cut", "websocket close"])

@@ -13,13 +13,13 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import (
     MAX_PAYLOAD,
+    BodyEnded,
+    BodyOpened,
     Channel,
     Closed,
+    CreditGranted,
     Data,
-    Ended,
     FrameType,
-    Granted,
-    Opened,
     WasReset,
 )
 from confide_crypto.channel.streams import StreamViolation
@@ -27,7 +27,7 @@ from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestErro
 from confide_crypto.limits import CONNECTION_CREDIT, MAX_CREDIT, MAX_REQUESTS, STREAM_CREDIT
 from confide_crypto.transport import inbox
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
 
 OnStream = Callable[[str, dict[str, Any], Body], Awaitable[dict[str, Any]]]
 
@@ -45,7 +45,7 @@ def opened() -> tuple[Channel, Channel, int]:
     """Both ends with one stream of the client's under way."""
     client, daemon = welcomed()
     stream = client.open_request()
-    assert daemon.receive(client.seal(FrameType.OPEN, stream, b'{"op":"x"}')) == Opened(stream, b'{"op":"x"}')
+    assert daemon.receive(client.seal(FrameType.OPEN, stream, b'{"op":"x"}')) == BodyOpened(stream, b'{"op":"x"}')
     return client, daemon, stream
 
 
@@ -57,7 +57,7 @@ def raw(channel: Channel, kind: int, stream: int, payload: bytes, flags: int = 0
 def test_a_body_arrives_and_is_answered() -> None:
     client, daemon, stream = opened()
     assert daemon.receive(client.seal_data(stream, b"abc")) == Data(stream, b"abc")
-    assert daemon.receive(client.seal_end(stream)) == Ended(stream)
+    assert daemon.receive(client.seal_end(stream)) == BodyEnded(stream)
     assert client.is_in_use(stream)
     client.receive(daemon.seal(FrameType.RES, stream, b"{}"))
     assert not client.is_in_use(stream)
@@ -85,9 +85,9 @@ def test_credit_is_counted_a_stream_and_in_all() -> None:
     assert client.outgoing.credit == CONNECTION_CREDIT - STREAM_CREDIT
     with pytest.raises(StreamViolation):
         client.seal_data(stream, b"x")
-    assert client.receive(daemon.seal_window(stream, 10)) == Granted(stream)
+    assert client.receive(daemon.seal_window(stream, 10)) == CreditGranted(stream)
     assert client.outgoing.credit_of(stream) == 10
-    assert client.receive(daemon.seal_window(0, STREAM_CREDIT)) == Granted(0)
+    assert client.receive(daemon.seal_window(0, STREAM_CREDIT)) == CreditGranted(0)
     assert client.outgoing.credit == CONNECTION_CREDIT
 
 
@@ -361,7 +361,7 @@ async def test_an_end_that_takes_no_bodies_says_so(door: Door) -> None:
 async def test_an_ok_before_the_end_is_fatal(door: Door) -> None:
     async def lie(connection: Connection) -> None:
         event = connection._channel.receive(await connection._ws.recv(decode=False))
-        assert isinstance(event, Opened)
+        assert isinstance(event, BodyOpened)
         await connection._ws.send(connection._channel.seal(FrameType.RES, event.stream, b'{"ok":{}}'))
         await connection._ws.wait_closed()
 

@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from confide_crypto.handshake.noise import XK, XKPSK3, HandshakeState, KeyPair, NoiseError, Pattern, Token
+from confide_crypto.handshake.noise import XK, XKPSK3, HandshakePattern, HandshakeState, KeyPair, NoiseError, NoiseToken
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "noise"
-E, S, EE, ES, SE, SS, PSK = Token.E, Token.S, Token.EE, Token.ES, Token.SE, Token.SS, Token.PSK
+E, S, EE, ES, SE, SS, PSK = (
+    NoiseToken.E,
+    NoiseToken.S,
+    NoiseToken.EE,
+    NoiseToken.ES,
+    NoiseToken.SE,
+    NoiseToken.SS,
+    NoiseToken.PSK,
+)
 
 PATTERNS = {
     pattern.name: pattern
@@ -19,16 +27,18 @@ PATTERNS = {
         XK,
         XKPSK3,
         # Not used by Confide: they show that the core follows Noise and not our one pattern.
-        Pattern("IK", ((E, ES, S, SS), (E, EE, SE)), responder_static_known=True),
-        Pattern("IKpsk1", ((E, ES, S, SS, PSK), (E, EE, SE)), responder_static_known=True),
-        Pattern("IKpsk2", ((E, ES, S, SS), (E, EE, SE, PSK)), responder_static_known=True),
-        Pattern("XX", ((E,), (E, EE, S, ES), (S, SE))),
-        Pattern("XXpsk3", ((E,), (E, EE, S, ES), (S, SE, PSK))),
-        Pattern("NK", ((E, ES), (E, EE)), responder_static_known=True),
-        Pattern("NKpsk0", ((PSK, E, ES), (E, EE)), responder_static_known=True),
-        Pattern("NKpsk2", ((E, ES), (E, EE, PSK)), responder_static_known=True),
-        Pattern("KK", ((E, ES, SS), (E, EE, SE)), initiator_static_known=True, responder_static_known=True),
-        Pattern("KKpsk2", ((E, ES, SS), (E, EE, SE, PSK)), initiator_static_known=True, responder_static_known=True),
+        HandshakePattern("IK", ((E, ES, S, SS), (E, EE, SE)), responder_static_known=True),
+        HandshakePattern("IKpsk1", ((E, ES, S, SS, PSK), (E, EE, SE)), responder_static_known=True),
+        HandshakePattern("IKpsk2", ((E, ES, S, SS), (E, EE, SE, PSK)), responder_static_known=True),
+        HandshakePattern("XX", ((E,), (E, EE, S, ES), (S, SE))),
+        HandshakePattern("XXpsk3", ((E,), (E, EE, S, ES), (S, SE, PSK))),
+        HandshakePattern("NK", ((E, ES), (E, EE)), responder_static_known=True),
+        HandshakePattern("NKpsk0", ((PSK, E, ES), (E, EE)), responder_static_known=True),
+        HandshakePattern("NKpsk2", ((E, ES), (E, EE, PSK)), responder_static_known=True),
+        HandshakePattern("KK", ((E, ES, SS), (E, EE, SE)), initiator_static_known=True, responder_static_known=True),
+        HandshakePattern(
+            "KKpsk2", ((E, ES, SS), (E, EE, SE, PSK)), initiator_static_known=True, responder_static_known=True
+        ),
     )
 }
 

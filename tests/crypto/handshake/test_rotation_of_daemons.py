@@ -15,18 +15,18 @@ from websockets.exceptions import ConnectionClosed
 from confide_crypto.errors import DeniedError, HandshakeError, WrongDaemonKey
 from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.handshake.rotation import Rotation, Succession
+from confide_crypto.handshake.rotation import KeyRotation, KeySuccession
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import connect, websocket_options
+from confide_crypto.transport.open_channel import connect, websocket_options
 
 OLD, NEW = HOST, Identity(bytes(range(64, 96)))
 UNTIL = 1_800_000_000
-STATEMENT = Succession.make(OLD, NEW, UNTIL)
-ROTATION = Rotation(OLD, STATEMENT)
+STATEMENT = KeySuccession.make(OLD, NEW, UNTIL)
+ROTATION = KeyRotation(OLD, STATEMENT)
 
 
-def parse(body: Any) -> Succession:
-    return Succession.parse(body, old_static=OLD.static_key, old_key=OLD.public_key)
+def parse(body: Any) -> KeySuccession:
+    return KeySuccession.parse(body, old_static=OLD.static_key, old_key=OLD.public_key)
 
 
 # -- the statement ------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_both_sign_the_bytes_of_the_protocol() -> None:
     VerifyKey(NEW.public_key).verify(signed, STATEMENT.by_new)
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Succession)])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(KeySuccession)])
 def test_a_statement_with_any_field_changed_is_refused(field: str) -> None:
     value = getattr(STATEMENT, field)
     others = (
@@ -62,9 +62,9 @@ def test_a_statement_with_any_field_changed_is_refused(field: str) -> None:
 
 def test_nobody_names_anothers_key_as_its_own_successor() -> None:
     """One signature is not enough, whichever it is."""
-    forged = Succession.make(Identity.generate(), NEW, UNTIL)
+    forged = KeySuccession.make(Identity.generate(), NEW, UNTIL)
     assert not dataclasses.replace(forged, old_static=OLD.static_key, old_key=OLD.public_key).verify()
-    stolen = Succession.make(OLD, Identity.generate(), UNTIL)
+    stolen = KeySuccession.make(OLD, Identity.generate(), UNTIL)
     assert not dataclasses.replace(stolen, new_static=NEW.static_key, new_key=NEW.public_key).verify()
 
 
@@ -209,8 +209,8 @@ THIEF = StolenStatic(bytes(range(32, 64)))
         {**GOOD, "until": UNTIL + 1},
         {**GOOD, "static": Identity(bytes(32)).static_key.hex()},
         {**GOOD, "old": GOOD["new"], "new": GOOD["old"]},
-        Succession.make(NEW, OLD, UNTIL).to_json(),
-        Succession.make(Identity.generate(), NEW, UNTIL).to_json(),
+        KeySuccession.make(NEW, OLD, UNTIL).to_json(),
+        KeySuccession.make(Identity.generate(), NEW, UNTIL).to_json(),
     ],
 )
 async def test_a_bad_statement_is_ignored_and_logged_without_its_bytes(
@@ -229,7 +229,7 @@ async def test_a_bad_statement_is_ignored_and_logged_without_its_bytes(
 
 async def test_who_stole_the_static_key_alone_is_refused_by_a_pin_that_knows_the_daemon() -> None:
     """Its statement is whole and signed by the Ed25519 key that it shows; only, that is not the one pinned."""
-    forged = Rotation(THIEF, Succession.make(THIEF, NEW, UNTIL))
+    forged = KeyRotation(THIEF, KeySuccession.make(THIEF, NEW, UNTIL))
     assert forged.statement.verify()
     assert THIEF.static_key == OLD.static_key
     async with hosting(Door(LAPTOP.public_key), echo, identity=NEW, previous=forged) as host:

@@ -12,14 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from confide_crypto.errors import EXIT_KEYS, EXIT_STORAGE, KeyFileError, KeyTextError
-from confide_crypto.keys import bech32m, files
-from confide_crypto.keys.files import (
-    check_private_dir,
-    check_private_file,
-    make_private_dir,
-    read_private_file,
-    write_private_file,
-)
+from confide_crypto.keys import bech32m, private_files
 from confide_crypto.keys.identity import (
     Identity,
     fingerprint_words,
@@ -29,6 +22,13 @@ from confide_crypto.keys.identity import (
     parse_public_key,
     typed_words,
     verify,
+)
+from confide_crypto.keys.private_files import (
+    check_private_dir,
+    check_private_file,
+    make_private_dir,
+    read_private_file,
+    write_private_file,
 )
 
 
@@ -149,7 +149,7 @@ def test_blanks_and_line_ends_around_the_line_do_not_matter(path: Path) -> None:
 
 
 def test_a_huge_file_is_not_read(path: Path) -> None:
-    write_private_file(path, bytes(files.MAX_PRIVATE_FILE + 1))
+    write_private_file(path, bytes(private_files.MAX_PRIVATE_FILE + 1))
     with pytest.raises(KeyFileError, match="too large"):
         read_private_file(path)
 
@@ -235,7 +235,7 @@ def test_a_label_separates_signatures() -> None:
 
 
 def test_fingerprints_are_six_common_words() -> None:
-    words = Path(files.__file__).with_name("words.txt").read_text().split()
+    words = Path(private_files.__file__).with_name("words.txt").read_text().split()
     assert len(words) == len(set(words)) == 2048
     assert all(3 <= len(word) <= 8 and word.islower() and word.isascii() for word in words)
     assert len({word[:4] for word in words}) == 2048, "four letters tell two words apart"

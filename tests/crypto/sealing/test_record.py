@@ -15,7 +15,7 @@ from tests.support.sealing.rosters import KEYS, SPACE, flipped
 from confide_crypto.errors import EXIT_KEYS, RecordError, UnknownEpochError, WrongKeyError
 from confide_crypto.sealing.placeholder import Placeholder, find
 from confide_crypto.sealing.placeholder import replace as put_back
-from confide_crypto.sealing.record import MAX_RECORD, MAX_VALUE, Record, is_kind
+from confide_crypto.sealing.record import MAX_RECORD, MAX_VALUE, SealedRecord, is_kind
 from confide_crypto.sealing.space_keys import SpaceKeys
 
 TOKEN = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -60,9 +60,9 @@ def padded(value: bytes) -> bytes:
 
 
 def test_a_secret_comes_back_and_its_record_shows_its_kind_alone() -> None:
-    record = Record.seal(KEYS, "github-token", TOKEN)
+    record = SealedRecord.seal(KEYS, "github-token", TOKEN)
     data = record.encode()
-    assert Record.parse(data) == record
+    assert SealedRecord.parse(data) == record
     assert record.open(KEYS) == TOKEN
     assert (record.kind, record.epoch) == ("github-token", 1)
     assert TOKEN[:8] not in data
@@ -71,15 +71,15 @@ def test_a_secret_comes_back_and_its_record_shows_its_kind_alone() -> None:
 
 def test_the_bytes_are_those_of_the_protocol() -> None:
     expected = crafted(padded(TOKEN))
-    assert Record.seal(KEYS, "github-token", TOKEN, nonce=bytes(range(24))).encode() == expected
-    assert Record.parse(expected).open(KEYS) == TOKEN
+    assert SealedRecord.seal(KEYS, "github-token", TOKEN, nonce=bytes(range(24))).encode() == expected
+    assert SealedRecord.parse(expected).open(KEYS) == TOKEN
     about = struct.pack(">I", 16) + SPACE + struct.pack(">II", 4, 1)
     assert KEYS.database_key(1) == blake(about, KEYS.epochs[0], b"confide-dbkey-1")
     assert KEYS.commitment(1) == blake(about, KEYS.epochs[0], b"confide-epoch-1")
 
 
 def test_the_same_secret_has_the_same_name_for_ever_and_nothing_else_in_common() -> None:
-    one, two = Record.seal(KEYS, "password", b"hunter2"), Record.seal(LATER, "password", b"hunter2")
+    one, two = SealedRecord.seal(KEYS, "password", b"hunter2"), SealedRecord.seal(LATER, "password", b"hunter2")
     assert one.secret_id == two.secret_id
     assert (one.nonce, one.commitment) != (two.nonce, two.commitment)
     assert (one.epoch, two.epoch) == (1, 2)
@@ -97,14 +97,14 @@ def test_the_same_secret_has_the_same_name_for_ever_and_nothing_else_in_common()
 
 
 def test_lengths_within_a_block_look_alike() -> None:
-    sizes = {len(Record.seal(KEYS, "k", bytes([1]) * length).encode()) for length in range(1, 61)}
+    sizes = {len(SealedRecord.seal(KEYS, "k", bytes([1]) * length).encode()) for length in range(1, 61)}
     assert len(sizes) == 1
-    assert len(Record.seal(KEYS, "k", bytes(61)).encode()) == sizes.pop() + 64
+    assert len(SealedRecord.seal(KEYS, "k", bytes(61)).encode()) == sizes.pop() + 64
 
 
 def test_a_key_of_another_space_or_epoch_fails_at_the_commitment() -> None:
     """Not at the tag, which a clever sender can make fit two keys: the ciphertext is never looked at."""
-    record = Record.seal(KEYS, "password", b"hunter2")
+    record = SealedRecord.seal(KEYS, "password", b"hunter2")
     other = SpaceKeys(SPACE, (bytes(32),))
     elsewhere = SpaceKeys(bytes(16), KEYS.epochs)
     empty = replace(record, ciphertext=b"")
@@ -117,7 +117,7 @@ def test_a_key_of_another_space_or_epoch_fails_at_the_commitment() -> None:
 
 
 def test_a_record_of_an_epoch_to_come_says_so() -> None:
-    record = Record.seal(LATER, "password", b"hunter2")
+    record = SealedRecord.seal(LATER, "password", b"hunter2")
     with pytest.raises(UnknownEpochError, match="epoch 2") as caught:
         record.open(KEYS)
     assert caught.value.epoch == 2
@@ -126,20 +126,20 @@ def test_a_record_of_an_epoch_to_come_says_so() -> None:
 
 
 def test_every_changed_bit_is_refused() -> None:
-    data = Record.seal(KEYS, "password", b"hunter2").encode()
+    data = SealedRecord.seal(KEYS, "password", b"hunter2").encode()
     tried = 0
     for bad in flipped(data):
         tried += 1
         with pytest.raises((RecordError, UnknownEpochError)):
-            Record.parse(bad).open(KEYS)
+            SealedRecord.parse(bad).open(KEYS)
     assert tried == 8 * len(data) >= 1300
 
 
 def test_every_cut_and_every_tail_is_refused() -> None:
-    data = Record.seal(KEYS, "password", b"hunter2").encode()
+    data = SealedRecord.seal(KEYS, "password", b"hunter2").encode()
     for bad in [data[:length] for length in range(len(data))] + [data + b"\0", data + bytes(64)]:
         with pytest.raises(RecordError):
-            Record.parse(bad).open(KEYS)
+            SealedRecord.parse(bad).open(KEYS)
 
 
 @pytest.mark.parametrize(
@@ -155,29 +155,29 @@ def test_every_cut_and_every_tail_is_refused() -> None:
 )
 def test_a_holder_of_the_key_cannot_seal_out_of_form(plaintext: bytes) -> None:
     with pytest.raises(RecordError, match="damaged"):
-        Record.parse(crafted(plaintext)).open(KEYS)
+        SealedRecord.parse(crafted(plaintext)).open(KEYS)
 
 
 def test_a_holder_of_the_key_cannot_give_a_secret_anothers_name() -> None:
     with pytest.raises(RecordError, match="damaged"):
-        Record.parse(crafted(padded(b"mine"), secret_id=bytes(16))).open(KEYS)
+        SealedRecord.parse(crafted(padded(b"mine"), secret_id=bytes(16))).open(KEYS)
 
 
 def test_versions_kinds_and_sizes_have_bounds() -> None:
-    data = Record.seal(KEYS, "password", b"hunter2").encode()
+    data = SealedRecord.seal(KEYS, "password", b"hunter2").encode()
     with pytest.raises(RecordError, match="does not know"):
-        Record.parse(b"\2" + data[1:])
+        SealedRecord.parse(b"\2" + data[1:])
     with pytest.raises(RecordError, match="larger"):
-        Record.parse(bytes(MAX_RECORD + 1))
+        SealedRecord.parse(bytes(MAX_RECORD + 1))
     with pytest.raises(RecordError):
-        Record.parse(crafted(padded(TOKEN), kind=b"Upper"))
+        SealedRecord.parse(crafted(padded(TOKEN), kind=b"Upper"))
     with pytest.raises(RecordError):
-        Record.parse(crafted(padded(TOKEN), epoch=0))
-    largest = Record.seal(KEYS, "a" * 32, bytes([7]) * MAX_VALUE)
-    assert Record.parse(largest.encode()).open(KEYS) == bytes([7]) * MAX_VALUE
+        SealedRecord.parse(crafted(padded(TOKEN), epoch=0))
+    largest = SealedRecord.seal(KEYS, "a" * 32, bytes([7]) * MAX_VALUE)
+    assert SealedRecord.parse(largest.encode()).open(KEYS) == bytes([7]) * MAX_VALUE
     assert len(largest.encode()) <= MAX_RECORD
     with pytest.raises(RecordError, match="damaged"):
-        Record.parse(crafted(padded(bytes(MAX_VALUE + 1)))).open(KEYS)
+        SealedRecord.parse(crafted(padded(bytes(MAX_VALUE + 1)))).open(KEYS)
     for kind, value in (
         ("k", b""),
         ("k", bytes(MAX_VALUE + 1)),
@@ -187,12 +187,12 @@ def test_versions_kinds_and_sizes_have_bounds() -> None:
         ("a\n", b"x"),
     ):
         with pytest.raises(ValueError, match=r"kind|secret"):
-            Record.seal(KEYS, kind, value)
+            SealedRecord.seal(KEYS, kind, value)
     assert not is_kind("é")
 
 
 def test_old_records_come_under_the_new_key_when_they_are_touched() -> None:
-    old = Record.seal(KEYS, "password", b"hunter2")
+    old = SealedRecord.seal(KEYS, "password", b"hunter2")
     new = old.reseal(LATER)
     assert (new.epoch, new.secret_id, new.open(LATER)) == (2, old.secret_id, b"hunter2")
     assert new.reseal(LATER) is new
@@ -209,7 +209,7 @@ def test_space_keys_have_a_form() -> None:
 @pytest.mark.long
 @given(st.binary(min_size=1, max_size=300), st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True))
 def test_any_value_and_kind_come_back(value: bytes, kind: str) -> None:
-    record = Record.parse(Record.seal(LATER, kind, value).encode())
+    record = SealedRecord.parse(SealedRecord.seal(LATER, kind, value).encode())
     assert record.open(LATER) == value
     assert record.secret_id == LATER.secret_id(kind, value)
 
@@ -217,7 +217,7 @@ def test_any_value_and_kind_come_back(value: bytes, kind: str) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
     try:
-        record = Record.parse(data)
+        record = SealedRecord.parse(data)
     except RecordError:
         return
     assert record.encode() == data

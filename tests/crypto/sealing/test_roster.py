@@ -34,7 +34,7 @@ from confide_crypto import errors
 from confide_crypto.keys.bech32m import encode
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import roster as rosters
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import (
@@ -42,9 +42,9 @@ from confide_crypto.sealing.roster_entry import (
     MAX_ENTRY_BYTES,
     MAX_EPOCHS,
     Card,
-    Change,
     Device,
-    Entry,
+    RosterChange,
+    RosterEntry,
     Wrap,
 )
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey, seal_wrap
@@ -59,7 +59,7 @@ REMOVED, REMOVED_KEYS = ADDED.remove(PHONE, LAPTOP.public_key, SHARED_KEYS, now=
 def test_the_life_of_a_space() -> None:
     """Founded, shared, rotated, left: every device has the keys of all epochs, and the one that went none that came after."""
     roster, keys = founded()
-    old = Record.seal(keys, "password", b"hunter2")
+    old = SealedRecord.seal(keys, "password", b"hunter2")
     roster = roster.add(LAPTOP, device(DESKTOP, "desktop"), keys, now=NOW + 1)
     roster, keys = roster.rotate(DESKTOP, keys, now=NOW + 2)
     roster = roster.add(DESKTOP, device(PHONE, "phone"), keys, now=NOW + 3)
@@ -68,11 +68,11 @@ def test_the_life_of_a_space() -> None:
 
     roster, keys = roster.remove(PHONE, LAPTOP.public_key, keys, now=NOW + 4)
     assert [entry.change for entry in roster.entries] == [
-        Change.GENESIS,
-        Change.ADD,
-        Change.ROTATE,
-        Change.ADD,
-        Change.REMOVE,
+        RosterChange.GENESIS,
+        RosterChange.ADD,
+        RosterChange.ROTATE,
+        RosterChange.ADD,
+        RosterChange.REMOVE,
     ]
     assert [known.name for known in roster.devices.values()] == ["desktop", "phone"]
     assert roster.removed == {LAPTOP.public_key: 2}
@@ -127,12 +127,12 @@ def test_the_bytes_are_those_of_the_protocol() -> None:
 
 def test_an_entry_has_one_form() -> None:
     for data in encoded(REMOVED):
-        assert Entry.parse(data).encode() == data
+        assert RosterEntry.parse(data).encode() == data
         for cut in (0, 1, 57, len(data) // 2, len(data) - 1):
             with pytest.raises(errors.MalformedEntryError):
-                Entry.parse(data[:cut])
+                RosterEntry.parse(data[:cut])
         with pytest.raises(errors.MalformedEntryError):
-            Entry.parse(data + b"\0")
+            RosterEntry.parse(data + b"\0")
 
 
 @pytest.mark.long
@@ -388,7 +388,7 @@ PAPER = 1 + 1 + 16 + 4 + 32 + 8 + 32 + 1312
 )
 def test_bytes_out_of_form_are_no_entry(data: bytes) -> None:
     with pytest.raises(errors.MalformedEntryError):
-        Entry.parse(data)
+        RosterEntry.parse(data)
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a\tb", "a\x1b[2J", "a\x85", "\U0001f511" * 64])
@@ -491,7 +491,7 @@ def test_who_brought_whom_in_is_told_through_removed_devices_and_new_keys() -> N
 
 def test_entries_and_bytes_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.OversizedRosterError):
-        Entry.parse(bytes(MAX_ENTRY_BYTES + 1))
+        RosterEntry.parse(bytes(MAX_ENTRY_BYTES + 1))
     with monkeypatch.context() as patch:
         patch.setattr(rosters, "MAX_ENTRIES", len(SHARED.entries))
         refused(errors.OversizedRosterError, ADD)
@@ -507,7 +507,7 @@ def test_the_paper_brings_a_space_back() -> None:
     roster, keys = founded()
     roster = roster.add(LAPTOP, device(code.identity, "paper", is_paper=True), keys, now=NOW)
     roster, keys = roster.rotate(LAPTOP, keys, now=NOW)
-    record = Record.seal(keys, "password", b"hunter2")
+    record = SealedRecord.seal(keys, "password", b"hunter2")
 
     paper = RecoveryCode.parse(code.to_string().lower()).identity
     found = Roster.read(encoded(roster))
@@ -557,7 +557,7 @@ def test_whatever_happens_the_devices_have_the_same_keys_and_no_one_else(seed: i
 def test_any_bytes_are_an_entry_or_refused(place: int, value: bytes) -> None:
     data = at(ADD, place, value)
     try:
-        entry = Entry.parse(data)
+        entry = RosterEntry.parse(data)
     except errors.RosterError:
         return
     assert entry.encode() == data

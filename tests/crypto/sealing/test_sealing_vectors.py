@@ -12,7 +12,7 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import Pair, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
@@ -50,11 +50,11 @@ def keys(case: Case) -> None:
 
 def record(case: Case) -> None:
     held = space_keys(case)
-    read = Record.parse(*unhex(case, "record"))
+    read = SealedRecord.parse(*unhex(case, "record"))
     value, (nonce,) = read.open(held), unhex(case, "nonce")
     assert (value.hex(), read.kind, read.secret_id.hex()) == (case["value"], case["kind"], case["secret_id"])
     sealing = SpaceKeys(held.space, held.epochs[: read.epoch])
-    assert Record.seal(sealing, read.kind, value, nonce=nonce).encode().hex() == case["record"]
+    assert SealedRecord.seal(sealing, read.kind, value, nonce=nonce).encode().hex() == case["record"]
 
 
 def placeholder(case: Case) -> None:

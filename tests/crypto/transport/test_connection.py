@@ -24,7 +24,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 
 
 async def test_both_ends_know_each_other(door: Door) -> None:
@@ -204,13 +204,13 @@ async def test_an_exception_of_the_message_handler_reaches_the_caller_of_serve(d
 def test_importing_the_light_modules_loads_nothing_heavy() -> None:
     """`confide mcp` imports these before its first answer."""
     code = (
-        "import sys; from confide_crypto import errors, keys, limits; from confide_crypto.keys import files, identity; "
+        "import sys; from confide_crypto import errors, keys, limits; from confide_crypto.keys import private_files, identity; "
         "from confide_crypto.handshake import invite;"
         "print([m for m in ('websockets', 'cryptography', 'nacl', 'asyncio', 'ssl') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
-    code = "import sys; import confide_crypto.transport.open; print('websockets.asyncio.client' in sys.modules, 'nacl' in sys.modules)"
+    code = "import sys, confide_crypto.transport.open_channel; print('websockets.asyncio.client' in sys.modules, 'nacl' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False True"
 

@@ -13,7 +13,7 @@ from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.transport.inbox import _watched
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.crypto.channels import Door, answering, dial, echo, hosting, no_message, no_request
 
 from confide_crypto.errors import ConnectionLost
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 
 
 async def test_what_was_sent_before_the_goodbye_arrives(door: Door) -> None:

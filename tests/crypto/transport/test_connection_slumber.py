@@ -11,7 +11,7 @@ from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_messag
 from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport import connection as session
 from confide_crypto.transport.connection import SLEPT_S, boot_clock, wait_awake
-from confide_crypto.transport.open import Timers, connect
+from confide_crypto.transport.open_channel import Timers, connect
 
 
 class Jumping:

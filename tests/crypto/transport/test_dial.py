@@ -19,9 +19,9 @@ from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import HandshakeError, UnreachableError
 from confide_crypto.handshake.handshake import DaemonHandshake
 from confide_crypto.transport import connection as session
-from confide_crypto.transport import open as opening
+from confide_crypto.transport import open_channel as opening
 from confide_crypto.transport.dial import shown_url
-from confide_crypto.transport.open import Connection, accept, websocket_options
+from confide_crypto.transport.open_channel import Connection, accept, websocket_options
 
 
 def port_of(server: Any) -> int:

@@ -13,7 +13,7 @@ from confide_crypto.channel.protocol import MAX_PAYLOAD, FrameType
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import MAX_HELD, MAX_MESSAGE, MAX_REQUESTS, MAX_WAITING_MESSAGES
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, Timers
+from confide_crypto.transport.open_channel import Connection, Timers
 from confide_crypto.transport.outbox import MAX_WAITING
 
 MIB = 1024 * 1024

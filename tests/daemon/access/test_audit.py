@@ -16,14 +16,14 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_daemon.access import audit
-from confide_daemon.access.audit import AuditLog, Entry
+from confide_daemon.access.audit import AuditEntry, AuditLog
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import Invites
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites
 from confide_daemon.errors import TakenError
 
 
-def brief(entry: Entry) -> tuple[str, str | None]:
+def brief(entry: AuditEntry) -> tuple[str, str | None]:
     return entry.event, entry.caller
 
 
@@ -306,7 +306,7 @@ async def test_what_a_daemon_sees_is_in_it(tmp_path: Path) -> None:
         with pytest.raises(DeniedError):
             await daemon.connect(identity)
 
-        async def has_all() -> list[Entry]:
+        async def has_all() -> list[AuditEntry]:
             while True:
                 found = registry.audit_entries()
                 if [entry.event for entry in found].count("refused") == 2:

@@ -13,7 +13,7 @@ from tests.support.daemon.loopback import Machine, Serving, serving
 from confide_crypto.errors import DeniedError, HandshakeError, WrongDaemonKey
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity, fingerprint_words, format_public_key
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 from confide_daemon.access import enrollment
 from confide_daemon.access.authorization import drop_ins
 from confide_daemon.access.enrollment import Rights

@@ -15,8 +15,8 @@ from tests.support.daemon.registries import ALICE, BOB, KEY
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import INVITE_MEMORY_S, Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import INVITE_MEMORY_S, Invites, JoinedInvite, Refused
 from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.store.database import connect
 
@@ -31,7 +31,7 @@ def invite(registry: Registry, invite_id: bytes = INVITE, alias: str = "laptop",
 def test_a_join_enrolls_the_key_in_a_new_space_and_spends_the_invite(registry: Registry) -> None:
     invite(registry)
     outcome = Invites(registry).join(INVITE, ALICE)
-    assert isinstance(outcome, Joined)
+    assert isinstance(outcome, JoinedInvite)
     assert (outcome.caller.alias, outcome.caller.space, outcome.caller.scope) == ("laptop", "laptop", "write")
     assert registry.spaces() == {"laptop": outcome.caller.space_id}
     assert registry.caller(ALICE) == outcome.caller
@@ -89,7 +89,7 @@ def test_of_two_joins_that_race_exactly_one_wins(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join(30)
-        assert sum(isinstance(outcome, Joined) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, JoinedInvite) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, Refused) and outcome.reason == "used" for outcome in outcomes) == 3
     assert len(first.callers()) == 20
     first.close()
@@ -107,7 +107,7 @@ def test_a_new_invite_for_a_name_replaces_the_unused_one(registry: Registry) -> 
     invite(registry)
     invite(registry, b"j" * 16)
     assert Invites(registry).join(INVITE, ALICE) == Refused("expired")
-    assert isinstance(Invites(registry).join(b"j" * 16, ALICE), Joined)
+    assert isinstance(Invites(registry).join(b"j" * 16, ALICE), JoinedInvite)
 
 
 def test_a_revoked_name_is_free_again_and_the_key_stays_out(registry: Registry) -> None:
@@ -258,7 +258,7 @@ def test_a_file_of_version_1_keeps_its_callers_invites_and_rights(tmp_path: Path
         registry.close()
     registry = Registry.open(path, KEY, clock=clock)
     outcome = Invites(registry).join(INVITE, b"c" * 32)
-    assert isinstance(outcome, Joined)
+    assert isinstance(outcome, JoinedInvite)
     assert outcome.caller.grants == Grants("desk")
     assert outcome.caller.closed(clock.now) is None
     registry.close()
@@ -287,7 +287,7 @@ def test_grants_come_with_the_invite_and_can_be_changed(registry: Registry, cloc
     wanted = Grants("laptop", "read", frozenset({"app", "ümlaut"}), frozenset({"memory"}))
     Invites(registry).add(INVITE, PSK, wanted, space="laptop", ttl_s=900, caller_expires_at=clock.now + 500)
     outcome = Invites(registry).join(INVITE, ALICE)
-    assert isinstance(outcome, Joined)
+    assert isinstance(outcome, JoinedInvite)
     assert outcome.caller.grants == wanted
     changed = registry.grant("laptop", lambda was: (Grants(was.alias, "write", frozenset(), None), None))
     assert changed is not None
@@ -306,7 +306,7 @@ def test_who_joins_with_an_invite_to_be_approved_waits(registry: Registry, clock
     Invites(registry).add(INVITE, PSK, Grants("laptop"), space="laptop", ttl_s=900, needs_approval=True)
     for _ in range(2):  # also when it comes again with the same invite
         outcome = Invites(registry).join(INVITE, ALICE)
-        assert isinstance(outcome, Joined)
+        assert isinstance(outcome, JoinedInvite)
         assert outcome.caller.closed(clock.now) == "disabled"
     approved = registry.approve(ALICE)
     assert approved is not None

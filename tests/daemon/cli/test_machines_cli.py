@@ -23,7 +23,7 @@ from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity, fingerprint_words, format_public_key, parse_daemon_key
 from confide_crypto.limits import Timers
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder

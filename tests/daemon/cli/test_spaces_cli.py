@@ -7,7 +7,7 @@ from tests.support.programs.confided import Confided
 
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access import space_removal
-from confide_daemon.access.registry import State, open_state
+from confide_daemon.access.registry import RegistryState, open_state
 from confide_daemon.datadir.paths import DataFolder
 
 
@@ -87,7 +87,7 @@ async def test_a_removal_that_is_cut_off_is_finished_or_was_never_begun(
         monkeypatch.setattr(space_removal, "_finish", cut)
     else:
         monkeypatch.setattr(space_removal.atomic, "sync", _second(cut))
-    state: State = open_state(DataFolder(ready.data))
+    state: RegistryState = open_state(DataFolder(ready.data))
     try:
         with pytest.raises(Cut):
             space_removal.remove(state, "old")

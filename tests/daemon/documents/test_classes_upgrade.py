@@ -12,16 +12,16 @@ from typing import Any, cast
 import pytest
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.documents.service import Indexing
+from confide_daemon.documents.document_service import Indexing
 from confide_daemon.documents.writer import Writer
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Filter
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.classes import AGENT, DERIVED, OWNER, TRUSTED, UNTRUSTED
-from confide_transfer.move.daemon.documents import Load, Moving
+from confide_transfer.move.daemon.space_transfer import Load, Moving
 from confide_transfer.move.daemon.table import MovingTable
 
 BEFORE = Path(__file__).parents[2] / "fixtures" / "spaces" / "before_classes.json"

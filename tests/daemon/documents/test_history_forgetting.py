@@ -12,14 +12,14 @@ import pytest
 from tests.support.daemon.loopback import Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents.history import FORGOTTEN_AT_ONCE, MOST_NAMES
-from confide_daemon.embedding import Model
+from confide_daemon.documents.document_history import FORGOTTEN_AT_ONCE, MOST_NAMES
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import BadNameError, ForgottenError
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.sealing.rescan import StoredTexts
+from confide_daemon.sealing.unsealed_texts import SpaceTexts
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 
 KEY = os.urandom(32)
@@ -39,8 +39,8 @@ async def refused(work: Any, code: str) -> None:
 
 
 async def opened(path: Path) -> Space:
-    embedder = Model.ready(HashedEmbedder(64))
-    return await Space.open(path / "s.db", KEY, Shared(IndexSettings(), embedder), space_id="s")
+    embedder = LoadedModel.ready(HashedEmbedder(64))
+    return await Space.open(path / "s.db", KEY, SpaceShared(IndexSettings(), embedder), space_id="s")
 
 
 def held(path: Path) -> bytes:
@@ -75,7 +75,7 @@ async def test_nothing_of_a_text_is_left(tmp_path: Path) -> None:
     assert (sorted(step.documents), step.total, step.is_complete) == ([DIARY, "Private/old.md"], 2, True)
     found = await space.index.searcher.search(SearchQuery("zanzibar", min_score=0.0))
     assert DIARY not in [hit.path for hit in found.hits]
-    await StoredTexts(space.threads, space.index.indexer, space.index.searcher).erase()
+    await SpaceTexts(space.threads, space.index.indexer, space.index.searcher).erase()
     await space.close()
     everything = held(tmp_path)
     assert b"zanzibar" not in everything

@@ -12,7 +12,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents import listing, service
+from confide_daemon.documents import document_listing, document_service
 from confide_memory.documents import GLOBAL_PROJECT, text_hash
 
 
@@ -24,7 +24,7 @@ async def test_days_count_what_was_stored_and_recalled(
     agent: Agent, laptop: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By who wrote it; a deletion is none of them; in the day of the one who asks."""
-    monkeypatch.setattr(service, "WRITTEN_AFTER_S", 0.0)
+    monkeypatch.setattr(document_service, "WRITTEN_AFTER_S", 0.0)
     for content in ("Quokkas smile.", "Numbats eat termites."):
         await agent.call("memory_store", content=content, title=content)
     await laptop.put("memory/plan.md", "# Plan\n")
@@ -73,7 +73,7 @@ async def test_neither_tells_of_what_its_caller_may_not_read(daemon: Serving, mo
     async with machine(daemon, "desk", space="home") as desk:
         await desk.attach()
         await desk.put("memory/a.md", "# A\n")
-        monkeypatch.setattr(service, "WRITTEN_AFTER_S", 0.0)
+        monkeypatch.setattr(document_service, "WRITTEN_AFTER_S", 0.0)
         read = {"project": "proj", "tool": "memory_read", "arguments": {"path": "memory/a.md"}}
         await desk.request("lookup", read)
         since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
@@ -124,7 +124,7 @@ async def test_a_briefing_has_the_beginning_of_memory_md_and_the_ends_of_files(l
 
     newest = [each["path"] for each in found["newest"]]
     assert set(newest) == {"memory/2026-11-20.md", "memory/wiki.md"}
-    assert newest.count("memory/wiki.md") == listing.MOST_OF_FILE
+    assert newest.count("memory/wiki.md") == document_listing.MOST_OF_FILE
     assert newest[0] == "memory/2026-11-20.md"
     ends = [each["startLine"] for each in found["newest"] if each["path"] == newest[0]]
     assert ends == sorted(ends, reverse=True)

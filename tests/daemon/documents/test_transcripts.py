@@ -20,11 +20,11 @@ from tests.support.documents.transcripts import SESSION, batch, said
 
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import transcripts
-from confide_daemon.documents.transcripts import PART_BYTES, Batch, Message, Name
+from confide_daemon.documents.transcripts import PART_BYTES, MessageBatch, SessionName, TranscriptMessage
 from confide_daemon.retrieval.chunker import ChunkSettings, cut
 from confide_daemon.retrieval.indexing.indexer import Derivation
-from confide_daemon.store.store import Store
-from confide_memory.markdown import headings
+from confide_daemon.store.space_store import Store
+from confide_memory.markdown_blocks import headings
 
 PATH = f"sessions/2026-11-20-claude-code-{SESSION}.md"
 
@@ -156,8 +156,10 @@ def test_added_pieces_are_those_of_the_whole(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "a.db", os.urandom(32), writer=True, now=0.0)
     derivation = Derivation(ChunkSettings())
     for number, text in enumerate(NASTY):
-        message = Message(("user", "assistant")[number % 2], text, datetime(2026, 11, 20, 14, number, tzinfo=UTC))
-        one = Batch(Name("p", "codex", "s"), number, number, number + 1, "", "", (message,))
+        message = TranscriptMessage(
+            ("user", "assistant")[number % 2], text, datetime(2026, 11, 20, 14, number, tzinfo=UTC)
+        )
+        one = MessageBatch(SessionName("p", "codex", "s"), number, number, number + 1, "", "", (message,))
         assert transcripts.take(store, one, author="a", derive=derivation.keep, extend=derivation.extend)[1]
     row = store.documents.listed(None)[0]
     revision = store.documents.revision(row.id, row.revision)
@@ -254,10 +256,14 @@ async def test_a_forgotten_session_is_gone_and_stays_so(laptop: Machine) -> None
 def test_nothing_that_was_derived_of_a_forgotten_session_is_kept(tmp_path: Path) -> None:
     """A vector tells something of its text: those of other documents stay for their return, those of a forgotten session do not."""
     store = Store.open(tmp_path / "a.db", os.urandom(32), writer=True, now=0.0)
-    derivation, name = Derivation(ChunkSettings()), Name("p", "codex", "s")
-    message = Message("user", "the secret rhubarb", datetime(2026, 11, 20, 14, 0, tzinfo=UTC))
+    derivation, name = Derivation(ChunkSettings()), SessionName("p", "codex", "s")
+    message = TranscriptMessage("user", "the secret rhubarb", datetime(2026, 11, 20, 14, 0, tzinfo=UTC))
     transcripts.take(
-        store, Batch(name, 0, 0, 1, "", "", (message,)), author="a", derive=derivation.keep, extend=derivation.extend
+        store,
+        MessageBatch(name, 0, 0, 1, "", "", (message,)),
+        author="a",
+        derive=derivation.keep,
+        extend=derivation.extend,
     )
     with store.writing():
         model = store.vectors.add_generation("hashed", "words", 2, live=True, now=0.0)

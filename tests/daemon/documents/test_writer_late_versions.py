@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from confide_daemon.documents import writer
-from confide_daemon.documents.results import PutResult
-from confide_daemon.embedding import Model
+from confide_daemon.documents.document_results import PutResult
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.documents import text_hash
 
 PATH = "memory/log.md"
@@ -35,7 +35,7 @@ class Laptop:
 @pytest.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
     key = os.urandom(32)
-    opened = await Space.open(tmp_path / "s.db", key, Shared(IndexSettings(), Model.none()), space_id="s")
+    opened = await Space.open(tmp_path / "s.db", key, SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s")
     yield opened
     await opened.close()
 

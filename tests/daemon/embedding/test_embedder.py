@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding import Embedder, LoadedModel
 from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
 from confide_daemon.embedding.local.onnx import load_folder
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
@@ -114,7 +114,7 @@ def test_a_handle_loads_in_the_background_and_tells(minilm: MiniLM) -> None:
         gate.wait(10)
         return HashedEmbedder()
 
-    handle = Model(load)
+    handle = LoadedModel(load)
     assert handle.state == "loading"
     assert handle.query_vector("text") is None
     handle.when_settled(called.set)
@@ -136,7 +136,7 @@ def test_a_failed_handle_keeps_the_reason() -> None:
     def load() -> Embedder:
         raise ValueError("secret detail")
 
-    handle = Model(load)
+    handle = LoadedModel(load)
     assert handle.wait(10)
     assert handle.state == "failed"
     assert "ValueError" in str(handle.failure)

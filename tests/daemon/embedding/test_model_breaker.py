@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from confide_daemon.embedding import BreakerState, CircuitBreaker, Embedder, Model, Vectors
+from confide_daemon.embedding import BreakerState, CircuitBreaker, Embedder, LoadedModel, Vectors
 from confide_daemon.embedding import model as models
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
-from confide_daemon.retrieval.indexing.model import Budget, Provider
+from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, MonthlyBudget
 
 DOWN = ProviderDownError("cannot reach it")
 
@@ -155,8 +155,8 @@ class AskedModel(HashedEmbedder):
         return super().embed_documents(texts)
 
 
-def handle_on(embedder: Embedder, deadline_s: float = 10.0) -> Model:
-    handle = Model(lambda: embedder, name="test", query_deadline_s=deadline_s)
+def handle_on(embedder: Embedder, deadline_s: float = 10.0) -> LoadedModel:
+    handle = LoadedModel(lambda: embedder, name="test", query_deadline_s=deadline_s)
     assert handle.wait(10)
     return handle
 
@@ -200,7 +200,7 @@ def test_questions_and_documents_share_one_breaker() -> None:
         raise QuotaError("the key is refused")
 
     handle = handle_on(AskedModel(refuse))
-    documents = Provider(handle, Budget(time.time))
+    documents = BudgetedModel(handle, MonthlyBudget(time.time))
     with pytest.raises(QuotaError):
         handle.query_vector("one")
     with pytest.raises(QuotaError):
@@ -234,7 +234,7 @@ def test_a_server_that_is_not_up_yet_is_tried_again(monkeypatch: pytest.MonkeyPa
             raise ProviderDownError("cannot reach the embedding server")
         return HashedEmbedder(8)
 
-    handle = Model(load, name="compatible")
+    handle = LoadedModel(load, name="compatible")
     assert tried.wait(10)
     assert handle.state == "loading"
     assert handle.query_vector("x") is None

@@ -21,7 +21,7 @@ from tests.support.providers import minilm_gguf
 from tests.support.providers.generations import fill, opened
 
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embedding import Embedder, Model
+from confide_daemon.embedding import Embedder, LoadedModel
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.embedding.local.onnx import load_folder
 from confide_daemon.embedding.providers import fastembed, gguf
@@ -175,7 +175,7 @@ def test_gguf_is_asked_for_nothing_once_it_is_closed(sentence_model: Path) -> No
 
 
 async def test_a_space_is_searched_with_gguf(sentence_model: Path, tmp_path: Path) -> None:
-    handle = Model(lambda: load("gguf", gguf.Settings(path=str(sentence_model))), name="gguf")
+    handle = LoadedModel(lambda: load("gguf", gguf.Settings(path=str(sentence_model))), name="gguf")
     async with opened(tmp_path / "s.db", [handle]) as space:
         await fill(space, 12)
         text = "The reason for picking PostgreSQL was row level security.\n"

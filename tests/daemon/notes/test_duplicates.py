@@ -15,10 +15,10 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent, acting
 from tests.support.providers.likeness import LikenessEmbedder
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.errors import ProviderDownError
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def model() -> LikenessEmbedder:
 
 @pytest.fixture
 async def daemon(tmp_path: Path, model: LikenessEmbedder) -> AsyncIterator[Serving]:
-    async with serving(tmp_path / "data", embedder=Model.ready(model)) as running:
+    async with serving(tmp_path / "data", embedder=LoadedModel.ready(model)) as running:
         yield running
 
 
@@ -188,7 +188,7 @@ async def test_a_model_that_hangs_holds_up_neither_the_note_nor_others(agent: Ag
 
 
 async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: LikenessEmbedder) -> None:
-    handle = Model(lambda: model, name="paid", monthly_tokens=30, price_per_million=1.0)
+    handle = LoadedModel(lambda: model, name="paid", monthly_tokens=30, price_per_million=1.0)
     async with serving(tmp_path / "paid", embedder=handle) as daemon, machine(daemon) as laptop:
         await laptop.attach("proj", "global", toolsets=["all"])
         async with acting(laptop) as agent:
@@ -204,7 +204,7 @@ async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: 
 async def test_others_are_answered_while_a_long_note_is_cut(tmp_path: Path, model: LikenessEmbedder) -> None:
     """They have many turns in the daemon's loop meanwhile."""
     space = await Space.open(
-        tmp_path / "a.db", os.urandom(32), Shared(IndexSettings(), Model.ready(model)), space_id="a"
+        tmp_path / "a.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.ready(model)), space_id="a"
     )
     turns = 0
 

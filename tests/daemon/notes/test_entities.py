@@ -48,12 +48,12 @@ async def test_a_name_like_none_finds_nothing(agent: Agent) -> None:
 
 def test_a_name_among_thousands_is_found() -> None:
     """The quick measures that choose among many do not lose the right one."""
-    from confide_daemon.notes import service
+    from confide_daemon.notes import note_service
 
     names = [f"component-{number:05d} of the shop" for number in range(5000)]
     names.insert(4000, "invoice renderer")
     for query in ("invoice", "renderer for invoices", "invoce rendrer", "Invoice_Renderer"):
-        assert service.matches(query, names, limit=3)[0][0] == "invoice renderer"
+        assert note_service.matches(query, names, limit=3)[0][0] == "invoice renderer"
 
 
 async def test_a_project_in_numbers(agent: Agent) -> None:

@@ -20,7 +20,7 @@ from tests.support.documents.notes import Agent, acting, text_of
 from tests.support.draws import IS_THOROUGH
 from tests.support.providers.likeness import LikenessEmbedder
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.server.mcp.tool_calls import definitions
 from confide_daemon.store.rows import Filter
 from confide_daemon.store.tables.keyword import KeywordTable
@@ -166,7 +166,7 @@ async def test_duplicates_are_told_as_if_there_were_no_others(tmp_path: Path, mo
     monkeypatch.setattr(KeywordTable, "candidates", watched)
     long = "marshes lanterns harbours thunderstorm compasses granites"
     told = []
-    async with serving(tmp_path / "data", embedder=Model.ready(LikenessEmbedder())) as daemon:
+    async with serving(tmp_path / "data", embedder=LoadedModel.ready(LikenessEmbedder())) as daemon:
         for space, many in (("left", 0), ("right", 40)):
             async with AsyncExitStack() as stack:
                 limited = machine(daemon, f"{space}-limited", space=space, projects={OPEN, "global"})

@@ -7,7 +7,7 @@ from datetime import datetime
 from tests.support.daemon.loopback import Machine
 from tests.support.documents.notes import Agent
 
-from confide_daemon.documents.history import compare
+from confide_daemon.documents.document_history import compare
 
 
 async def test_each_revision_says_what_it_changed(agent: Agent, laptop: Machine) -> None:

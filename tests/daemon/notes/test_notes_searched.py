@@ -12,11 +12,11 @@ from tests.support.daemon.loopback import Machine
 from tests.support.deadline import DEADLINE_S
 from tests.support.documents.notes import Agent
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 
 async def titles(agent: Agent, query: str, **arguments: Any) -> list[str]:
@@ -74,7 +74,10 @@ async def test_documents_that_are_no_notes_pass_no_filter_of_notes(fruit: Agent)
 @pytest.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
     opened = await Space.open(
-        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.ready(HashedEmbedder(64))), space_id="s"
+        tmp_path / "s.db",
+        os.urandom(32),
+        SpaceShared(IndexSettings(), LoadedModel.ready(HashedEmbedder(64))),
+        space_id="s",
     )
     yield opened
     await opened.close()

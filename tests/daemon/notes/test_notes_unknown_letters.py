@@ -9,7 +9,7 @@ import pytest
 from tests.support.daemon.loopback import Serving, serving
 from tests.support.documents.notes import Agent
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.local import wordpiece
 from confide_daemon.embedding.local.minilm import load_minilm
 
@@ -31,7 +31,7 @@ NOTES = {
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
-    async with serving(tmp_path / "data", embedder=Model.ready(load_minilm(threads=1))) as running:
+    async with serving(tmp_path / "data", embedder=LoadedModel.ready(load_minilm(threads=1))) as running:
         yield running
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.support.documents.notes import Agent
 
-from confide_daemon.documents import service
-from confide_daemon.embedding import Model
+from confide_daemon.documents import document_service
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 KEY = os.urandom(32)
 
@@ -42,7 +42,7 @@ async def test_reads_and_hits_count_and_nothing_else(agent: Agent) -> None:
 
 
 async def open_space(path: Path) -> Space:
-    return await Space.open(path, KEY, Shared(IndexSettings(), Model.none()), space_id="s")
+    return await Space.open(path, KEY, SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s")
 
 
 async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ async def test_uses_are_written_down_when_the_space_is_closed(tmp_path: Path) ->
 
 async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while others come, and a document that is gone costs nothing."""
-    monkeypatch.setattr(service, "WRITTEN_AFTER_S", 0.0)
+    monkeypatch.setattr(document_service, "WRITTEN_AFTER_S", 0.0)
     space = await open_space(tmp_path / "s.db")
     await space.documents.put("p", "memory/notes/a.md", "pump\n", base=0, author="a")
     document = (await space.documents.read("p", "memory/notes/a.md")).document
@@ -78,7 +78,7 @@ async def test_uses_are_written_down_in_the_background(tmp_path: Path, monkeypat
 
 
 async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_WAITING", 3)
+    monkeypatch.setattr(document_service, "MOST_WAITING", 3)
     space = await open_space(tmp_path / "s.db")
     for document in range(1, 11):
         space.usage.count([document])

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide_daemon import config
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights, usage_of
-from confide_daemon.retrieval.search.results import Hit
+from confide_daemon.retrieval.search.results import SearchHit
 from confide_daemon.spaces import models
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 KEY = os.urandom(32)
 # Importance, age in days, uses, project; each says a little less of the question than the one before.
@@ -41,7 +41,7 @@ OTHERS = (
 
 async def open_space(path: Path, weights: Weights | None = None) -> Space:
     settings = IndexSettings(weights=weights or Weights())
-    return await Space.open(path, KEY, Shared(settings, Model.none()), space_id="s")
+    return await Space.open(path, KEY, SpaceShared(settings, LoadedModel.none()), space_id="s")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def space(tmp_path: Path) -> AsyncIterator[Space]:
     await space.close()
 
 
-async def ranked(space: Space, rank: str) -> list[Hit]:
+async def ranked(space: Space, rank: str) -> list[SearchHit]:
     hits = (await space.index.searcher.search(SearchQuery("pool", min_score=0.0, rank=rank, project="here"))).hits
     assert len(hits) == len(NOTES)
     return hits
@@ -86,7 +86,7 @@ async def test_balanced_weighs_all_factors(space: Space) -> None:
     """0.4 similarity, 0.2 recency, 0.2 importance, 0.2 usage, and 0.1 for this project."""
     hits = await ranked(space, "balanced")
 
-    def value(hit: Hit) -> float:
+    def value(hit: SearchHit) -> float:
         own = 0.1 * (hit.project == "here")
         return 0.4 * hit.score + 0.2 * hit.recency + 0.2 * hit.importance + 0.2 * hit.usage + own
 

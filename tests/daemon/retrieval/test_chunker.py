@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.store.rows import Piece
 from confide_daemon.store.tables.pieces import match_pieces, piece_hash

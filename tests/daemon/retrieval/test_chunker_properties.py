@@ -17,7 +17,7 @@ from tests.support.draws import draws
 from tests.support.growth import NEARLY_LINEAR, growth
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.embedding.tokens import count_tokens, token_ends
+from confide_daemon.embedding.token_counts import count_tokens, token_ends
 from confide_daemon.retrieval.chunker import cut, may_part
 from confide_daemon.retrieval.search.results import snippet
 from confide_daemon.store.rows import HitRow, Piece

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.draws import draws
 
-from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, servers
-from confide_daemon.retrieval.indexing.model import Condition, Standing
+from confide_daemon.retrieval.indexing.generations import GenerationGap, GenerationPlan, Patience, decide, servers
+from confide_daemon.retrieval.indexing.indexed_model import Condition, ModelStatus
 from confide_daemon.store.tables.pieces import Generation
 
 NAMES = ("a/m/3", "b/m/3", "c/m/3")
 PATIENCE = Patience(60, 900)
-READY = Standing(NAMES[0], Condition.READY)
+READY = ModelStatus(NAMES[0], Condition.READY)
 
 
 @dataclass
@@ -22,15 +22,15 @@ class World:
     """Generations as a database holds them, and what is done to them."""
 
     pieces: int = 5
-    held: list[Held] = field(default_factory=list)
+    held: list[GenerationGap] = field(default_factory=list)
     made: int = 0
 
     def add(self, name: str, *, live: bool, missing: int) -> None:
         provider, model, dimensions = name.split("/")
         self.made += 1
-        self.held.append(Held(Generation(self.made, provider, model, int(dimensions), live), missing))
+        self.held.append(GenerationGap(Generation(self.made, provider, model, int(dimensions), live), missing))
 
-    def apply(self, plan: Plan, models: list[Standing]) -> None:
+    def apply(self, plan: GenerationPlan, models: list[ModelStatus]) -> None:
         if plan.add is not None:
             name = models[plan.add].name
             assert name is not None
@@ -41,7 +41,7 @@ class World:
                 for one in self.held
             ]
 
-    def settle(self, models: list[Standing], *, renew: bool = False) -> Plan:
+    def settle(self, models: list[ModelStatus], *, renew: bool = False) -> GenerationPlan:
         for _ in range(8):
             plan = decide(self.held, models, renew=renew, patience=PATIENCE)
             self.held = [one for one in self.held if one.generation.id not in plan.drop]
@@ -52,21 +52,21 @@ class World:
         raise AssertionError("it never comes to rest")
 
     @property
-    def live(self) -> Held | None:
+    def live(self) -> GenerationGap | None:
         found = [one for one in self.held if one.generation.live]
         assert len(found) <= 1
         return found[0] if found else None
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> list[Standing]:
+def standings(draw: st.DrawFn) -> list[ModelStatus]:
     found = []
     for name in draw(st.permutations(NAMES))[: draw(st.integers(1, 3))]:
         condition = draw(st.sampled_from(Condition))
         is_known = condition is not Condition.LOADING and draw(st.integers(0, 9)) > 0
         is_down = condition in (Condition.DOWN, Condition.REFUSED)
         found.append(
-            Standing(
+            ModelStatus(
                 name=name if is_known or condition is Condition.READY else None,
                 condition=condition,
                 is_due=is_down and is_known and draw(st.booleans()),
@@ -84,7 +84,7 @@ STEPS = st.lists(st.tuples(standings(), st.integers(0, 3), st.booleans()), min_s
 @settings(max_examples=draws(150), deadline=None)
 @given(WORLDS, STEPS)
 def test_whatever_the_models_do_what_serves_is_whole_or_the_first_there_was(
-    start: list[tuple[str, int]], steps: list[tuple[list[Standing], int, bool]]
+    start: list[tuple[str, int]], steps: list[tuple[list[ModelStatus], int, bool]]
 ) -> None:
     """A swap is only to a generation that lacks nothing; vectors of configured models stay; only what may be asked is."""
     world = World()
@@ -127,7 +127,7 @@ def test_whatever_the_models_do_what_serves_is_whole_or_the_first_there_was(
         world.pieces += stored
 
 
-def _has_twin(one: Held, others: dict[int, Held]) -> bool:
+def _has_twin(one: GenerationGap, others: dict[int, GenerationGap]) -> bool:
     return any(
         other.generation.name == one.generation.name and other.generation.id > one.generation.id
         for other in others.values()
@@ -137,7 +137,7 @@ def _has_twin(one: Held, others: dict[int, Held]) -> bool:
 @settings(max_examples=draws(100), deadline=None)
 @given(WORLDS, standings())
 def test_a_wanted_model_that_is_ready_always_comes_to_serve(
-    start: list[tuple[str, int]], models: list[Standing]
+    start: list[tuple[str, int]], models: list[ModelStatus]
 ) -> None:
     """From whatever state, after one round of filling."""
     world = World()
@@ -156,7 +156,7 @@ def test_a_wanted_model_that_is_ready_always_comes_to_serve(
 
 def test_patience_is_longer_where_the_next_model_is_paid_for() -> None:
     """A free one takes over after a minute, a paid one after a quarter of an hour; a refusal waits for nothing."""
-    live = [Held(Generation(1, "a", "m", 3, True), 0)]
+    live = [GenerationGap(Generation(1, "a", "m", 3, True), 0)]
     for outage_s, is_free, condition, target in (
         (59, True, Condition.DOWN, None),
         (61, True, Condition.DOWN, 1),
@@ -165,25 +165,25 @@ def test_patience_is_longer_where_the_next_model_is_paid_for() -> None:
         (0, False, Condition.REFUSED, 1),
     ):
         models = [
-            Standing(NAMES[0], condition, outage_s=outage_s),
-            Standing(NAMES[1], Condition.READY, is_free=is_free),
+            ModelStatus(NAMES[0], condition, outage_s=outage_s),
+            ModelStatus(NAMES[1], Condition.READY, is_free=is_free),
         ]
         assert decide(live, models, patience=PATIENCE).target == target
 
 
 def test_a_paid_generation_that_is_not_needed_is_left_as_it_is() -> None:
     """It is not filled at every store for nothing, and not dropped either: the next outage needs only what is missing."""
-    held = [Held(Generation(1, "a", "m", 3, True), 2), Held(Generation(2, "b", "m", 3, False), 2)]
-    paid = decide(held, [READY, Standing(NAMES[1], Condition.READY, is_free=False)])
-    free = decide(held, [READY, Standing(NAMES[1], Condition.READY)])
+    held = [GenerationGap(Generation(1, "a", "m", 3, True), 2), GenerationGap(Generation(2, "b", "m", 3, False), 2)]
+    paid = decide(held, [READY, ModelStatus(NAMES[1], Condition.READY, is_free=False)])
+    free = decide(held, [READY, ModelStatus(NAMES[1], Condition.READY)])
     assert (paid.fill, paid.drop) == (((1, 0),), ())
     assert free.fill == ((1, 0), (2, 1))
 
 
 def test_only_the_live_generation_may_answer_with_pieces_missing() -> None:
     """The live one comes first whatever its model's place."""
-    held = [Held(Generation(1, "a", "m", 3, False), 0), Held(Generation(2, "b", "m", 3, True), 3)]
-    models = [READY, Standing(NAMES[1], Condition.READY), Standing(NAMES[2], Condition.READY)]
+    held = [GenerationGap(Generation(1, "a", "m", 3, False), 0), GenerationGap(Generation(2, "b", "m", 3, True), 3)]
+    models = [READY, ModelStatus(NAMES[1], Condition.READY), ModelStatus(NAMES[2], Condition.READY)]
     assert [place for _, place in servers(held, models)] == [1, 0]
     held[0] = replace(held[0], missing=1)
     assert [place for _, place in servers(held, models)] == [1]

@@ -33,19 +33,19 @@ from tests.support.providers.provider_server import KEY as KEY_OF_PROVIDER
 from tests.support.providers.provider_server import ProviderServer, error
 
 from confide_daemon.config import EmbeddingConfig
-from confide_daemon.embedding import Limits, Model
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding import BatchLimits, LoadedModel
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import ProviderDownError, QuotaError
 from confide_daemon.retrieval.indexing import indexer as index
-from confide_daemon.retrieval.indexing.generations import Patience, Plan
+from confide_daemon.retrieval.indexing.generations import GenerationPlan, Patience
+from confide_daemon.retrieval.indexing.indexed_model import ModelStatus
 from confide_daemon.retrieval.indexing.indexer import Indexer
-from confide_daemon.retrieval.indexing.model import Standing
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.server.mcp.tool_calls import definitions
 from confide_daemon.spaces.models import IndexSettings, start
 from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables import pieces
 
 # ---------------------------------------------------------------- change of models
@@ -152,7 +152,7 @@ async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
             assert begun.wait(10)
             yield
 
-    def late(indexer: Indexer, store: Store, standings: Sequence[Standing]) -> Plan:
+    def late(indexer: Indexer, store: Store, standings: Sequence[ModelStatus]) -> GenerationPlan:
         if not indexer._renew:
             return apply(indexer, store, standings)
         assert looked.wait(10)
@@ -190,8 +190,8 @@ async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_pat
                 with self._lock:
                     self.now -= 1
 
-    model = Counting("model-0", 0, limits=Limits(texts=5, tokens=10_000, concurrency=4))
-    async with opened(tmp_path / "s.db", [Model.none()]) as space:
+    model = Counting("model-0", 0, limits=BatchLimits(texts=5, tokens=10_000, concurrency=4))
+    async with opened(tmp_path / "s.db", [LoadedModel.none()]) as space:
         await fill(space, 60)
     async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
         status = await until(space, lambda status: status.providers[0].state == "down" and space.index.indexer.idle)
@@ -341,7 +341,7 @@ async def test_a_refusal_is_not_tried_again_and_the_next_model_takes_over(tmp_pa
 async def test_a_budget_stops_before_the_bill_and_goes_on_next_month(tmp_path: Path) -> None:
     """What is counted is never more than the budget; the next model serves; in the next month the first goes on where it was."""
     now = [datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()]
-    first, second = models(limits=Limits(texts=4, tokens=100, concurrency=2))
+    first, second = models(limits=BatchLimits(texts=4, tokens=100, concurrency=2))
     handles = [handle(first, price=0.5, monthly_tokens=200), handle(second)]
     path = tmp_path / "s.db"
     async with opened(path, handles, clock=lambda: now[0]) as space:

@@ -22,15 +22,15 @@ from tests.support.providers.provider_server import ProviderServer, documented
 
 from confide_daemon.config import ChunkSettings, DaemonConfig, EmbeddingConfig
 from confide_daemon.datadir import disk as datadir
-from confide_daemon.embedding import Limits, Model, Vectors
+from confide_daemon.embedding import BatchLimits, LoadedModel, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import QuotaError, StorageError
 from confide_daemon.retrieval.indexing import indexer
 from confide_daemon.retrieval.indexing.generations import Patience
-from confide_daemon.retrieval.indexing.model import Budget
+from confide_daemon.retrieval.indexing.indexed_model import MonthlyBudget
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings, former, index_settings, start
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 
 
@@ -114,11 +114,11 @@ async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_p
 async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change of settings: the pieces that are there are found, and what is stored has the room."""
     disk = Disk(monkeypatch)
-    async with opened(tmp_path / "s.db", [Model.none()]) as space:
+    async with opened(tmp_path / "s.db", [LoadedModel.none()]) as space:
         await fill(space, 3)
     disk.is_full = True
     settings = IndexSettings(chunks=ChunkSettings.named("original"))
-    async with opened(tmp_path / "s.db", [Model.none()], settings=settings) as space:
+    async with opened(tmp_path / "s.db", [LoadedModel.none()], settings=settings) as space:
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         waiting = await space.threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
         assert len(waiting) == 3
@@ -163,13 +163,13 @@ async def test_a_fault_while_vectors_are_stored_does_not_spin(tmp_path: Path) ->
 
     class Broken(MarkedEmbedder):
         @property  # type: ignore[misc]
-        def limits(self) -> Limits:  # type: ignore[override]
+        def limits(self) -> BatchLimits:  # type: ignore[override]
             nonlocal tries
             tries += 1
             raise KeyError("limits")
 
         @limits.setter
-        def limits(self, value: Limits) -> None: ...
+        def limits(self, value: BatchLimits) -> None: ...
 
     async with opened(tmp_path / "s.db", [handle(Broken("model-0", 0))]) as space:
         await fill(space, 1)
@@ -244,7 +244,7 @@ async def test_a_foreign_model_is_computed_anew_once_however_often_it_is_looked_
             time.sleep(0.05)
             return super().embed_documents(texts)
 
-    new = Slow("model-1", 1, limits=Limits(texts=2))
+    new = Slow("model-1", 1, limits=BatchLimits(texts=2))
     await replaced(tmp_path / "s.db", new)
     async with opened(tmp_path / "s.db", [handle(new)]) as space:
         await space.upkeep.check()
@@ -260,14 +260,14 @@ async def test_a_foreign_model_is_computed_anew_once_however_often_it_is_looked_
 def test_a_call_that_fails_in_the_next_month_takes_nothing_from_its_count(tmp_path: Path) -> None:
     """What it was counted for stays in the month it was counted in."""
     now = [datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC).timestamp()]
-    budget = Budget(lambda: now[0])
+    budget = MonthlyBudget(lambda: now[0])
     budget.spend("openai", "small", 100, limit=1000)
     now[0] += 2
     budget.give_back("openai", "small", 100)
     budget.spend("openai", "small", 50, limit=1000)
     store = Store.open(tmp_path / "s.db", KEY, writer=True, now=now[0])
     budget.flush(store)
-    again = Budget(lambda: now[0])
+    again = MonthlyBudget(lambda: now[0])
     again.load(store)
     assert again.used("openai") == 50
     store.close()
@@ -325,7 +325,7 @@ def test_a_model_that_is_refused_while_it_loads_is_tried_again_when_somebody_has
             raise QuotaError("the embedding server does not know the model")
         return HashedEmbedder(8)
 
-    made = Model(load, name="compatible")
+    made = LoadedModel(load, name="compatible")
     made.when_settled(told.release)
     assert told.acquire(timeout=DEADLINE_S)
     assert made.state == "failed"
@@ -362,7 +362,7 @@ async def test_spaces_together_ask_no_more_at_once_than_the_model_takes(tmp_path
                 self.now -= 1
             return super().embed_documents(texts)
 
-    model = Counting("model-0", 0, limits=Limits(texts=2, concurrency=2))
+    model = Counting("model-0", 0, limits=BatchLimits(texts=2, concurrency=2))
     shared = handle(model)
     async with (
         opened(tmp_path / "1.db", [shared]) as one,
@@ -392,7 +392,7 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
     monkeypatch.setenv("OPENAI_API_KEY", KEY_OF_PROVIDER)
     # On a busy machine the provider's answer may take longer than a question waits for, and keywords are right then.
     monkeypatch.setattr("confide_daemon.embedding.remote.QUERY_DEADLINE_S", DEADLINE_S)
-    monkeypatch.setitem(Model.__init__.__kwdefaults__, "query_deadline_s", DEADLINE_S)
+    monkeypatch.setitem(LoadedModel.__init__.__kwdefaults__, "query_deadline_s", DEADLINE_S)
     gate = threading.Event()
 
     def held(handler: Any, body: dict[str, Any]) -> None:

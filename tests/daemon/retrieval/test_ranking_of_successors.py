@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from confide_daemon.retrieval.search.ranking import Succession
+from confide_daemon.retrieval.search.ranking import NoteSuccession
 from confide_daemon.store.rows import Supersession
 
 
@@ -21,7 +21,7 @@ def test_order_is_that_of_a_plain_look_at_all_ways() -> None:
         for middle in range(count):
             reached |= {(a, d) for a, b in reached for c, d in reached if b == c == middle}
         above = {one: {b for a, b in reached if a == one and (b, one) not in reached} for one in range(count)}
-        links = Succession(links_of({(one, other) for one, other in pairs}))
+        links = NoteSuccession(links_of({(one, other) for one, other in pairs}))
         for one in range(count):
             assert set(links.above(one)) == above[one]
         shown = rng.sample(range(count), rng.randint(1, count))
@@ -36,7 +36,7 @@ def test_order_is_that_of_a_plain_look_at_all_ways() -> None:
 
 
 def test_a_line_of_a_thousand_notes_ends_at_the_newest() -> None:
-    links = Succession(links_of({(number, number + 1) for number in range(1000)}))
+    links = NoteSuccession(links_of({(number, number + 1) for number in range(1000)}))
     assert len(links.above(0)) == 1000
     assert links.newest(links.ahead_of([0]), beside=[0]) == [1000]
     assert links.newest([500, 1000], beside=[]) == [1000]
@@ -45,6 +45,6 @@ def test_a_line_of_a_thousand_notes_ends_at_the_newest() -> None:
 def test_many_ways_between_the_same_notes_are_gone_once() -> None:
     """Level by level and link by link there are more ways through these than could ever be gone."""
     pairs = {(number, number + step) for number in range(300) for step in range(1, 60)}
-    links = Succession(links_of(pairs))
+    links = NoteSuccession(links_of(pairs))
     assert len(links.above(0)) == 300 + 58
     assert [links.arranged([0, 100, 200])[-1], len(links.newest(list(range(359)), []))] == [0, 59]

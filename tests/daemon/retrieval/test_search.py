@@ -13,14 +13,14 @@ from confide_daemon.retrieval.search.ranking import ORIGINAL, Legs, Weights, rec
 from confide_daemon.retrieval.search.scoring import (
     MOST_COUNTED,
     CosineScale,
-    Counts,
     Evidence,
-    Terms,
-    Yardstick,
+    QueryTerms,
+    ScoreCalibration,
+    TermCounts,
     size_of,
     stem_line,
 )
-from confide_daemon.store.rows import Place
+from confide_daemon.store.rows import PiecePlace
 from confide_memory.tools.question import MOST_TERMS, keyword_query, question, saturate
 from confide_memory.tools.words import index_words
 
@@ -36,7 +36,7 @@ def test_nothing_in_a_question_acts_as_query_syntax(text: str, keywords: list[st
     asked = question(text, keywords)
     for match in filter(None, (asked.match, asked.exact)):
         DATABASE.execute("SELECT rowid FROM t WHERE t MATCH ?", (match,)).fetchall()
-    assert 0.0 <= Terms(asked.terms).share([stem_line(text)]) <= 1.0001
+    assert 0.0 <= QueryTerms(asked.terms).share([stem_line(text)]) <= 1.0001
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_keywords_that_repeat_the_question_prove_nothing_more() -> None:
     asked = "why did we choose postgres"
     for keywords, share in (((), 0.54), (asked.split(), 0.54), (("server",), 1.0)):
         made = question(asked, keywords)
-        assert Terms(made.terms, made.also).share([stem_line("we run postgres on that server")]) == pytest.approx(
+        assert QueryTerms(made.terms, made.also).share([stem_line("we run postgres on that server")]) == pytest.approx(
             share, abs=0.01
         )
 
@@ -111,7 +111,7 @@ def test_the_original_ranking_is_there_by_name() -> None:
 def test_neighbours_vote() -> None:
     """The nearer the more, in the same document only."""
     places = {
-        n: Place(n, document, position, "2026-01-01", "p", "memory")
+        n: PiecePlace(n, document, position, "2026-01-01", "p", "memory")
         for n, document, position in ((1, 7, 1), (2, 7, 2), (3, 7, 4), (9, 8, 3))
     }
     found = votes({1: 0.4, 2: 0.2, 3: 0.8, 9: 0.9}, places, Weights(votes=(0.2, 0.1)))
@@ -121,12 +121,12 @@ def test_neighbours_vote() -> None:
 def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
     """Each is a document of its own. Those of another project or day have no say, nor has a longer document, nor what is not good."""
     places = {
-        1: Place(1, 11, 0, "2026-01-01", "p", "memory", 1),
-        2: Place(2, 12, 0, "2026-01-01", "p", "memory", 1),
-        3: Place(3, 13, 0, "2026-01-02", "p", "memory", 1),
-        4: Place(4, 14, 0, "2026-01-02", "q", "memory", 1),
-        5: Place(5, 15, 7, "2026-01-02", "q", "memory", 40),
-        6: Place(6, 16, 0, "2026-01-02", "q", "memory"),
+        1: PiecePlace(1, 11, 0, "2026-01-01", "p", "memory", 1),
+        2: PiecePlace(2, 12, 0, "2026-01-01", "p", "memory", 1),
+        3: PiecePlace(3, 13, 0, "2026-01-02", "p", "memory", 1),
+        4: PiecePlace(4, 14, 0, "2026-01-02", "q", "memory", 1),
+        5: PiecePlace(5, 15, 7, "2026-01-02", "q", "memory", 40),
+        6: PiecePlace(6, 16, 0, "2026-01-02", "q", "memory"),
     }
     equal = dict.fromkeys(places, 1.0) | {6: 0.0}
     found = votes(equal, places, Weights(votes=(0.2, 0.1), notes_above=0.0))
@@ -171,27 +171,27 @@ def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
 def test_a_question_that_is_near_to_everything_says_little() -> None:
     """By what the best cosine has above that with texts that concern nobody, in the scale of the packaged model."""
     texts = np.eye(3, dtype=np.float32)
-    yardstick = Yardstick(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
+    yardstick = ScoreCalibration(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
     near, everyday = yardstick.margins(np.array([0.28, 0.1, 0.19], dtype=np.float32), 0.5)
     assert (near, everyday) == (pytest.approx(0.36), pytest.approx(0.405))
-    assert Yardstick().margins(texts[0], 0.9) == Yardstick().margins(texts[1], 0.1)
+    assert ScoreCalibration().margins(texts[0], 0.9) == ScoreCalibration().margins(texts[1], 0.1)
 
 
 def test_a_rare_term_says_more_than_a_common_one() -> None:
     """By how many pieces hold it; what all terms would have is the measure of a keyword score."""
     asked = question("postgres server").terms
-    terms = Terms(asked, counts=Counts((2, MOST_COUNTED), 10_000))
+    terms = QueryTerms(asked, counts=TermCounts((2, MOST_COUNTED), 10_000))
     rare, common = (terms.share([stem_line(text)]) for text in ("our postgres", "our server"))
     assert rare > 0.6 > common
     assert 0.0 == terms.covered(0.0) < terms.covered(10.0) < terms.covered(20.0) <= terms.covered(1e6) == 1.5
-    assert terms.covered(10.0) < Terms(asked, counts=Counts((2, 2), 100)).covered(10.0)
+    assert terms.covered(10.0) < QueryTerms(asked, counts=TermCounts((2, 2), 100)).covered(10.0)
 
 
 def test_what_no_note_holds_says_little_among_few() -> None:
     """Hardly any word stands in a store of one note; among ten thousand it is known to be missing."""
     asked = question("why did we choose postgres, issue 42").terms
     having = tuple(int(term.ways == (("postgres",),)) for term in asked)
-    few, many = (Terms(asked, counts=Counts(having, pieces)) for pieces in (1, 10_000))
+    few, many = (QueryTerms(asked, counts=TermCounts(having, pieces)) for pieces in (1, 10_000))
     line = stem_line("we run postgres")
     assert few.share([line]) > many.share([line])
 
@@ -224,7 +224,7 @@ def test_saturated_bm25_stays_below_one() -> None:
 )
 def test_the_share_of_a_questions_terms(asked: str, text: str, share: float) -> None:
     """By weight: a name counts as one thing."""
-    assert Terms(question(asked).terms).share([stem_line(text)]) == pytest.approx(share)
+    assert QueryTerms(question(asked).terms).share([stem_line(text)]) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_number_that_begins_another_number_is_another_number(asked: str, text:
     database.execute("INSERT INTO t VALUES (?)", (f"{text}\n{index_words(text)}",))
     (term,) = question(asked).terms[:1]
     assert bool(database.execute("SELECT 1 FROM t WHERE t MATCH ?", (term.match,)).fetchall()) == is_found
-    assert (Terms([term]).share([stem_line(text)]) > 0) == is_found
+    assert (QueryTerms([term]).share([stem_line(text)]) > 0) == is_found
     exact = question(asked).exact or term.match
     assert is_found or not database.execute("SELECT 1 FROM t WHERE t MATCH ?", (exact,)).fetchall()
 

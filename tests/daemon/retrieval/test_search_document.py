@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.scoring import HYBRID, UNASKED, VECTOR
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.tools.question import KEYWORD
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
@@ -26,7 +26,9 @@ COLUMNS = ("bm25", "relevance", "votes", "dated", "exact", "rank", "keyword", "t
 
 async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> None:
     """Hit by hit, factor by factor, as many digits as are shown."""
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none()), space_id="s")
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s"
+    )
     for path, text in FILES:
         await space.documents.put("shop", path, text, base=0, author="a")
     result = await space.index.searcher.search(SearchQuery(QUESTION, explain=True))

@@ -11,12 +11,12 @@ from bench.quiet.growing import is_right, logs, notes, prompts
 from bench.quiet.measure import Answer, ask, put
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
-from confide_proxy.hooks.holder.recall import HIT_SCORE
+from confide_daemon.spaces.space import Space, SpaceShared
+from confide_proxy.hooks.server.recall import HIT_SCORE
 
 PROJECT: Final = "shop"
 DAYS: Final = 20
@@ -29,8 +29,8 @@ VAULT: Final = {
 
 async def test_what_fits_a_prompt_comes_as_a_memory_grows_and_beside_another_project(tmp_path: Path) -> None:
     """Twelve notes: with eight times as many lines of logs few prompts lose their note, and another project changes no score."""
-    model = Model.ready(load_minilm(threads=2))
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), model), space_id="s")
+    model = LoadedModel.ready(load_minilm(threads=2))
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), model), space_id="s")
     await put(space, PROJECT, notes(PROJECT).without(None))
     every = prompts(PROJECT)
     asked = [one for one in every if one.gold] + [one for one in every if not one.gold][:NOISE]

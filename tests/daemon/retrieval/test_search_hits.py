@@ -15,22 +15,22 @@ import pytest
 import pytest_asyncio
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.embedding import Model, Vectors
-from confide_daemon.embedding.embedder import Limits
+from confide_daemon.embedding import LoadedModel, Vectors
+from confide_daemon.embedding.embedder import BatchLimits
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import ORIGINAL
-from confide_daemon.retrieval.search.results import Hit
+from confide_daemon.retrieval.search.results import SearchHit
 from confide_daemon.retrieval.search.scoring import PAIRS, stem_line
-from confide_daemon.retrieval.search.service import FEWEST_LINES
+from confide_daemon.retrieval.search.searcher import FEWEST_LINES
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.rows import Filter, Piece
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.tools.question import keyword_query
-from confide_proxy.hooks.holder.recall import HIT_SCORE
+from confide_proxy.hooks.server.recall import HIT_SCORE
 
 NOTES = {
     "memory/users.md": "- the method getUserById of the user service is slow\n",
@@ -47,7 +47,9 @@ NOTES = {
 
 @pytest_asyncio.fixture
 async def space(tmp_path: Path) -> AsyncIterator[Space]:
-    opened = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none()), space_id="s")
+    opened = await Space.open(
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s"
+    )
     yield opened
     await opened.close()
 
@@ -57,7 +59,7 @@ async def put(space: Space, files: dict[str, str]) -> None:
         await space.documents.put("p", path, text, base=0, author="a")
 
 
-async def first(space: Space, text: str) -> Hit:
+async def first(space: Space, text: str) -> SearchHit:
     return (await space.index.searcher.search(SearchQuery(text))).hits[0]
 
 
@@ -158,13 +160,13 @@ async def test_days_that_a_question_names_come_first_and_hide_nothing(space: Spa
     assert not any("was taken for" in warning for warning in quoted.warnings)
 
 
-@pytest.mark.parametrize("embedder", [Model.none, lambda: Model.ready(load_minilm(threads=1))])
+@pytest.mark.parametrize("embedder", [LoadedModel.none, lambda: LoadedModel.ready(load_minilm(threads=1))])
 async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
-    tmp_path: Path, embedder: Callable[[], Model]
+    tmp_path: Path, embedder: Callable[[], LoadedModel]
 ) -> None:
     """There is no other word that a text could hold. Where there is one, it has to be held."""
     day = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), embedder()), space_id="s")
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), embedder()), space_id="s")
     await put(space, {f"memory/{day}.md": "- wrote the importer\n", "memory/2020-01-02.md": "- met Anna in the shop\n"})
     await space.wait_indexed(timeout_s=DEADLINE_S)
     for asked in ("what did we do yesterday?", "what happened yesterday?", f"what did I work on, {day}", "yesterday"):
@@ -177,7 +179,9 @@ async def test_a_question_for_a_day_alone_is_answered_with_what_is_from_it(
 
 async def test_days_reach_what_is_beyond_the_first_candidates(tmp_path: Path) -> None:
     """Where a whole leg is full of better matches from other days."""
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none()), space_id="s")
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s"
+    )
     items = "\n\n".join(f"# Entry {n}\n\n- deploy deploy deploy of part {n}" for n in range(220))
     await put(space, {"memory/2026-02-01.md": items, "memory/2026-03-07.md": "- one deploy among much else that day\n"})
     result = await space.index.searcher.search(SearchQuery("the deploy of 2026-03-07", min_score=0))
@@ -199,7 +203,7 @@ async def test_what_searches_keep_of_lines_is_less_where_many_spaces_are_open(tm
 
     pages = PageBudget()
     space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.none(), pages=pages), space_id="s"
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none(), pages=pages), space_id="s"
     )
     await put(
         space, {"memory/log.md": "\n\n".join(f"# Entry {n}\n\n- deploy of part {n}" for n in range(2 * FEWEST_LINES))}
@@ -253,7 +257,7 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
     space = await Space.open(
         tmp_path / "s.db",
         os.urandom(32),
-        Shared(IndexSettings(weights=ORIGINAL), Model.ready(HashedEmbedder(64))),
+        SpaceShared(IndexSettings(weights=ORIGINAL), LoadedModel.ready(HashedEmbedder(64))),
         space_id="s",
     )
     await put(space, NOTES)
@@ -267,7 +271,7 @@ async def test_the_original_ranking_goes_by_the_cosine(tmp_path: Path) -> None:
 class Crowded:
     """A model whose cosines are all between 0.7 and 1, as some are: the packaged one with a direction that every vector shares."""
 
-    id, model, dimensions, limits = "crowded", "crowded-v1", 385, Limits()
+    id, model, dimensions, limits = "crowded", "crowded-v1", 385, BatchLimits()
 
     def __init__(self) -> None:
         self._inner = load_minilm(threads=1)
@@ -289,7 +293,7 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
     """What its cosines mean is measured once, in the background, when it first serves a search; then scores are as with any other."""
     model = Crowded()
     space = await Space.open(
-        tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), Model.ready(model)), space_id="s"
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.ready(model)), space_id="s"
     )
     await put(space, NOTES)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
@@ -308,8 +312,8 @@ async def test_a_model_with_narrow_cosines_does_not_make_everything_an_answer(tm
 
 async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_like(tmp_path: Path) -> None:
     """What comes unasked has a score of its own; a prompt that a note helps with passes it."""
-    model = Model.ready(load_minilm(threads=1))
-    space = await Space.open(tmp_path / "s.db", os.urandom(32), Shared(IndexSettings(), model), space_id="s")
+    model = LoadedModel.ready(load_minilm(threads=1))
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), model), space_id="s")
     await put(space, NOTES | {"memory/java.md": "- the importer is a Java program; its unit tests run at night\n"})
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     helped, everyday = "the pool in src/net is too small, make it larger", "what is a method in Java?"

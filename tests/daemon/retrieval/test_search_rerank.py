@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.reranker import CrossEncoder, Reranker
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 # ---------------------------------------------------------------- a tiny model, as protobuf (onnx.proto3)
 
@@ -113,7 +113,7 @@ async def test_a_search_uses_it_and_says_when_it_cannot(tmp_path: Path, folder: 
         reranker = Reranker(place)
         assert reranker.wait(60)
         path, settings = tmp_path / f"{place.name}.db", IndexSettings(reranker=reranker)
-        space = await Space.open(path, key, Shared(settings, Model.none()), space_id="s")
+        space = await Space.open(path, key, SpaceShared(settings, LoadedModel.none()), space_id="s")
         await space.documents.put("p", "memory/a.md", "ships and ships and boats\n", base=0, author="a")
         await space.documents.put("p", "memory/b.md", "ships lie in the old harbour of the town\n", base=0, author="a")
         result = await space.index.searcher.search(SearchQuery("ships", min_score=0))

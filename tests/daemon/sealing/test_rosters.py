@@ -31,8 +31,8 @@ from confide_crypto.sealing import roster as roster_rules
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import Invites, Joined, Refused
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused
 from confide_daemon.errors import StorageError, TakenError
 from confide_daemon.sealing.rosters import MAX_WAITING, Pairings, Rosters
 from confide_daemon.store.database import connect
@@ -271,7 +271,7 @@ def test_an_invite_gives_what_its_maker_has_and_ends_with_it(registry: Registry,
     (entry,) = Invites(registry).open_ones()
     assert (entry.expires_at, entry.caller_expires_at, entry.space) == (clock.now + 600, clock.now + 600, "home")
     joined = Invites(registry).join(identity, b"t" * 32)
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinedInvite)
     assert joined.caller.grants == Grants("tablet", "read", frozenset({"a"}), frozenset({"memory"}))
     told = [one.detail for one in registry.audit_entries() if one.event == "invited"]
     assert told[-1] is not None
@@ -288,7 +288,7 @@ def test_an_invite_does_not_outlive_the_rights_of_its_maker(registry: Registry, 
         registry.grant("laptop", lambda caller: (Grants("laptop", "read"), None))
     else:
         Invites(registry).add(b"m" * 16, bytes(32), Grants("laptop-2"), space="away", ttl_s=900)
-        assert isinstance(Invites(registry).join(b"m" * 16, LAPTOP.public_key), Joined)
+        assert isinstance(Invites(registry).join(b"m" * 16, LAPTOP.public_key), JoinedInvite)
     outcome = Invites(registry).join(identity, b"t" * 32)
     assert isinstance(outcome, Refused)
 
@@ -317,7 +317,7 @@ def test_no_caller_takes_anothers_name_or_invite(registry: Registry, home: str) 
     # Its own it may make anew, and then the first string is of no use.
     second = add(registry, 4)
     assert isinstance(Invites(registry).join(first, b"t" * 32), Refused)
-    assert isinstance(Invites(registry).join(second, b"t" * 32), Joined)
+    assert isinstance(Invites(registry).join(second, b"t" * 32), JoinedInvite)
     with pytest.raises(TakenError):
         add(registry, 4, "again")
 

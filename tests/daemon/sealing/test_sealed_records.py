@@ -9,16 +9,16 @@ from tests.support.daemon import damage
 from tests.support.daemon.damage import open_space, run
 from tests.support.sealing.rosters import KEYS
 
-from confide_crypto.sealing.record import MAX_VALUE, Record
+from confide_crypto.sealing.record import MAX_VALUE, SealedRecord
 from confide_daemon.errors import NotFoundError
 from confide_daemon.store.upkeep import integrity, salvage
 
 NEXT = KEYS.next_epoch()
 
 
-def sealed(number: int) -> Record:
+def sealed(number: int) -> SealedRecord:
     """A secret of its own."""
-    return Record.seal(KEYS, "password", b"secret %d" % number)
+    return SealedRecord.seal(KEYS, "password", b"secret %d" % number)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 async def test_records_are_kept_by_their_names_and_outlive_the_process(path: Path) -> None:
     space = await open_space(path)
     kept = [sealed(number) for number in range(5)]
-    large = Record.seal(KEYS, "note", bytes(1) * MAX_VALUE)
+    large = SealedRecord.seal(KEYS, "note", bytes(1) * MAX_VALUE)
     assert await space.records.put([*kept, large]) == 6
     await space.close()
     space = await open_space(path)

@@ -18,14 +18,14 @@ from confide_crypto.errors import ConfideError, RequestError, WrongKeyError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite, parse_invite
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_daemon.server.requests import devices
-from confide_daemon.server.requests import sealing as record_requests
+from confide_daemon.server.requests import sealing_requests as record_requests
 
 NOW = 1_800_000_000
 
@@ -69,14 +69,14 @@ class Member(Machine):
         assert (read.pin.number, read.head.hex()) == (answer["number"], answer["head"])
         return read
 
-    async def keep(self, *records: Record) -> None:
+    async def keep(self, *records: SealedRecord) -> None:
         """Store records. Whether any of them was new is not said: a narrow caller could try guesses by it."""
         answer = await self.request("records", {"records": [wire(one.encode()) for one in records]})
         assert answer == {"stored": len(records)}
 
-    async def record(self, secret_id: bytes) -> Record:
+    async def record(self, secret_id: bytes) -> SealedRecord:
         """One of them."""
-        return Record.parse(base64.b64decode((await self.request("record", {"id": secret_id.hex()}))["record"]))
+        return SealedRecord.parse(base64.b64decode((await self.request("record", {"id": secret_id.hex()}))["record"]))
 
     async def refused(self, op: str, body: dict[str, Any]) -> str:
         """The code of the refusal."""
@@ -126,9 +126,9 @@ async def pair(old: Member, new: Member, roster: Roster, keys: SpaceKeys, name: 
     return roster
 
 
-def secret(keys: SpaceKeys, number: int = 0, *, kind: str = "password") -> Record:
+def secret(keys: SpaceKeys, number: int = 0, *, kind: str = "password") -> SealedRecord:
     """A secret's record."""
-    return Record.seal(keys, kind, b"hunter %d" % number)
+    return SealedRecord.seal(keys, kind, b"hunter %d" % number)
 
 
 # The roster
@@ -555,7 +555,7 @@ async def test_records_have_bounds_and_a_form(daemon: Serving, monkeypatch: pyte
 async def test_the_largest_secret_goes_through(daemon: Serving) -> None:
     laptop = await member(daemon)
     _, keys = await laptop.found()
-    large = Record.seal(keys, "note", b"n" * 4 * 1024 * 1024)
+    large = SealedRecord.seal(keys, "note", b"n" * 4 * 1024 * 1024)
     await laptop.keep(large, secret(keys))
     assert await laptop.record(large.secret_id) == large
     await leave(laptop)
@@ -768,7 +768,7 @@ async def test_the_daemons_folder_and_memory_of_it_hold_no_secret(tmp_path: Path
     async with serving(tmp_path) as daemon:
         laptop = await member(daemon)
         _, keys = await laptop.found()
-        kept = Record.seal(keys, "password", value)
+        kept = SealedRecord.seal(keys, "password", value)
         await laptop.keep(kept)
         await laptop.attach()
         await laptop.put("memory/a.md", f"It is {Placeholder('password', kept.secret_id)} now.\n")

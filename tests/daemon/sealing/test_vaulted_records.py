@@ -25,13 +25,13 @@ from tests.support.sealing.rosters import KEYS
 from tests.support.sealing.sealed_files import TOKEN, SealedMachine
 
 from confide_crypto.errors import RequestError
-from confide_crypto.sealing.record import MAX_VALUE, Record
+from confide_crypto.sealing.record import MAX_VALUE, SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.access.registry import open_state
 from confide_daemon.config import DaemonConfig, VaultConfig
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.errors import VaultError
 from confide_daemon.sealing.records import MoveResult
 from confide_daemon.sealing.vault import Vault
@@ -41,7 +41,7 @@ from confide_daemon.sealing.vault_records import (
     VaultRecords,
 )
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.upkeep import integrity, salvage
 from confide_proxy.errors import LATER
 
@@ -78,7 +78,7 @@ async def opened(
     space = await Space.open(
         folder / f"{name}.db",
         key,
-        Shared(IndexSettings(), Model.none(), clock=lambda: time.time() + ahead_s, vault=vault),
+        SpaceShared(IndexSettings(), LoadedModel.none(), clock=lambda: time.time() + ahead_s, vault=vault),
         space_id=name,
     )
     try:
@@ -89,9 +89,9 @@ async def opened(
             await vault.close()
 
 
-def sealed(number: int, keys: SpaceKeys = KEYS) -> Record:
+def sealed(number: int, keys: SpaceKeys = KEYS) -> SealedRecord:
     """A secret of its own."""
-    return Record.seal(keys, "password", b"secret %d" % number)
+    return SealedRecord.seal(keys, "password", b"secret %d" % number)
 
 
 async def until_paths(bao: OpenBao, count: int) -> None:
@@ -116,7 +116,7 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
     bao: OpenBao, settings: VaultConfig, tmp_path: Path
 ) -> None:
     kept = [sealed(number) for number in range(40)]
-    kept.append(Record.seal(KEYS, "note", bytes(1) * MAX_VALUE))
+    kept.append(SealedRecord.seal(KEYS, "note", bytes(1) * MAX_VALUE))
     async with opened(tmp_path, settings) as space:
         assert await space.records.put([*kept, *kept]) == 41
         assert await space.records.put(kept) == 0
@@ -319,13 +319,13 @@ def wire(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def keep(machine: Machine, record: Record) -> None:
+async def keep(machine: Machine, record: SealedRecord) -> None:
     assert await machine.request("records", {"records": [wire(record.encode())]}) == {"stored": 1}
 
 
-async def fetched(machine: Machine, record: Record) -> Record:
+async def fetched(machine: Machine, record: SealedRecord) -> SealedRecord:
     answer = await machine.request("record", {"id": record.secret_id.hex()})
-    return Record.parse(base64.b64decode(answer["record"]))
+    return SealedRecord.parse(base64.b64decode(answer["record"]))
 
 
 async def refused(machine: Machine, op: str, body: dict[str, Any]) -> RequestError:
@@ -341,13 +341,13 @@ async def test_a_record_goes_through_the_daemon_into_the_vault_and_back_out(
     process = ready.serve()
     async with laptop.connected() as machine:
         assert laptop.keys is not None
-        record = Record.seal(laptop.keys, "password", b"hunter2 of the pool")
+        record = SealedRecord.seal(laptop.keys, "password", b"hunter2 of the pool")
         await keep(machine, record)
         assert len(bao.paths()) == 1
         assert await fetched(machine, record) == record
 
         bao.root.sys.seal()
-        other = Record.seal(laptop.keys, "password", b"another one")
+        other = SealedRecord.seal(laptop.keys, "password", b"another one")
         error = await refused(machine, "records", {"records": [wire(other.encode())]})
         assert (error.code, "sealed" in str(error)) == ("unavailable", True)
         error = await refused(machine, "record", {"id": record.secret_id.hex()})
@@ -390,7 +390,7 @@ async def test_a_daemon_that_is_killed_between_vault_and_row_has_acknowledged_no
         process = ready.serve()
         async with laptop.connected() as machine:
             assert laptop.keys is not None
-            first, second = (Record.seal(laptop.keys, "password", value) for value in (b"one", b"two"))
+            first, second = (SealedRecord.seal(laptop.keys, "password", value) for value in (b"one", b"two"))
             await keep(machine, first)
             between.is_holding = True
             asking = asyncio.create_task(machine.request("records", {"records": [wire(second.encode())]}))

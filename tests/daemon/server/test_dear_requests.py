@@ -17,7 +17,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import FrameType
-from confide_crypto.channel.requests import decode_request
+from confide_crypto.channel.request_codec import decode_request
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST

@@ -31,13 +31,13 @@ from confide_daemon.config import DaemonConfig, MetricsConfig
 from confide_daemon.datadir.disk import POSTPONED
 from confide_daemon.embedding import providers
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.retrieval.search.service import note_stages
+from confide_daemon.retrieval.search.searcher import note_stages
 from confide_daemon.server.mcp.tool_calls import tools
 from confide_daemon.server.operator.exposition import Exposition
+from confide_daemon.server.operator.live_status import LAG_S, STATES, Lag, LiveStatus, Looking, Sizes
 from confide_daemon.server.operator.metrics import MOST_SERIES, Metrics
-from confide_daemon.server.operator.now import LAG_S, STATES, Lag, Looking, Now, Sizes
 from confide_daemon.store.upkeep import integrity
-from confide_http.server.serving import CERTIFICATE_ENDS
+from confide_http.server.gateway_service import CERTIFICATE_ENDS
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "0123456789abcdef" * 4
@@ -128,7 +128,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
     for reason in ("flood", "page", "pushed_out"):
         figures.REFUSED.labels(reason).inc()
     spaces = {f"{number:032x}": number for number in range(500)}
-    now = Now(
+    now = LiveStatus(
         sessions=1,
         spaces=dict.fromkeys(STATES, 1),
         waiting=1,
@@ -141,7 +141,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
         postponed=POSTPONED,
     )
 
-    async def look() -> Now:
+    async def look() -> LiveStatus:
         return now
 
     metrics = Metrics(cast("Looking", SimpleNamespace(look=look)), per_space=True)

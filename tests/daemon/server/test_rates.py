@@ -18,13 +18,13 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import FrameType
-from confide_crypto.channel.requests import decode_request, encode_request
+from confide_crypto.channel.request_codec import decode_request, encode_request
 from confide_crypto.errors import DeniedError, RequestError, UnreachableError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
-from confide_crypto.transport.open import Connection
-from confide_daemon.access.authorization import Callers, Gate
+from confide_crypto.transport.open_channel import Connection
+from confide_daemon.access.authorization import CallerAuthorization, Gate
 from confide_daemon.access.callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
@@ -225,9 +225,9 @@ async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
     """Beyond what its key may spend no caller is looked up, no welcome sealed and no session begun; another one comes and is answered."""
     monkeypatch.setattr(daemon.daemon._admission.rates, "_per_second", 1e-6)
     looked_up, begun = [], []
-    admitted, serve = Callers._admitted, Server._serve_caller
+    admitted, serve = CallerAuthorization._admitted, Server._serve_caller
 
-    def counted(self: Callers, public_key: bytes, invite_id: bytes | None) -> Caller:
+    def counted(self: CallerAuthorization, public_key: bytes, invite_id: bytes | None) -> Caller:
         looked_up.append(public_key)
         return admitted(self, public_key, invite_id)
 
@@ -235,7 +235,7 @@ async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
         begun.append(caller.public_key)
         await serve(self, connection, caller, rate)
 
-    monkeypatch.setattr(Callers, "_admitted", counted)
+    monkeypatch.setattr(CallerAuthorization, "_admitted", counted)
     monkeypatch.setattr(Server, "_serve_caller", counted_session)
     greedy, modest = daemon.enroll("greedy", scope="read"), daemon.enroll("modest")
     refused: list[UnreachableError] = []
@@ -264,7 +264,7 @@ async def test_the_welcome_waits_for_its_turn(registry: Registry, tmp_path: Path
             await turn.wait()
             return True
 
-    callers = Callers(registry, tmp_path, InTurn(), max_sessions=8)
+    callers = CallerAuthorization(registry, tmp_path, InTurn(), max_sessions=8)
     key = Identity.generate().public_key
     coming = asyncio.create_task(callers.admit(key, {}, None))
     while not asked:  # noqa: ASYNC110 - the task's first step

@@ -19,14 +19,14 @@ from tests.support.programs.processes import CONFIDED, Daemon, Machine, wait_unt
 
 from confide_crypto.errors import BusyError, ConnectionLost, DeniedError, HandshakeError, RequestError
 from confide_crypto.limits import Timers
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 from confide_daemon.config import DaemonConfig, ServerConfig
 from confide_daemon.errors import StorageError
-from confide_daemon.server import process
-from confide_daemon.server.listening.refusals import Refusals
+from confide_daemon.server import daemon_process
+from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.listening.strangers import MAX_STRANGERS
 from confide_daemon.server.rates import REQUESTS_PER_S, Rates
-from confide_daemon.spaces.room import SPARE
+from confide_daemon.spaces.open_limit import SPARE
 
 AT_ONCE = partial(asyncio.timeout, 0)
 """Around what does not wait at all; a pause that the limits put in would meet this."""
@@ -218,11 +218,11 @@ def serve_with_limit(daemon: Daemon, files: int, *, code: int = 0) -> str:
 def test_files_are_left_for_those_who_come_to_a_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a flood of connections there would keep spaces from being opened, and machines from coming in."""
     allowed = 1700
-    monkeypatch.setattr(process, "_raise_to", lambda _wanted: allowed)
+    monkeypatch.setattr(daemon_process, "_raise_to", lambda _wanted: allowed)
     for beside in (0, 640):
-        sessions, open_spaces = process.make_room(4096, 256, beside=beside)
-        taken = sessions + open_spaces * process.PER_SPACE + MAX_STRANGERS + process.RESERVE + beside
-        assert allowed - 2 * process.PER_SPACE * SPARE < taken <= allowed
+        sessions, open_spaces = daemon_process.make_room(4096, 256, beside=beside)
+        taken = sessions + open_spaces * daemon_process.PER_SPACE + MAX_STRANGERS + daemon_process.RESERVE + beside
+        assert allowed - 2 * daemon_process.PER_SPACE * SPARE < taken <= allowed
 
 
 def test_refusals_are_told_once_a_minute_however_many_there_are(caplog: pytest.LogCaptureFixture) -> None:

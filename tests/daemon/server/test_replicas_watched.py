@@ -100,11 +100,13 @@ async def test_a_comparison_of_what_is_not_here_costs_the_daemon_nothing(daemon:
         await writer.attach()
         await writer.put("memory/a.md", "one\n")
         await caller.attach()
-        before = {id(one) for one in gc.get_objects() if type(one) is replicas.Held}
+        before = {id(one) for one in gc.get_objects() if type(one) is replicas.ConfirmedRevision}
         for round_ in range(5):
             entries = [[f"memory/{round_}/{number}.md", text_hash(""), 7] for number in range(1000)]
             await caller.request("compare", {"project": "proj", "entries": entries, "gone": []})
-        assert not [one for one in gc.get_objects() if type(one) is replicas.Held and id(one) not in before]
+        assert not [
+            one for one in gc.get_objects() if type(one) is replicas.ConfirmedRevision and id(one) not in before
+        ]
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, []])

@@ -21,13 +21,13 @@ from websockets.asyncio.client import connect as websocket
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.handshake.handshake import ClientHandshake
 from confide_crypto.limits import websocket_options
-from confide_crypto.transport.open import accept
+from confide_crypto.transport.open_channel import accept
 from confide_daemon import __version__
-from confide_daemon.access.authorization import Callers
+from confide_daemon.access.authorization import CallerAuthorization
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import ListenError, StorageError
 from confide_daemon.server import server
@@ -35,7 +35,7 @@ from confide_daemon.server.listening import listener
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import Shared
+from confide_daemon.spaces.space import SpaceShared
 
 MESSAGE_1_BYTES = 1256
 
@@ -268,7 +268,7 @@ async def test_a_signal_as_soon_as_the_address_is_there_stops_it_in_good_order(t
     data = DataFolder(tmp_path / "data")
     create(data)
     state = open_state(data)
-    daemon = Daemon(state, DaemonConfig(), Spaces(state, Shared(IndexSettings(), Model.none())))
+    daemon = Daemon(state, DaemonConfig(), Spaces(state, SpaceShared(IndexSettings(), LoadedModel.none())))
     missed: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: missed.append(number))
 
@@ -319,7 +319,7 @@ async def test_a_daemon_that_nobody_uses_ends(tmp_path: Path) -> None:
 
 
 async def test_a_port_in_use_is_named(daemon: Serving) -> None:
-    spaces = Spaces(daemon.state, Shared(IndexSettings(), Model.ready(HashedEmbedder())))
+    spaces = Spaces(daemon.state, SpaceShared(IndexSettings(), LoadedModel.ready(HashedEmbedder())))
     second = Daemon(daemon.state, DaemonConfig(), spaces)
     with pytest.raises(ListenError, match=f"127.0.0.1:{daemon.port}: the port is in use") as caught:
         await second.run(Listen("127.0.0.1", daemon.port))
@@ -328,7 +328,9 @@ async def test_a_port_in_use_is_named(daemon: Serving) -> None:
 
 
 async def test_a_host_that_is_not_here_is_named(daemon: Serving) -> None:
-    second = Daemon(daemon.state, DaemonConfig(), Spaces(daemon.state, Shared(IndexSettings(), Model.none())))
+    second = Daemon(
+        daemon.state, DaemonConfig(), Spaces(daemon.state, SpaceShared(IndexSettings(), LoadedModel.none()))
+    )
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:1"):
         await second.run(Listen("192.0.2.1", 1))
 
@@ -401,7 +403,7 @@ async def test_a_failure_of_the_daemons_own_is_in_its_log_and_the_next_caller_ge
         raise failure
 
     with monkeypatch.context() as broken:
-        broken.setattr(Callers, step, fail)
+        broken.setattr(CallerAuthorization, step, fail)
         if step == "admit":
             with pytest.raises(ConnectionLost):
                 await daemon.connect(identity)
@@ -435,7 +437,7 @@ async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
     async with Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
         await laptop.attach("proj")
         with monkeypatch.context() as broken:
-            broken.setattr(Callers, "changed_since", fail)
+            broken.setattr(CallerAuthorization, "changed_since", fail)
             daemon.state.registry.revoke("laptop")
             async with asyncio.timeout(DEADLINE_S):
                 while "so who is connected stays" not in caplog.text:  # noqa: ASYNC110 - the registry is looked at again and again

@@ -13,7 +13,7 @@ from tests.support.daemon.loopback import Machine, Serving, serving, text_hash
 
 from confide_crypto.keys.identity import Identity
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.replica import Replica
 
 PATH = "memory/plan.md"
@@ -34,7 +34,7 @@ class Laptop:
     async def connected(self, daemon: Serving) -> AsyncIterator[Replica]:
         async with Machine(await daemon.connect_in_time(self._identity)) as link:
             await link.attach("proj")
-            replica = Replica(Folder("proj", self.root), Ledger(self._ledgers, "s", self.root), link.connection)
+            replica = Replica(Folder("proj", self.root), SyncLedger(self._ledgers, "s", self.root), link.connection)
             link.apply = replica.apply
             yield replica
 
@@ -248,7 +248,9 @@ class Followed:
         async with Machine(await daemon.connect_in_time(self.machines[name])) as link:
             about = {"project": "proj", "machine": "box", "toolsets": ["core"], "watches": True}
             await link.request("attach", {**about, "receipt": self._receipts.get(name, "")})
-            replica = Replica(Folder("proj", root), Ledger(self._root / f"{name}-ledgers", "s", root), link.connection)
+            replica = Replica(
+                Folder("proj", root), SyncLedger(self._root / f"{name}-ledgers", "s", root), link.connection
+            )
             link.apply = replica.apply
             yield replica
             self._receipts[name] = (await link.request("receipt", {}))["receipt"]

@@ -7,10 +7,10 @@ import sys
 
 UNUSED = (
     "confide_cluster.shared.speaking",
-    "confide_http.server.serving",
+    "confide_http.server.gateway_service",
     "confide_cluster.daemon.nodes",
     "confide_cluster.daemon.relay",
-    "confide_cluster.daemon.spaces.joining",
+    "confide_cluster.daemon.spaces.node_bootstrap",
     "confide_cluster.daemon.log",
     "confide_http.door",
     "h11",
@@ -31,7 +31,7 @@ UNUSED = (
 def test_a_daemon_brings_neither_a_web_server_nor_the_sdk() -> None:
     """They take 25 MB, and half a second of a start."""
     code = (
-        "import sys, confide_daemon.server.process, confide_daemon.cli.app, confide_daemon.cli.service\n"
+        "import sys, confide_daemon.server.daemon_process, confide_daemon.cli.app, confide_daemon.cli.service\n"
         f"print([name for name in {UNUSED} if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

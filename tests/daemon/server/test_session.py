@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
 
 from confide_crypto.errors import RequestError
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import canonical, catalogue_hash
 
@@ -341,7 +341,7 @@ async def test_sync_says_why_the_machine_could_not_compare_its_files_and_what_to
 
 async def test_a_search_without_a_model_says_so_and_finds_by_keyword(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path / "d", embedder=Model.none()) as daemon,
+        serving(tmp_path / "d", embedder=LoadedModel.none()) as daemon,
         machine(daemon) as laptop,
     ):
         await laptop.attach("proj")

@@ -13,12 +13,12 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 
 from confide_crypto.errors import RequestError
-from confide_daemon.documents.writer import Operation
-from confide_daemon.embedding import Model
+from confide_daemon.documents.writer import RepeatableChange
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import OperationError
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 LATER = "2026-11-20T23:59:58+01:00"
 
@@ -177,10 +177,10 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
     key, path = os.urandom(32), tmp_path / "a.db"
 
     async def opened() -> Space:
-        embedder = Model.ready(HashedEmbedder(64))
-        return await Space.open(path, key, Shared(IndexSettings(), embedder), space_id="s")
+        embedder = LoadedModel.ready(HashedEmbedder(64))
+        return await Space.open(path, key, SpaceShared(IndexSettings(), embedder), space_id="s")
 
-    operation = Operation(an_id(), "asked")
+    operation = RepeatableChange(an_id(), "asked")
     space = await opened()
     with pytest.raises(Exception, match="no such document"):
         await space.documents.replace("p", "a.md", "x", heading="Part", author="me", operation=operation)
@@ -192,7 +192,7 @@ async def test_change_and_id_are_on_disk_together(tmp_path: Path) -> None:
     assert (again.repeated, again.revision, again.text) == (True, 1, "- one\n")
     with pytest.raises(OperationError):
         await space.documents.append(
-            "p", "a.md", "- one", heading=None, author="me", operation=Operation(operation.id, "other")
+            "p", "a.md", "- one", heading=None, author="me", operation=RepeatableChange(operation.id, "other")
         )
     await space.close()
 

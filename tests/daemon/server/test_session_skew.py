@@ -12,7 +12,7 @@ from tests.support.documents.notes import Agent
 from confide_crypto.errors import RequestError
 from confide_daemon import __version__
 from confide_daemon.cli import health
-from confide_daemon.datadir.paths import Paths
+from confide_daemon.datadir.paths import DaemonPaths
 from confide_daemon.tools import status
 
 
@@ -41,7 +41,7 @@ async def test_the_daemon_writes_down_what_its_machines_have(
     (caller,) = daemon.state.registry.callers()
     assert caller.proxy_version == "0.1.7"
     await attach(laptop, "0.1.7")
-    places = Paths(daemon.state.folder.root / "daemon.toml", daemon.state.folder)
+    places = DaemonPaths(daemon.state.folder.root / "daemon.toml", daemon.state.folder)
     assert health._check_versions(places).is_ok
     told = await agent.call("memory_status")
     assert not any("minor versions" in warning for warning in told["warnings"])

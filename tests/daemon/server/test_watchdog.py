@@ -17,8 +17,8 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 
 from confide_crypto.errors import RequestError
-from confide_daemon.datadir.control import address
-from confide_daemon.server.operator.watchdog import Service
+from confide_daemon.datadir.control_client import address
+from confide_daemon.server.operator.watchdog import WatchdogService
 
 WATCHDOG_S = 0.8
 """In place of a minute: a pulse every 0.2 s, and 0.4 s for a writer."""
@@ -170,7 +170,7 @@ async def test_a_writer_that_fails_lives(systemd: Listener, tmp_path: Path) -> N
         asked += 1
         await asyncio.sleep(DEADLINE_S)
 
-    service = Service(str(tmp_path / "notify"), 0.2)
+    service = WatchdogService(str(tmp_path / "notify"), 0.2)
     running = asyncio.create_task(service.run(lambda: "one line", lambda: {"full": fails}))
     assert await asyncio.to_thread(systemd.next, "WATCHDOG") == "WATCHDOG=1"
     running.cancel()
@@ -188,13 +188,13 @@ def test_what_the_environment_says_is_of_this_process_alone(monkeypatch: pytest.
     monkeypatch.setenv("NOTIFY_SOCKET", "@abstract")
     monkeypatch.setenv("WATCHDOG_USEC", "60000000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid() + 1))
-    service = Service.of_environment()
+    service = WatchdogService.of_environment()
     assert (service._address, service._watchdog_s) == ("\0abstract", 0.0)
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & os.environ.keys()
     monkeypatch.setenv("NOTIFY_SOCKET", "vsock:2:3")
     monkeypatch.setenv("WATCHDOG_USEC", "60000000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
-    service = Service.of_environment()
+    service = WatchdogService.of_environment()
     assert (service._address, service._watchdog_s) == ("", 60.0)
     service.ready()
     service.stopping()

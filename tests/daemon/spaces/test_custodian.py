@@ -18,7 +18,7 @@ from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.access.jobs import Job, Jobs, Kind
+from confide_daemon.access.job_queue import Job, Jobs, Kind
 from confide_daemon.access.registry import create
 from confide_daemon.cli.health import facts_of
 from confide_daemon.datadir.key_state import Custody, KeyName

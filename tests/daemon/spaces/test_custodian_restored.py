@@ -25,10 +25,10 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.cli import health
 from confide_daemon.datadir.key_state import Custody, KeyName
-from confide_daemon.datadir.paths import Paths
-from confide_daemon.embedding import Model
+from confide_daemon.datadir.paths import DaemonPaths
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 
 
@@ -97,7 +97,7 @@ async def test_the_key_is_found_again(tmp_path: Path, of_database: int, of_custo
         # Not even for the moment before they have brought it does the daemon claim to keep it.
         assert (await machine.request("roster", {"from": 0}))["custody"] == "caller"
         assert not daemon.daemon.spaces.ailments()
-        (check,) = health._database(Paths(data / "confided.toml", daemon.state.folder), *spaces_of(daemon))
+        (check,) = health._database(DaemonPaths(data / "confided.toml", daemon.state.folder), *spaces_of(daemon))
         assert check.is_ok
         assert ("waits for one of its machines" if of_custody is None else "its machines keep its key") in str(check)
         assert await hand_over(machine, device) is False
@@ -217,7 +217,10 @@ async def test_a_closed_space_has_no_key(tmp_path: Path) -> None:
     number = secrets.randbits(256)
     backwards = spelled_backwards(number.to_bytes(32, "big"))
     space = await Space.open(
-        tmp_path / "space.db", number.to_bytes(32, "big"), Shared(IndexSettings(), Model.none()), space_id="space"
+        tmp_path / "space.db",
+        number.to_bytes(32, "big"),
+        SpaceShared(IndexSettings(), LoadedModel.none()),
+        space_id="space",
     )
     assert await space.index.queued(frozenset()) == 0  # a reader opens its own connection
     assert holders(backwards)

@@ -22,7 +22,7 @@ from confide_daemon.cli import health
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.server.operator.jobs import perform
+from confide_daemon.server.operator.job_runner import perform
 from confide_daemon.spaces import maintenance
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.upkeep import integrity, salvage
@@ -447,7 +447,7 @@ async def test_the_looks_at_many_spaces_are_kept_apart(tmp_path: Path, monkeypat
             enough.set()
 
     monkeypatch.setattr(maintenance.Upkeep, "_round", look)
-    turns = maintenance.Turns()
+    turns = maintenance.MaintenanceTurns()
     spaces = [await open_space(tmp_path / f"{number}.db", turns=turns) for number in range(3)]
     looks.clear()
     enough.clear()

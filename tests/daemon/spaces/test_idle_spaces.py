@@ -19,9 +19,9 @@ from tests.support.kills import closing_kills
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import RequestError
-from confide_daemon.embedding import Model
-from confide_daemon.spaces import room
-from confide_transfer.move.daemon.documents import Moving
+from confide_daemon.embedding import LoadedModel
+from confide_daemon.spaces import open_limit
+from confide_transfer.move.daemon.space_transfer import Moving
 
 SOON_S = 0.02
 
@@ -64,7 +64,7 @@ async def test_a_connection_alone_keeps_no_space_open_and_its_next_call_is_answe
 
 async def test_the_longest_unused_is_closed_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once, of five that are used in turn; none of them loses anything."""
-    monkeypatch.setattr(room, "SPARE", 0)
+    monkeypatch.setattr(open_limit, "SPARE", 0)
     names = ["one", "two", "three", "four", "five"]
     async with serving(tmp_path / "data", most_open=2) as daemon, AsyncExitStack() as stack:
         machines = [await stack.enter_async_context(machine(daemon, name)) for name in names]
@@ -83,7 +83,7 @@ async def test_nothing_is_lost_where_spaces_are_closed_while_they_are_written_to
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four machines store at the same time, and no more than one of their spaces is open; each has all of its own at the end."""
-    monkeypatch.setattr(room, "SPARE", 0)
+    monkeypatch.setattr(open_limit, "SPARE", 0)
     names, count = ["one", "two", "three", "four"], 5
     async with serving(tmp_path / "data", most_open=1, close_after_s=SOON_S) as daemon, AsyncExitStack() as stack:
         machines = [await stack.enter_async_context(machine(daemon, name)) for name in names]
@@ -104,7 +104,7 @@ async def test_what_is_in_hand_is_not_closed_and_others_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits too long is told so; one who still waits when it is let go of is served."""
-    monkeypatch.setattr(room, "SPARE", 0)
+    monkeypatch.setattr(open_limit, "SPARE", 0)
     async with (
         serving(tmp_path / "data", most_open=1, close_after_s=SOON_S) as daemon,
         machine(daemon, "one") as one,
@@ -113,13 +113,13 @@ async def test_what_is_in_hand_is_not_closed_and_others_wait_for_it(
         await remember(one)
         spaces, ids = daemon.daemon.spaces, daemon.state.registry.spaces()
         async with spaces.held(ids["one"]) as held:
-            monkeypatch.setattr(room, "WAIT_S", 0.05)
+            monkeypatch.setattr(open_limit, "WAIT_S", 0.05)
             with pytest.raises(RequestError, match="others are in use") as crowded:
                 await two.attach("proj")
             assert crowded.value.code == "busy"
             assert "storage" not in spaces.ailments()
             assert spaces._entries[ids["one"]].space is held
-            monkeypatch.setattr(room, "WAIT_S", 20.0)
+            monkeypatch.setattr(open_limit, "WAIT_S", 20.0)
             waiting = asyncio.create_task(two.attach("proj"))
             await until("it to wait", lambda: not spaces._room._freed.is_set())
         await waiting
@@ -164,7 +164,7 @@ async def test_a_closed_space_is_not_locked_and_a_locked_one_is_closed(tmp_path:
 
 async def test_of_a_closed_space_nothing_is_kept(tmp_path: Path) -> None:
     """Ten thousand may be used one after the other, and a model that waits to be loaded, or failed, outlives them all."""
-    async with serving(tmp_path / "data", embedder=Model.none(), close_after_s=SOON_S) as daemon:
+    async with serving(tmp_path / "data", embedder=LoadedModel.none(), close_after_s=SOON_S) as daemon:
         async with machine(daemon) as one:
             await remember(one)
         async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:

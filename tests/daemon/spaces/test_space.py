@@ -16,23 +16,26 @@ import pytest_asyncio
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.config import ChunkSettings
-from confide_daemon.documents.transcripts import Batch, Message, Name
-from confide_daemon.embedding import Embedder, Model, Vectors
+from confide_daemon.documents.transcripts import MessageBatch, SessionName, TranscriptMessage
+from confide_daemon.embedding import Embedder, LoadedModel, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import EmbedderError, InvalidPathError, NotFoundError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.documents import text_hash
 
 KEY = os.urandom(32)
 LOG = "# Log\n\n## Decisions\n\n- we chose postgres because of row level security\n\n## Bugs\n\nERR_CONN_42: the pool was empty\n"
 
 
-async def open_space(path: Path, handle: Model | None = None, settings: IndexSettings | None = None) -> Space:
+async def open_space(path: Path, handle: LoadedModel | None = None, settings: IndexSettings | None = None) -> Space:
     return await Space.open(
-        path, KEY, Shared(settings or IndexSettings(), handle or Model.ready(HashedEmbedder(64))), space_id="s"
+        path,
+        KEY,
+        SpaceShared(settings or IndexSettings(), handle or LoadedModel.ready(HashedEmbedder(64))),
+        space_id="s",
     )
 
 
@@ -70,7 +73,7 @@ async def found(space: Space, text: str, **limits: object) -> list[str]:
 
 async def test_a_document_is_found_by_its_words_when_put_returns(tmp_path: Path) -> None:
     """Without any model as well, which the answer says."""
-    space = await open_space(tmp_path / "s.db", Model.none())
+    space = await open_space(tmp_path / "s.db", LoadedModel.none())
     await space.documents.put("p", "memory/2026-11-20.md", LOG, base=0, author="alice")
     result = await space.index.searcher.search(SearchQuery("why did we choose postgres?"))
     (hit, *_) = result.hits
@@ -91,7 +94,7 @@ async def test_searches_go_by_keywords_until_the_model_is_there(tmp_path: Path) 
         gate.wait(30)
         return HashedEmbedder(64)
 
-    space = await open_space(tmp_path / "s.db", Model(load))
+    space = await open_space(tmp_path / "s.db", LoadedModel(load))
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
     result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.hits
@@ -110,7 +113,7 @@ async def test_searches_go_by_keywords_until_the_model_is_there(tmp_path: Path) 
 async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path: Path) -> None:
     """A search never waits for indexing; it says how much is missing and for how long."""
     gate = Gate()
-    space = await open_space(tmp_path / "s.db", Model.ready(gate))
+    space = await open_space(tmp_path / "s.db", LoadedModel.ready(gate))
     gate.open.set()
     await space.documents.put("p", "a.md", LOG, base=0, author="alice")
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
@@ -138,7 +141,7 @@ async def test_nothing_below_the_threshold_is_returned(space: Space) -> None:
 async def test_neighbours_that_are_both_found_become_one_hit(tmp_path: Path) -> None:
     """With their lines once, in their order, as they stand in the file; also where pieces overlap."""
     for name, chunks in (("a", ChunkSettings(16, 0)), ("b", ChunkSettings(24, 12))):
-        space = await open_space(tmp_path / f"{name}.db", Model.none(), IndexSettings(chunks))
+        space = await open_space(tmp_path / f"{name}.db", LoadedModel.none(), IndexSettings(chunks))
         text = "\n".join(f"- line {n} of the pool notes, with words" for n in range(3)) + "\n\n\n- the pool notes end\n"
         await space.documents.put("p", "a.md", text, base=0, author="alice")
         (hit, *_) = (await space.index.searcher.search(SearchQuery("pool notes", min_score=0.0))).hits
@@ -165,8 +168,8 @@ async def test_the_budget_of_tokens_holds(space: Space) -> None:
 async def test_limits_of_a_query(space: Space) -> None:
     """Projects, path, source, days, count."""
     await space.documents.put("p", "memory/2026-11-20.md", "the pool was empty\n", base=0, author="a")
-    talk = Message("user", "the pool was empty", datetime(2026, 11, 19, tzinfo=UTC))
-    await space.transcripts.take(Batch(Name("p", "codex", "s"), 0, 0, 9, "", "", (talk,)), author="a")
+    talk = TranscriptMessage("user", "the pool was empty", datetime(2026, 11, 19, tzinfo=UTC))
+    await space.transcripts.take(MessageBatch(SessionName("p", "codex", "s"), 0, 0, 9, "", "", (talk,)), author="a")
     await space.documents.put("q", "memory/x.md", "the pool was empty\n", base=0, author="a")
     assert len(await found(space, "pool")) == 3
     assert await found(space, "pool", projects=frozenset({"q", "global"})) == ["memory/x.md"]
@@ -386,7 +389,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     await space.close()
     other = Gate("words-v2")
-    space = await open_space(path, Model.ready(other))
+    space = await open_space(path, LoadedModel.ready(other))
     result = await space.index.searcher.search(SearchQuery("postgres"))
     assert result.hits
     assert result.mode == "keyword"
@@ -400,7 +403,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     await space.close()
     # Back to the first model: its vectors were kept, so nothing is embedded.
     first = Gate("words-v1")
-    space = await open_space(path, Model.ready(first))
+    space = await open_space(path, LoadedModel.ready(first))
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert first.embedded == []
     await space.close()
@@ -440,7 +443,7 @@ async def test_other_chunk_settings_take_hold_at_the_next_start(tmp_path: Path) 
 async def test_indexing_goes_on_after_a_restart(tmp_path: Path) -> None:
     """What had no vector when the daemon ended gets one after it starts again."""
     path = tmp_path / "s.db"
-    space = await open_space(path, Model.none())
+    space = await open_space(path, LoadedModel.none())
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
     await space.close()
     space = await open_space(path)
@@ -456,7 +459,7 @@ async def test_a_model_that_fails_stops_the_indexing_and_says_so(tmp_path: Path)
         def embed_documents(self, texts: Sequence[str]) -> Vectors:
             raise EmbedderError("the embedding model failed: OutOfMemory")
 
-    space = await open_space(tmp_path / "s.db", Model.ready(Broken(64)))
+    space = await open_space(tmp_path / "s.db", LoadedModel.ready(Broken(64)))
     await space.documents.put("p", "a.md", LOG, base=0, author="a")
     assert not await space.wait_indexed(timeout_s=DEADLINE_S)
     result = await space.index.searcher.search(SearchQuery("postgres"))
@@ -484,7 +487,7 @@ async def test_a_closed_space_refuses_work(tmp_path: Path) -> None:
 async def test_progress_is_told_while_waiting(tmp_path: Path) -> None:
     """Done of total, ending complete."""
     gate = Gate()
-    space = await open_space(tmp_path / "s.db", Model.ready(gate))
+    space = await open_space(tmp_path / "s.db", LoadedModel.ready(gate))
     for n in range(80):
         await space.documents.put("p", f"{n}.md", f"note {n}\n", base=0, author="a")
     seen: list[tuple[int, int]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from confide_daemon.store.rows import Filter, Piece
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables import keyword as leg
 
 NOW = 1_700_000_000.0

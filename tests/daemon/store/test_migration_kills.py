@@ -22,7 +22,7 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError
 from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 pytestmark = pytest.mark.skipif(not has_archives(), reason="the archives of releases are in the repository alone")
 MOST_STATEMENTS = 4000

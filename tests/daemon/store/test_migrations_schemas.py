@@ -15,7 +15,7 @@ from tests.support.daemon.schemas import PACKAGES, stepped, whole
 from confide_daemon.access.registry import Registry
 from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 SEGMENTS = ("keyword_data", "keyword_idx", "keyword_docsize")
 """How FTS5 has laid out the same rows: it depends on the order in which they came."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables import note_listing as listing
 from confide_daemon.store.tables.note_listing import SORTS
 from confide_memory.note import Note

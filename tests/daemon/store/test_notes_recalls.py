@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from confide_daemon.store import migrations
-from confide_daemon.store.store import Store
-from confide_daemon.store.tables.documents import _RECALLS_KEPT_H
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.document_tables import _RECALLS_KEPT_H
 
 DAY_S = 86_400.0
 NOON = 20_000 * DAY_S + DAY_S / 2

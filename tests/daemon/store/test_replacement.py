@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError, WrongKeyError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store import threads
 from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Breach
@@ -35,8 +35,8 @@ OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 
 
 async def open_space(path: Path, key: bytes) -> Space:
-    handle = Model.ready(HashedEmbedder(64))
-    return await Space.open(path, key, Shared(IndexSettings(), handle), space_id="s")
+    handle = LoadedModel.ready(HashedEmbedder(64))
+    return await Space.open(path, key, SpaceShared(IndexSettings(), handle), space_id="s")
 
 
 async def fill(space: Space, count: int) -> None:

@@ -16,8 +16,8 @@ from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.store.rows import Breach, Filter, OperationRow, Piece, TranscriptRow
-from confide_daemon.store.store import Store
-from confide_daemon.store.tables.documents import OPERATIONS_KEPT_S
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.document_tables import OPERATIONS_KEPT_S
 from confide_daemon.store.tables.pieces import CACHED_S, CACHED_VECTORS, RECENT_S, Generation
 from confide_daemon.store.tables.vector_scan import VectorScan
 from confide_daemon.store.upkeep import repair

@@ -16,11 +16,11 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.kills.crash_writer import text_of
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 
 WRITER = Path(__file__).parents[2] / "support" / "kills" / "crash_writer.py"
@@ -74,8 +74,8 @@ def sound(path: Path, key: bytes) -> None:
 
 
 async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]], model: str) -> None:
-    handle = Model.ready(HashedEmbedder(64, model=model))
-    space = await Space.open(path, key, Shared(IndexSettings(), handle), space_id="crash")
+    handle = LoadedModel.ready(HashedEmbedder(64, model=model))
+    space = await Space.open(path, key, SpaceShared(IndexSettings(), handle), space_id="crash")
     for number, (version, revision) in acknowledged.items():
         document = await space.documents.read("p", f"{number}.md")
         # A write may be on the disk whose acknowledgement the kill cut off; never an older one.

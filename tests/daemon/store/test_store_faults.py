@@ -14,15 +14,15 @@ import pytest
 from tests.support.daemon.disks import mounted, remount
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect, storage_errors
 from confide_daemon.store.rows import RevisionRow
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep import salvage
 
 KEY = os.urandom(32)
@@ -30,8 +30,8 @@ CANARY = "canary7e1fplatypus"
 
 
 async def open_space(path: Path, key: bytes = KEY) -> Space:
-    handle = Model.ready(HashedEmbedder(64))
-    return await Space.open(path, key, Shared(IndexSettings(), handle), space_id="s")
+    handle = LoadedModel.ready(HashedEmbedder(64))
+    return await Space.open(path, key, SpaceShared(IndexSettings(), handle), space_id="s")
 
 
 async def make(path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.draws import draws
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.store.database import connect
 from confide_daemon.store.rows import Filter, Piece
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.tables.vector_scan import COARSE, SLICE, Codes, VectorScan, pack
 

@@ -17,7 +17,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from tests.support.daemon.loopback import Machine, machine, serving
 
 from confide_daemon import __version__
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import ToolError
 from confide_daemon.server.mcp.tool_calls import catalogue, definitions, unknown
 from confide_daemon.tools import read, search, store, sync, update

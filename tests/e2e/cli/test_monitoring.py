@@ -22,7 +22,7 @@ from tests.support.programs.confided import Confided
 from tests.support.programs.processes import CONFIDED, wait_until
 
 from confide_crypto.keys.identity import Identity, format_public_key
-from confide_daemon.datadir import control
+from confide_daemon.datadir import control_client
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/monitoring.md").read_text("utf-8")
@@ -49,7 +49,7 @@ def confided(tmp_path: Path) -> Any:
 
 def shown(program: Confided) -> dict[str, str]:
     """All that an operator can look at."""
-    metrics = control.ask(program.data / "daemon.sock", "metrics")["text"]
+    metrics = control_client.ask(program.data / "daemon.sock", "metrics")["text"]
     return {
         "metrics": metrics,
         "top": program.run("top").stdout,

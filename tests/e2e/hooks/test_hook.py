@@ -16,8 +16,8 @@ from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_proxy.hooks import counts, places
-from confide_proxy.hooks.holder.recall import HIT_SCORE
+from confide_proxy.hooks import counts, hook_paths
+from confide_proxy.hooks.server.recall import HIT_SCORE
 
 SECRET = "ghp_" + "R7s9Qk2mX4vB8nL1wT5yZ3cD6fG0hJ" + "aPeU1k"
 QUESTION = "why did we choose postgres for the orders service?"
@@ -92,7 +92,7 @@ class Memory:
 
 def is_listened(machine: Machine) -> bool:
     """Whether somebody answers its hooks, wherever the path of its folder leaves room for the socket."""
-    return any(Path(address).exists() for address in places.addresses(str(machine.home / "proxy")))
+    return any(Path(address).exists() for address in hook_paths.addresses(str(machine.home / "proxy")))
 
 
 @asynccontextmanager

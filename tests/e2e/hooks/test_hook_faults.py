@@ -23,7 +23,7 @@ from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, stands_still, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_proxy.hooks import counts, places, process, starting
+from confide_proxy.hooks import counts, hook_paths, hook_process, startup_marks
 from confide_proxy.mcp import stdio
 
 LATEST_S = 0.45
@@ -70,7 +70,7 @@ def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:
     with Program([CONFIDE, "hook"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE) as silent:
         assert silent.wait(DEADLINE_S) == 0
         # It knows its own beginning by the system's ticks.
-        assert time.monotonic() - began >= process.DEADLINE_S - 1 / os.sysconf("SC_CLK_TCK")
+        assert time.monotonic() - began >= hook_process.DEADLINE_S - 1 / os.sysconf("SC_CLK_TCK")
     asked = json.dumps({"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_read"})
     for shell in ("{} hook <&-", "echo '{}' | {} hook >&-", "echo '{}' | {} hook | true"):
         line = shell.format(CONFIDE) if shell.count("{}") == 1 else shell.format(asked, CONFIDE)
@@ -85,16 +85,16 @@ def test_a_hooks_time_begins_with_its_process() -> None:
     script = """if True:
         import time
         time.sleep({})
-        from confide_proxy.hooks import process
+        from confide_proxy.hooks import hook_process
         before = time.monotonic()
-        began = process.started()
+        began = hook_process.started()
         print(before - began, time.monotonic() - began)
     """
     for slow_s in (0.05, 0.3):
         done = subprocess.run([sys.executable, "-c", script.format(slow_s)], capture_output=True, text=True, check=True)
         at_least, at_most = map(float, done.stdout.split())
-        assert at_most >= min(slow_s, process.MOST_START_S) - 0.001
-        assert at_least <= process.MOST_START_S + 0.001
+        assert at_most >= min(slow_s, hook_process.MOST_START_S) - 0.001
+        assert at_least <= hook_process.MOST_START_S + 0.001
 
 
 def test_a_full_disk_takes_nothing_but_what_would_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +112,8 @@ def test_a_full_disk_takes_nothing_but_what_would_be_kept(tmp_path: Path, monkey
 
     asked = {"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_read"}
     monkeypatch.setattr(os, "write", full)
-    monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
-    process.Hook(time.monotonic()).run()
+    monkeypatch.setattr(hook_process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
+    hook_process.Hook(time.monotonic()).run()
     assert b"allow" in b"".join(written)
     assert counts.read(str(state)) == []
 
@@ -125,7 +125,7 @@ def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatc
     address = state / "hooks.sock"
     if len(os.fsencode(address)) > 100:
         pytest.skip("this folder's path is too long for a socket")
-    hook = process.Hook(time.monotonic())
+    hook = hook_process.Hook(time.monotonic())
     hook._state = str(state)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
@@ -136,10 +136,10 @@ def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatc
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
         assert hook._connected() is None
-        monkeypatch.setattr(process, "is_same_user", lambda _connection: True)
+        monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: True)
         assert hook._connected() is None, "whose file it is counts, whoever listens"
         monkeypatch.undo()
-        monkeypatch.setattr(process, "is_same_user", lambda _connection: False)
+        monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: False)
         assert hook._connected() is None
         monkeypatch.undo()
         elsewhere = state / "elsewhere.sock"
@@ -155,12 +155,12 @@ def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, mon
     """No JSON, another form, too much, half a line, nothing: silence, and one word in the counts."""
     address = tmp_path / "proxy/hooks.sock"
     address.parent.mkdir()
-    if len(os.fsencode(address)) > places.MOST_ADDRESS:
+    if len(os.fsencode(address)) > hook_paths.MOST_ADDRESS:
         pytest.skip("this folder's path is too long for a socket")
     monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
     asked = {"hook_event_name": "UserPromptSubmit", "prompt": QUESTION, "cwd": str(tmp_path)}
-    monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
-    monkeypatch.setattr(process, "DEADLINE_S", 0.1)
+    monkeypatch.setattr(hook_process.Hook, "_stdin", lambda _hook: json.dumps(asked).encode())
+    monkeypatch.setattr(hook_process, "DEADLINE_S", 0.1)
     answers = [
         b"\n",
         b"no\n",
@@ -187,7 +187,7 @@ def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, mon
             teller.start()
             with monkeypatch.context() as patched:
                 patched.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data))
-                process.Hook(time.monotonic()).run()
+                hook_process.Hook(time.monotonic()).run()
             teller.join()
     assert written == []
 
@@ -197,32 +197,32 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
     state = tmp_path / "proxy"
     state.mkdir()
     address = state / "hooks.sock"
-    if len(os.fsencode(address)) > places.MOST_ADDRESS:
+    if len(os.fsencode(address)) > hook_paths.MOST_ADDRESS:
         pytest.skip("this folder's path is too long for a socket")
     monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
-    monkeypatch.setattr(process, "DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(starting, "FRESH_S", DEADLINE_S)
+    monkeypatch.setattr(hook_process, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(startup_marks, "FRESH_S", DEADLINE_S)
     looks: list[float] = []
     looked = threading.Event()
-    connected = process.Hook._connected
+    connected = hook_process.Hook._connected
 
-    def look(hook: process.Hook) -> socket.socket | None:
+    def look(hook: hook_process.Hook) -> socket.socket | None:
         looks.append(time.monotonic())
         if len(looks) > 1:
             looked.set()
         return connected(hook)
 
     written: list[bytes] = []
-    monkeypatch.setattr(process.Hook, "_connected", look)
+    monkeypatch.setattr(hook_process.Hook, "_connected", look)
     monkeypatch.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data) or len(data))
 
     def run(prompt: str) -> None:
         told = {"hook_event_name": "UserPromptSubmit", "prompt": prompt, "cwd": str(tmp_path)}
-        monkeypatch.setattr(process.Hook, "_stdin", lambda _hook: json.dumps(told).encode())
-        process.Hook(time.monotonic()).run()
+        monkeypatch.setattr(hook_process.Hook, "_stdin", lambda _hook: json.dumps(told).encode())
+        hook_process.Hook(time.monotonic()).run()
 
     run(QUESTION)  # no session starts
-    starting.note(str(state))
+    startup_marks.note(str(state))
     run("run the tests")
     assert len(looks) == 2
     looks.clear()
@@ -248,7 +248,7 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
     state = machine.home / "proxy"
     monkeypatch.setattr(stdio, "SETTLE_S", 2 * DEADLINE_S)
     monkeypatch.setattr(stdio, "MOST_SETTLE_S", 2 * DEADLINE_S)
-    starting.hurry(str(state))
+    startup_marks.hurry(str(state))
     os.utime(state / "hooks/awaited", (1.0, 1.0))  # of a session before
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb", buffering=0) as client:
@@ -257,12 +257,12 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
         over: list[bool] = []
         waiting = threading.Thread(target=lambda: over.append(settling.is_over(stdio.Lines(reading))), daemon=True)
         waiting.start()
-        starting.note(str(state))
+        startup_marks.note(str(state))
         assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
         assert waiting.is_alive()
         end = time.monotonic() + DEADLINE_S
         while waiting.is_alive() and time.monotonic() < end:  # a hook that a busy machine starts late waits for nobody
-            starting.note(str(state))
+            startup_marks.note(str(state))
             assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
             waiting.join(0.1)
         assert over == [True]
@@ -294,7 +294,7 @@ async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) ->
         assert await asked("b") == ""
         last = counts.read(str(machine.home / "proxy"))[-1]
         assert last[2] == counts.LATE
-        assert process.DEADLINE_S * 1000 - 50 <= last[3] < LATEST_S * 1000
+        assert hook_process.DEADLINE_S * 1000 - 50 <= last[3] < LATEST_S * 1000
 
         with await asyncio.to_thread(Wire, machine) as second:
             await asyncio.to_thread(second.open)

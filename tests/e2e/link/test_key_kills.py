@@ -27,13 +27,13 @@ from confide_crypto.errors import EXIT_DENIED
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_proxy.config import ProxyConfig
-from confide_proxy.devices import rotation
+from confide_proxy.devices import device_rotation
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.link import identity as identities
-from confide_proxy.link.identity import Form
+from confide_proxy.link import device_identity as identities
+from confide_proxy.link.daemon_link import open_connection
+from confide_proxy.link.device_identity import Form
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
-from confide_proxy.link.link import open_connection
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 # The command is killed so often at each moment; every step is cut in this process besides. `make chaos` takes the long form.
 ATTEMPTS = 10 if os.environ.get("CONFIDE_EVERY_FAULT") else 1
@@ -56,16 +56,16 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.stop_local_daemon()
 
 
-def paths_of(machine: Machine) -> Paths:
+def paths_of(machine: Machine) -> ProxyPaths:
     home = machine.home
-    return Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+    return ProxyPaths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
 
 
 def words(machine: Machine) -> str:
     return str(machine.json("key", "show")["words"])
 
 
-def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[Identity, Identity]:
+def cut_short(paths: ProxyPaths, after: str, passphrase: str | None = None) -> tuple[Identity, Identity]:
     """A rotation that ends behind this step, as a kill does: nothing is tidied up."""
     old = identities.stored(paths.identity).open(passphrase)
     new = Identity.generate()
@@ -85,7 +85,7 @@ def cut_short(paths: Paths, after: str, passphrase: str | None = None) -> tuple[
             connection = await open_connection(paths, ProxyConfig(), keys=keys)
             aside.rename(paths.next_identity)
             serving = asyncio.create_task(connection.serve(on_message=unasked, on_request=unasked))
-            await rotation.prepare_roster(
+            await device_rotation.prepare_roster(
                 paths.rosters, Keyring(paths, keys), connection, old, new, now=int(time.time())
             )
             await connection.request("rotate", sign_rotation(old, new, connection.session_id), timeout_s=DEADLINE_S)

@@ -13,7 +13,7 @@ from tests.support.programs.processes import CONFIDED, Daemon, Inside, Machine, 
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import format_daemon_key
-from confide_daemon.datadir import identity
+from confide_daemon.datadir import daemon_keys
 from confide_daemon.datadir.paths import DataFolder
 
 
@@ -154,9 +154,9 @@ def test_the_daemon_on_demand_can_be_rotated_under_an_open_session(tmp_path: Pat
 def test_no_seed_and_no_signature_is_printed_or_logged(tmp_path: Path, daemon: Daemon) -> None:
     laptop = joined_machine(tmp_path, "laptop", daemon)
     folder = DataFolder(daemon.data)
-    before = identity.load(folder).current
+    before = daemon_keys.load(folder).current
     printed = daemon.run("key", "rotate", "--keep", "2d") + daemon.run("key", "show") + laptop.run("status")
-    keys = identity.load(folder)
+    keys = daemon_keys.load(folder)
     assert keys.rotation is not None
     assert format_daemon_key(keys.current.static_key) in printed
     secrets = [before.seed, keys.current.seed, keys.rotation.statement.by_old, keys.rotation.statement.by_new]

@@ -18,7 +18,7 @@ from tests.support.programs.processes import Daemon, Inside, Machine, running_da
 from tests.support.programs.wire import Wire
 
 from confide_crypto.errors import ConnectionLost
-from confide_crypto.transport.open import Timers, connect
+from confide_crypto.transport.open_channel import Timers, connect
 
 
 def has_ipv6() -> bool:

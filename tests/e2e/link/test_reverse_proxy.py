@@ -25,7 +25,7 @@ from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve
 
 from confide_crypto.errors import UnreachableError
-from confide_crypto.transport.open import connect, websocket_options
+from confide_crypto.transport.open_channel import connect, websocket_options
 
 KEEPALIVE_S = 5
 

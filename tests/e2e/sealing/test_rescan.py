@@ -32,7 +32,7 @@ from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_memory.documents import text_hash
 from confide_proxy import config, paths
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sealing.rescan import Rescan
 from confide_proxy.sync import project
 
@@ -90,11 +90,11 @@ def traces(daemon: Daemon, *numbers: int) -> list[int]:
     ]
 
 
-def client(machine: Machine) -> Client:
+def client(machine: Machine) -> CommandClient:
     """The machine's own client in this process."""
     home = machine.home
-    place = paths.Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
-    return Client(place, config.load(place.config), project.identify(machine.project).granted())
+    place = paths.ProxyPaths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+    return CommandClient(place, config.load(place.config), project.identify(machine.project).granted())
 
 
 def rescanned(machine: Machine, *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -277,7 +277,7 @@ async def pulled(machine: Machine, names: list[str]) -> list[str]:
 class Breaking:
     """The link of a client, which breaks when something is asked: with its daemon, that is killed while it works or just before."""
 
-    def __init__(self, open_client: Client, op: str, end: Callable[[], None], *, is_sent: bool) -> None:
+    def __init__(self, open_client: CommandClient, op: str, end: Callable[[], None], *, is_sent: bool) -> None:
         self._connection = open_client.connection
         self._op = op
         self._end = end

@@ -12,7 +12,7 @@ from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 PASSWORD = "xK7m+Q2vR9tL"
 FORMS = {
@@ -62,7 +62,7 @@ def test_the_disk_of_a_machine_does_not_show_what_it_knows(tmp_path: Path, daemo
     """Neither the value nor an encoding of it, in the files of the machine's state."""
     (ann,) = joined(tmp_path, daemon, "ann")
     ann.run("store", f"The deploy password is {PASSWORD}")
-    state = Paths(ann.home / "proxy.toml", ann.home / "proxy", ann.home / "global", ann.home / "daemon").state
+    state = ProxyPaths(ann.home / "proxy.toml", ann.home / "proxy", ann.home / "global", ann.home / "daemon").state
     held = b"\n".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert (state / "known").is_dir()
     assert [name for name, form in FORMS.items() if form.encode() in held] == []

@@ -22,8 +22,8 @@ from tests.support.programs.wire import Wire
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.errors import WrongKeyError
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.link.identity import stored
-from confide_proxy.paths import Paths
+from confide_proxy.link.device_identity import stored
+from confide_proxy.paths import ProxyPaths
 
 PLACEHOLDER = re.compile(r"\(sealed:[a-z0-9-]+:[0-9a-f]{32}\)")
 ALL = 'toolsets = ["all"]\n'
@@ -91,7 +91,9 @@ def in_clear(planted: list[str], data: bytes | str) -> list[int]:
 
 
 def keys_of(machine: Machine) -> SpaceKeys:
-    paths = Paths(machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon")
+    paths = ProxyPaths(
+        machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
+    )
     seen = RosterCache(paths.rosters).last()
     assert seen is not None
     assert seen.roster is not None

@@ -23,8 +23,8 @@ from tests.support.programs.wire import Wire
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.store.database import connect
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.link.identity import stored
-from confide_proxy.paths import Paths
+from confide_proxy.link.device_identity import stored
+from confide_proxy.paths import ProxyPaths
 
 READ = {
     "file": "walrus-canary-in-a-file",
@@ -121,7 +121,9 @@ def said(wire: Wire) -> object:
 
 def keys_of(machine: Machine) -> SpaceKeys:
     """The machine's own keys of its space, as it would open them."""
-    paths = Paths(machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon")
+    paths = ProxyPaths(
+        machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
+    )
     seen = RosterCache(paths.rosters).last()
     assert seen is not None
     assert seen.roster is not None

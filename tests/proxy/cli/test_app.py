@@ -18,9 +18,9 @@ from tests.support.programs.commands import inner_commands
 from tests.support.programs.processes import Machine
 
 from confide_daemon.cli import app as daemon_app
+from confide_memory.commands.command_runner import complaint
 from confide_memory.commands.entries import Entry, placed
 from confide_memory.commands.group import long_options
-from confide_memory.commands.running import complaint
 from confide_memory.commands.spelling import OtherWords, meant, read_words
 from confide_proxy.cli.app import COMMANDS, WORDS, app, of_addons
 
@@ -32,10 +32,10 @@ HEAVY = {"rich", "pydantic", "pydantic_core", "sqlite3", "numpy", "mcp", "httpx2
 """Libraries of which each costs a warm command more than it has time for."""
 OTHERS = {
     "confide_proxy.mcp.tunnel",
-    "confide_proxy.mcp.session",
+    "confide_proxy.mcp.agent_session",
     "confide_proxy.offline.journal",
     "confide_proxy.devices.duties",
-    "confide_proxy.devices.pairing",
+    "confide_proxy.devices.device_pairing",
 }
 """What an agent's session needs, or a machine that has something to do for its space."""
 
@@ -228,7 +228,7 @@ def test_a_warm_command_loads_nothing_heavy(name: str, tmp_path: Path) -> None:
         f"program = typer.main.get_command(app)\n"
         f"program.get_command(typer.Context(program), {name!r})\n"
         "from confide_proxy.mcp import client\n"
-        "import confide_crypto.transport.open\n"
+        "import confide_crypto.transport.open_channel\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -11,9 +11,9 @@ import pytest
 from tests.support.kills.journal_writer import call
 from typer.testing import CliRunner
 
-from confide_crypto.keys.files import make_private_dir
+from confide_crypto.keys.private_files import make_private_dir
 from confide_proxy import paths
-from confide_proxy.cli.console import Here
+from confide_proxy.cli.console import CommandContext
 from confide_proxy.cli.queue import queue_app
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.offline.journal import Journal
@@ -23,25 +23,25 @@ PASSWORD = f"Zq7{secrets.token_hex(8)}"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandContext:
     """A machine that has never met a daemon, with a call that waits."""
     monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
-    found = Here(paths.find(), ProxyConfig())
+    found = CommandContext(paths.find(), ProxyConfig())
     make_private_dir(found.paths.state)
     given = {"content": f"push with {TOKEN}\nto the mirror", "metadata": {"password": PASSWORD}}
     Journal(found.paths.journal).append(replace(call(0), tool="memory_store", arguments=given))
     return found
 
 
-def shown(here: Here, *options: str) -> str:
+def shown(here: CommandContext, *options: str) -> str:
     done = CliRunner().invoke(queue_app, ["--show", *options], obj=here)
     assert done.exit_code == 0, done.output
     return done.output
 
 
 @pytest.mark.parametrize("action", ["seal", "redact", "block"])
-def test_no_credential_is_shown_in_clear(here: Here, action: str) -> None:
-    here = Here(here.paths, ProxyConfig(secrets=Policy(tools=action)))
+def test_no_credential_is_shown_in_clear(here: CommandContext, action: str) -> None:
+    here = CommandContext(here.paths, ProxyConfig(secrets=Policy(tools=action)))
     for text in (shown(here), shown(here, "--json")):
         assert TOKEN not in text
         assert PASSWORD not in text
@@ -49,11 +49,11 @@ def test_no_credential_is_shown_in_clear(here: Here, action: str) -> None:
         assert "to the mirror" in text
 
 
-def test_what_the_user_lets_out_is_shown(here: Here) -> None:
-    assert TOKEN in shown(Here(here.paths, ProxyConfig(secrets=Policy(tools="allow"))))
+def test_what_the_user_lets_out_is_shown(here: CommandContext) -> None:
+    assert TOKEN in shown(CommandContext(here.paths, ProxyConfig(secrets=Policy(tools="allow"))))
 
 
-def test_nothing_is_shown_where_that_cannot_be_told(here: Here) -> None:
+def test_nothing_is_shown_where_that_cannot_be_told(here: CommandContext) -> None:
     """The key of this machine's fingerprints is damaged."""
     here.paths.fingerprint_key.write_bytes(b"short")
     here.paths.fingerprint_key.chmod(0o600)

@@ -16,7 +16,7 @@ from tests.support.programs.processes import Machine
 
 from confide_proxy.cli import console, doctor, setup
 from confide_proxy.clients import hooks
-from confide_proxy.clients.known import CLIENTS
+from confide_proxy.clients.known_clients import CLIENTS
 from confide_proxy.clients.own_notes import OwnNotes
 
 

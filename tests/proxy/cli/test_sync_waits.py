@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from confide_proxy.cli.sync import until_indexed
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 
 STEP = {"filesSent": 0, "filesPulled": 0, "filesRemoved": 0, "duration": 600.0}
 
@@ -35,6 +35,6 @@ async def test_it_goes_on_while_something_is_done(
     steps: tuple[int, ...], updated: int, left: int, duration: float
 ) -> None:
     """A model that is slow is waited for; one that is away is not waited for again."""
-    result, status = await until_indexed(cast(Client, Daemon(*steps)), force=False, progress=lambda *_: None)
+    result, status = await until_indexed(cast(CommandClient, Daemon(*steps)), force=False, progress=lambda *_: None)
     assert (result["chunksUpdated"], status["queuedChunks"], result["duration"]) == (updated, left, duration)
     assert bool(result["warnings"]) is bool(left)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from confide_proxy.clients import files, hooks, known, presence, rules
-from confide_proxy.clients.entries import Entry
-from confide_proxy.clients.files import Receipts
-from confide_proxy.clients.known import CLIENTS, Client
+from confide_proxy.clients import client_files, hooks, known_clients, presence, rules
+from confide_proxy.clients.client_files import WriteReceipts
+from confide_proxy.clients.config_entries import ConfigEntry
+from confide_proxy.clients.known_clients import CLIENTS, KnownClient
 from confide_proxy.errors import SetupError, SetupStorageError
 
 CLAUDE = CLIENTS["claude-code"]
@@ -39,19 +39,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def server(client: Client, file: Path) -> list[Entry]:
+def server(client: KnownClient, file: Path) -> list[ConfigEntry]:
     return [client.server(file, PROGRAM)]
 
 
-def add(client: Client, file: Path, program: str = PROGRAM) -> bool:
+def add(client: KnownClient, file: Path, program: str = PROGRAM) -> bool:
     """Whether anything changed."""
-    (change,) = files.added([client.server(file, program)])
+    (change,) = client_files.added([client.server(file, program)])
     if change.is_one:
         change.write()
     return change.is_one
 
 
-def everything(client: Client, project: Path, program: str = PROGRAM) -> list[Entry]:
+def everything(client: KnownClient, project: Path, program: str = PROGRAM) -> list[ConfigEntry]:
     return [
         client.server(client.file(project, for_user=False), program),
         *hooks.hooks(client, project, program, for_user=False),
@@ -66,7 +66,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.parametrize("form", ["absent", "of others", "empty"])
-def test_all_that_was_put_in_comes_out_to_the_byte(client: Client, form: str, tmp_path: Path) -> None:
+def test_all_that_was_put_in_comes_out_to_the_byte(client: KnownClient, form: str, tmp_path: Path) -> None:
     """Server, hooks and rules, in files that were not there, were empty, or held others'; a second time changes nothing."""
     project, receipts = tmp_path / "project", tmp_path / "receipts.json"
     project.mkdir()
@@ -75,24 +75,24 @@ def test_all_that_was_put_in_comes_out_to_the_byte(client: Client, form: str, tm
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"" if form == "empty" else others(client, file).encode())
     before = tree(tmp_path)
-    for change in files.added(everything(client, project)):
-        change.write(Receipts(receipts))
-    assert not any(change.is_one for change in files.added(everything(client, project)))
+    for change in client_files.added(everything(client, project)):
+        change.write(WriteReceipts(receipts))
+    assert not any(change.is_one for change in client_files.added(everything(client, project)))
     had = presence.look(client, project)
     assert had.starts == (presence.Start(client.file(project, for_user=False), PROGRAM, ("mcp",)),)
     assert had.has_hooks == (client.name != "zed")
     assert not had.has_plugin
-    for change in files.removed(everything(client, project), Receipts(receipts)):
+    for change in client_files.removed(everything(client, project), WriteReceipts(receipts)):
         change.write()
     assert tree(tmp_path) == before
 
 
-def rules_file(client: Client) -> Path | None:
+def rules_file(client: KnownClient) -> Path | None:
     """A file that is ours alone."""
     return Path.home() / ".gemini/policies/confide.toml" if client.name == "gemini" else None
 
 
-def others(client: Client, file: Path) -> str:
+def others(client: KnownClient, file: Path) -> str:
     if file.suffix == ".toml":
         return '# mine\nmodel = "x"\n\n[mcp_servers]\n\n[mcp_servers.other] # good\ncommand = "y"\n\n# the end\n'
     comment = "" if client.name == "claude-code" else " // mine\n"
@@ -102,18 +102,18 @@ def others(client: Client, file: Path) -> str:
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_without_receipts_what_is_ours_is_cut_out(client: Client, tmp_path: Path) -> None:
+def test_without_receipts_what_is_ours_is_cut_out(client: KnownClient, tmp_path: Path) -> None:
     """As on another machine, or where somebody changed the file since; an entry of an older program counts as ours."""
     for entry in everything(client, tmp_path):
         if entry.file.suffix != ".toml" or client.name == "codex":
             entry.file.parent.mkdir(parents=True, exist_ok=True)
             entry.file.write_text(others(client, entry.file))
     for program in ("/old/confide", PROGRAM):
-        for change in files.added(everything(client, tmp_path, program)):
+        for change in client_files.added(everything(client, tmp_path, program)):
             change.write()
     said = "".join(path.read_text() for path in {entry.file for entry in everything(client, tmp_path)})
     assert "/old/confide" not in said
-    for change in files.removed(everything(client, tmp_path)):
+    for change in client_files.removed(everything(client, tmp_path)):
         change.write()
     for file in {entry.file for entry in everything(client, tmp_path)} - {rules_file(client)}:
         text = file.read_text()
@@ -147,11 +147,11 @@ def test_what_somebody_added_to_the_entry_stays(tmp_path: Path) -> None:
     file = tmp_path / ".mcp.json"
     file.write_text(json.dumps({"mcpServers": {"confide": {"command": "confide", "args": ["mcp"], "env": {"A": "b"}}}}))
     receipts = tmp_path / "receipts.json"
-    for change in files.added(server(CLAUDE, file)):
-        change.write(Receipts(receipts))
+    for change in client_files.added(server(CLAUDE, file)):
+        change.write(WriteReceipts(receipts))
     assert json.loads(file.read_text())["mcpServers"]["confide"] == {**ENTRY, "env": {"A": "b"}}
     assert "/opt" not in receipts.read_text()
-    (change,) = files.removed(server(CLAUDE, file), Receipts(receipts))
+    (change,) = client_files.removed(server(CLAUDE, file), WriteReceipts(receipts))
     assert change.after == "{}"
 
 
@@ -215,14 +215,14 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
     """The message has the file's own name, and the exit code is that of the disk; half a file is left nowhere."""
     file = tmp_path / ".mcp.json"
     file.write_text("{}")
-    (change,) = files.added(server(CLAUDE, file))
+    (change,) = client_files.added(server(CLAUDE, file))
 
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SetupStorageError) as told:
-        change.write(Receipts(tmp_path / "state" / "receipts.json"))
+        change.write(WriteReceipts(tmp_path / "state" / "receipts.json"))
     assert str(told.value) == f"{file} cannot be written: No space left on device"
     assert told.value.exit_code == 8
     assert file.read_text() == "{}"
@@ -233,7 +233,7 @@ def test_what_changed_while_somebody_was_asked_is_not_lost(tmp_path: Path) -> No
     """Clients write these files themselves, all the time."""
     file = tmp_path / ".claude.json"
     file.write_text("{}")
-    (change,) = files.added(server(CLAUDE, file))
+    (change,) = client_files.added(server(CLAUDE, file))
     file.write_text('{"numStartups": 7}')
     with pytest.raises(SetupError, match="changed meanwhile"):
         change.write()
@@ -247,9 +247,9 @@ def test_damaged_receipts_cost_nothing(tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
         add(CLAUDE, file)
         receipts.write_text(damage)
-        (change,) = files.removed(server(CLAUDE, file), Receipts(receipts))
+        (change,) = client_files.removed(server(CLAUDE, file), WriteReceipts(receipts))
         assert change.after == "{}\n"
-        Receipts(receipts).note(change)
+        WriteReceipts(receipts).note(change)
 
 
 def test_rules_let_reading_and_storing_pass_and_ask_for_the_rest(home: Path) -> None:
@@ -258,7 +258,7 @@ def test_rules_let_reading_and_storing_pass_and_ask_for_the_rest(home: Path) -> 
     never = set(rules.ASKED)
     allowed = {}
     for client in CLIENTS.values():
-        for change in files.added(rules.rules(client, project, for_user=False)):
+        for change in client_files.added(rules.rules(client, project, for_user=False)):
             assert change.after is not None
             allowed[client.name] = change.after
     claude = json.loads(allowed["claude-code"])["permissions"]["allow"]
@@ -286,19 +286,19 @@ def test_rules_follow_the_plugin(home: Path, tmp_path: Path) -> None:
     config.parent.mkdir(parents=True)
     before = '# mine\n[plugins."confide@confide"]\nenabled = true\n\n[tui]\ntheme = "x"\n'
     config.write_text(before)
-    (change,) = files.added(rules.rules(codex, tmp_path, for_user=False, has_plugin=True))
+    (change,) = client_files.added(rules.rules(codex, tmp_path, for_user=False, has_plugin=True))
     change.write()
     said = tomllib.loads(config.read_text())
     assert said.keys() == {"plugins", "tui"}
     tools = said["plugins"]["confide@confide"]["mcp_servers"]["confide"]["tools"]
     assert (tools["memory_store"], tools["secret_get"]) == ({"approval_mode": "approve"}, {"approval_mode": "prompt"})
-    (change,) = files.removed(rules.all_rules(codex, tmp_path, for_user=False))
+    (change,) = client_files.removed(rules.all_rules(codex, tmp_path, for_user=False))
     assert change.after == before
 
 
 def test_reading_tools_are_those_that_say_so() -> None:
     """The catalogue knows which tools only read; a rule names no other."""
-    catalogue = json.loads((Path(known.__file__).parents[1] / "mcp/catalogue-all.json").read_bytes())
+    catalogue = json.loads((Path(known_clients.__file__).parents[1] / "mcp/catalogue-all.json").read_bytes())
     tools = {tool["name"]: tool["annotations"]["readOnlyHint"] for tool in found_tools(catalogue)}
     assert {tool for tool, is_reading in tools.items() if is_reading} == set(rules.READING)
     assert {"memory_store", "memory_update", *rules.ASKED} <= tools.keys()
@@ -347,9 +347,9 @@ def test_the_path_of_the_program_is_absolute(tmp_path: Path, monkeypatch: pytest
     stranger.write_text("#!/bin/sh\n")
     stranger.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    own = known.program()
+    own = known_clients.program()
     assert Path(own).is_absolute()
     assert own != str(stranger)
     stranger.unlink()
     stranger.symlink_to(own)
-    assert known.program() == str(stranger), "the name that stays over updates"
+    assert known_clients.program() == str(stranger), "the name that stays over updates"

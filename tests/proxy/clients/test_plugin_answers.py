@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from confide_proxy import config
-from confide_proxy.clients import known, plugin_answers
-from confide_proxy.hooks import pointers
+from confide_proxy.clients import known_clients, plugin_answers
+from confide_proxy.hooks import learning_queue
 
 PLUGIN = json.loads(
     (Path(plugin_answers.__file__).parents[1] / "plugin/.claude-plugin/plugin.json").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def learning(home: Path, said: str | None = None) -> tuple[str, bool]:
     if said is not None:
         file.write_text(said, encoding="utf-8")
         file.chmod(0o600)
-    return config.load(file).learn.mode, pointers.learns(file)
+    return config.load(file).learn.mode, learning_queue.learns(file)
 
 
 def test_the_plugin_asks_for_what_is_understood() -> None:
@@ -62,9 +62,9 @@ def test_the_answer_is_heard_where_the_settings_are_elsewhere(home: Path, monkey
         monkeypatch.chdir(home / "here")
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / place))
         assert plugin_answers.learning() == ("suggest" if is_heard else "")
-    assert known.claude_folder() == home / "here/deep/x"
+    assert known_clients.claude_folder() == home / "here/deep/x"
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
-    assert known.claude_folder() == home / ".claude"
+    assert known_clients.claude_folder() == home / ".claude"
 
 
 @pytest.mark.parametrize("mode", ["suggest", "auto", " Suggest "])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from confide_proxy.clients import files, hooks, known, presence
-from confide_proxy.clients.files import Receipts
-from confide_proxy.clients.known import CLIENTS, Client
+from confide_proxy.clients import client_files, hooks, known_clients, presence
+from confide_proxy.clients.client_files import WriteReceipts
+from confide_proxy.clients.known_clients import CLIENTS, KnownClient
 
 PROGRAM = "/opt/confide/bin/confide"
 URL = "https://memory.example.org:7734/mcp?key=hunter2"
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(client: Client, file: Path, entry: dict[str, Any] | None = None) -> None:
+def written(client: KnownClient, file: Path, entry: dict[str, Any] | None = None) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if client.is_toml:
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in (entry or {}).items()]
@@ -44,42 +44,42 @@ def written(client: Client, file: Path, entry: dict[str, Any] | None = None) -> 
         file.write_text(json.dumps({"model": "x", client.group: {"confide": entry} if entry else {}}, indent=2))
 
 
-def said(client: Client, file: Path) -> Any:
+def said(client: KnownClient, file: Path) -> Any:
     document = tomllib.loads(file.read_text()) if client.is_toml else json.loads(file.read_text())
     return document.get(client.group, {}).get("confide")
 
 
-def put(client: Client, file: Path, *, replaces: bool = False, receipts: Receipts | None = None) -> bool:
-    (change,) = files.added([client.server(file, PROGRAM, replaces=replaces)])
+def put(client: KnownClient, file: Path, *, replaces: bool = False, receipts: WriteReceipts | None = None) -> bool:
+    (change,) = client_files.added([client.server(file, PROGRAM, replaces=replaces)])
     if change.is_one:
         change.write(receipts)
     return change.is_one
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_another_transport_is_replaced_whole_or_left(client: Client, tmp_path: Path) -> None:
+def test_another_transport_is_replaced_whole_or_left(client: KnownClient, tmp_path: Path) -> None:
     """Never merged: Codex refuses a file with both, Claude Code and Gemini go on calling the address. What was there comes back."""
     file = client.file(tmp_path / "p", for_user=False)
     written(client, file, REMOTE[client.name])
     before = file.read_bytes()
     server = client.server(file, PROGRAM)
     host = "https://memory.example.org:7734"
-    assert files.asked(server, server.is_anothers) == host
+    assert client_files.asked(server, server.is_anothers) == host
     assert not put(client, file)
-    (removed,) = files.removed([server], Receipts(tmp_path / "receipts"))
+    (removed,) = client_files.removed([server], WriteReceipts(tmp_path / "receipts"))
     assert (removed.is_one, file.read_bytes()) == (False, before)
     had = presence.look(client, tmp_path / "p")
     assert [(each.command, each.address) for each in had.starts] == [("", host)]
-    receipts = Receipts(tmp_path / "receipts")
+    receipts = WriteReceipts(tmp_path / "receipts")
     assert put(client, file, replaces=True, receipts=receipts)
     assert said(client, file) == client.entry(PROGRAM)
-    (removed,) = files.removed([server], receipts)
+    (removed,) = client_files.removed([server], receipts)
     removed.write()
     assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_what_an_earlier_version_merged_is_parted(client: Client, tmp_path: Path) -> None:
+def test_what_an_earlier_version_merged_is_parted(client: KnownClient, tmp_path: Path) -> None:
     """Its program stands beside the address: a new setup has the program alone, a removal leaves the address alone."""
     file = client.file(tmp_path / "p", for_user=False)
     mixed = {**REMOTE[client.name], **client.entry("/old/confide")}
@@ -87,7 +87,7 @@ def test_what_an_earlier_version_merged_is_parted(client: Client, tmp_path: Path
     put(client, file)
     assert said(client, file) == client.entry(PROGRAM)
     written(client, file, mixed)
-    (removed,) = files.removed([client.server(file, PROGRAM)])
+    (removed,) = client_files.removed([client.server(file, PROGRAM)])
     removed.write()
     left = said(client, file)
     assert "/old/confide" not in json.dumps(left)
@@ -134,7 +134,7 @@ def test_codex_takes_variables_in_either_form(form: str, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: KnownClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients pass few variables on: what decides which memory it is stands in the entry and in the hooks, and goes with them."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "my data"))
@@ -144,8 +144,8 @@ def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
         client.server(client.file(project, for_user=False), PROGRAM),
         *hooks.hooks(client, project, PROGRAM, for_user=False),
     ]
-    receipts = Receipts(tmp_path / "receipts")
-    for change in files.added(entries):
+    receipts = WriteReceipts(tmp_path / "receipts")
+    for change in client_files.added(entries):
         change.write(receipts)
     (start,) = presence.look(client, project).starts
     assert start.environment == {"XDG_DATA_HOME": str(tmp_path / "my data"), "SSL_CERT_FILE": "/etc/own.pem"}
@@ -155,9 +155,9 @@ def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
         assert text.count("my data") >= 1
         assert "own.pem" not in text or hooked == start.file
     monkeypatch.delenv("XDG_DATA_HOME")
-    (change, *_) = files.added([entries[0]])
+    (change, *_) = client_files.added([entries[0]])
     assert not change.is_one
-    for change in files.removed(entries):
+    for change in client_files.removed(entries):
         change.write()
     for each in {entry.file for entry in entries}:
         assert not each.exists() or "my data" not in each.read_text()
@@ -178,7 +178,9 @@ def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
 def test_what_decides_which_memory_it_is(environment: dict[str, str], decides: dict[str, str], home: Path) -> None:
     """What is set and is not the usual: of `paths.find`."""
     at_home = {name: value.replace("HOME", str(home)) for name, value in environment.items()}
-    assert known.which_memory(at_home) == {name: value.replace("HOME", str(home)) for name, value in decides.items()}
+    assert known_clients.which_memory(at_home) == {
+        name: value.replace("HOME", str(home)) for name, value in decides.items()
+    }
 
 
 def test_hooks_with_variables_are_ours_and_no_others() -> None:
@@ -226,7 +228,7 @@ def test_hooks_that_are_all_off_do_not_count(tmp_path: Path) -> None:
     project = tmp_path / "p"
     for name, key in (("claude-code", "disableAllHooks"), ("gemini", "hooksConfig")):
         client = CLIENTS[name]
-        for change in files.added(hooks.hooks(client, project, PROGRAM, for_user=False)):
+        for change in client_files.added(hooks.hooks(client, project, PROGRAM, for_user=False)):
             change.write()
         file = hooks.file(client, project, for_user=False)
         assert file is not None

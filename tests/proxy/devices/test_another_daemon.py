@@ -12,7 +12,7 @@ import pytest
 from tests.support.daemon.loopback import Serving, serving
 from tests.support.sealing.devices import Device
 
-from confide_crypto.sealing.roster_entry import Entry
+from confide_crypto.sealing.roster_entry import RosterEntry
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import AnotherSpaceError, UnconfirmedError
@@ -29,7 +29,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
 class Claiming:
     """A daemon that says that it has a space, whose roster it has come by, and asks for the key of its database."""
 
-    def __init__(self, space: str, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, space: str, entries: tuple[RosterEntry, ...]) -> None:
         self._space = space
         self._entries = entries
         self.told: list[str] = []

@@ -28,7 +28,7 @@ from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_proxy.devices.fork import Fork
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import remover
@@ -146,7 +146,7 @@ async def changed(by: Device, make: Any) -> Roster:
 class Refusing:
     """A daemon that does not take changes of the list, or breaks off there."""
 
-    def __init__(self, link: Asks, error: ConfideError) -> None:
+    def __init__(self, link: RequestChannel, error: ConfideError) -> None:
         self._link = link
         self._error = error
 

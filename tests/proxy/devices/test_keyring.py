@@ -28,19 +28,19 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Pin, Roster
-from confide_crypto.sealing.roster_entry import Entry
+from confide_crypto.sealing.roster_entry import RosterEntry
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_crypto.transport.open import Connection
-from confide_daemon.access.jobs import Jobs
-from confide_memory.documents import Asks
+from confide_crypto.transport.open_channel import Connection
+from confide_daemon.access.job_queue import Jobs
+from confide_memory.documents import RequestChannel
 from confide_proxy.cli import status
-from confide_proxy.devices import roster_client, rotation
+from confide_proxy.devices import device_rotation, roster_client
+from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.devices.duties import KeyChange
 from confide_proxy.devices.members import remover
-from confide_proxy.devices.pairing import Invitation, Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import NotADeviceError, UnconfirmedError
-from confide_proxy.link.daemon import Joined, save_pin
+from confide_proxy.link.daemon import KnownDaemon, save_pin
 
 OLD = bytes([1]) * 32
 """A daemon's static key."""
@@ -195,7 +195,7 @@ async def test_a_secret_that_another_session_has_bound_to_one_machine_brings_no_
             """A daemon that keeps machines from this session; before it takes an entry, `meanwhile` is run."""
 
             def __init__(
-                self, link: Asks, hidden: set[Device], meanwhile: Callable[[], Awaitable[None]] | None = None
+                self, link: RequestChannel, hidden: set[Device], meanwhile: Callable[[], Awaitable[None]] | None = None
             ) -> None:
                 self._link = link
                 self._hidden = {machine.identity.public_key.hex() for machine in hidden}
@@ -355,7 +355,7 @@ async def test_a_daemon_that_lies_about_the_devices_gets_nothing_sealed(
     await ann.visit()
     evil, _ = Roster.found(STRANGER, "evil", now=1)
     fork, _ = Roster.found(STRANGER, "evil", now=1, keys=space.keys)
-    shown: dict[str, list[Entry]] = {
+    shown: dict[str, list[RosterEntry]] = {
         "shorter": list(space.roster.entries[:1]) if space.roster else [],
         "nothing": [],
         "forked": list(fork.entries),
@@ -467,7 +467,7 @@ async def test_a_key_that_changes_stays_one_device(daemon: Serving, tmp_path: Pa
         keyring = ann.keyring()
         new.save(ann.paths.next_identity)
         async with ann.connected() as link:
-            await rotation.prepare_roster(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
+            await device_rotation.prepare_roster(ann.paths.rosters, keyring, link, old, new, now=int(time.time()))
             assert keyring.roster is not None
             assert new.public_key in keyring.roster.devices
             if is_in_force:
@@ -516,7 +516,7 @@ async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon:
         await device.visit()
     bob.paths.identity.unlink()
     daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
-    save_pin(bob.paths.link, Joined(daemon.url, bytes(32)))
+    save_pin(bob.paths.link, KnownDaemon(daemon.url, bytes(32)))
     keyring = bob.keyring()
     keyring.load()
     RosterCache(bob.paths.rosters).moved(OLD, OLD)
@@ -612,7 +612,7 @@ def rotator(identity: Identity) -> Any:
 class Cut:
     """A link that breaks at a request: before the daemon hears of it, or after."""
 
-    def __init__(self, link: Asks, op: str, *, is_heard: bool = False) -> None:
+    def __init__(self, link: RequestChannel, op: str, *, is_heard: bool = False) -> None:
         self._link = link
         self._op = op
         self._is_heard = is_heard
@@ -629,7 +629,9 @@ class Cut:
 class Lying:
     """A daemon that shows these entries instead of its own, and takes none; it may say that it does."""
 
-    def __init__(self, link: Connection, shown: list[Entry], *, is_garbage: bool = False, thanks: bool = False) -> None:
+    def __init__(
+        self, link: Connection, shown: list[RosterEntry], *, is_garbage: bool = False, thanks: bool = False
+    ) -> None:
         self._link = link
         self._shown = shown
         self._is_garbage = is_garbage

@@ -14,7 +14,7 @@ from tests.support.sealing.devices import Device
 
 from confide_crypto.errors import ForeignEntryError, WithheldRosterError
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import Entry
+from confide_crypto.sealing.roster_entry import RosterEntry
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import remover
 from confide_proxy.devices.roster_cache import RosterCache
@@ -33,7 +33,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Serving]:
 class Relabelling:
     """What a daemon's operator could do with two strings changed: another id of the space, and a list of devices of his choice."""
 
-    def __init__(self, space: str, entries: tuple[Entry, ...], custody: str = "caller") -> None:
+    def __init__(self, space: str, entries: tuple[RosterEntry, ...], custody: str = "caller") -> None:
         self._space = space
         self.entries = list(entries)
         self._custody = custody
@@ -49,7 +49,7 @@ class Relabelling:
         assert timeout_s > 0
         self.told.append(op)
         if op == "extend":
-            self.entries.append(Entry.parse(b64decode(body["entry"])))
+            self.entries.append(RosterEntry.parse(b64decode(body["entry"])))
             return {"number": len(self.entries) - 1}
         if op != "roster":
             return {"isLocked": False} if op == "unlock" else {"answer": None}
@@ -65,7 +65,7 @@ class Relabelling:
         }
 
 
-async def robbed(tmp_path: Path, daemon: Serving) -> tuple[Device, Device, tuple[Entry, ...], Keyring]:
+async def robbed(tmp_path: Path, daemon: Serving) -> tuple[Device, Device, tuple[RosterEntry, ...], Keyring]:
     """Ann has founded the space, Bob is a device, and a stolen one was removed: with the list from before that, and Ann's keyring."""
     ann, bob, thief = (Device(tmp_path, daemon, name) for name in ("ann", "bob", "thief"))
     space = await ann.visit()

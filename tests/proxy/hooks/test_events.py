@@ -20,7 +20,7 @@ EXPECTED = {
 }
 
 
-def read(told: dict[str, Any]) -> events.Event:
+def read(told: dict[str, Any]) -> events.HookEvent:
     event = events.read(json.dumps(told).encode())
     assert event is not None
     return event

@@ -9,7 +9,7 @@ import pytest
 
 from confide_crypto.errors import EXIT_KEYS, KeyFileError
 from confide_crypto.keys.identity import Identity, format_daemon_key
-from confide_proxy.link.daemon import ADDRESS_FILE, Joined, read_address
+from confide_proxy.link.daemon import ADDRESS_FILE, KnownDaemon, read_address
 
 HOST = Identity(bytes(range(32)))
 
@@ -34,7 +34,7 @@ def refused(data: Path, problem: str) -> str:
 
 
 def test_a_private_file_in_a_private_folder_is_believed(data: Path) -> None:
-    assert read_address(data) == Joined("confide://127.0.0.1:7733", HOST.static_key)
+    assert read_address(data) == KnownDaemon("confide://127.0.0.1:7733", HOST.static_key)
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666, 0o644])

@@ -27,9 +27,9 @@ from tests.support.keys.forms import WORDS, choose_keyring, seal, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.processes import CONFIDE, Machine
 
-from confide_crypto.keys.files import write_private_file
 from confide_crypto.keys.identity import Identity, parse_public_key
-from confide_proxy.link import identity as identities
+from confide_crypto.keys.private_files import write_private_file
+from confide_proxy.link import device_identity as identities
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.support.crypto.channels import HOST, LAPTOP, Door, hosting, no_messag
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import RequestError
-from confide_crypto.transport.open import Connection, connect
-from confide_proxy.link.link import Patient
+from confide_crypto.transport.open_channel import Connection, connect
+from confide_proxy.link.daemon_link import RetryingLink
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def answering(*answers: str) -> AsyncIterator[tuple[Connection, list[str]]
 
 async def test_busy_is_waited_out() -> None:
     async with answering("busy", "busy") as (link, asked):
-        assert await Patient(link, pauses_s=(0.01, 0.01, 0.01)).request("compare", {}, timeout_s=DEADLINE_S) == {
+        assert await RetryingLink(link, pauses_s=(0.01, 0.01, 0.01)).request("compare", {}, timeout_s=DEADLINE_S) == {
             "done": True
         }
         assert asked == ["compare"] * 3
@@ -49,7 +49,7 @@ async def test_busy_is_waited_out() -> None:
 async def test_busy_for_good_is_told_in_the_end() -> None:
     async with answering(*["busy"] * 9) as (link, asked):
         with pytest.raises(RequestError) as refused:
-            await Patient(link, pauses_s=(0.01, 0.01)).request("pull", {}, timeout_s=DEADLINE_S)
+            await RetryingLink(link, pauses_s=(0.01, 0.01)).request("pull", {}, timeout_s=DEADLINE_S)
         assert refused.value.code == "busy"
         assert len(asked) == 3
 
@@ -57,6 +57,6 @@ async def test_busy_for_good_is_told_in_the_end() -> None:
 async def test_another_error_is_not_asked_again() -> None:
     async with answering("storage_full") as (link, asked):
         with pytest.raises(RequestError) as refused:
-            await Patient(link, pauses_s=(0.01,)).request("put", {}, timeout_s=DEADLINE_S)
+            await RetryingLink(link, pauses_s=(0.01,)).request("put", {}, timeout_s=DEADLINE_S)
         assert refused.value.code == "storage_full"
         assert asked == ["put"]

@@ -11,7 +11,7 @@ import pytest
 
 from confide_crypto.errors import ConfideError
 from confide_proxy.link import services as module
-from confide_proxy.link.services import Services, lasting, reason
+from confide_proxy.link.services import ServiceRunner, lasting, reason
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ async def test_a_service_that_fails_is_started_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """Whatever it failed with; the same trouble is logged once, and is gone when it works."""
-    services, starts = Services(tmp_path), 0
+    services, starts = ServiceRunner(tmp_path), 0
 
     async def work() -> None:
         nonlocal starts
@@ -62,7 +62,7 @@ async def test_pauses_grow_to_a_bound(tmp_path: Path, monkeypatch: pytest.Monkey
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.asyncio, "sleep", sleep)
-    await Services(tmp_path).keep("learning", work)
+    await ServiceRunner(tmp_path).keep("learning", work)
     monkeypatch.undo()
     assert pauses == [0.001, 0.002, 0.004, 0.004, 0.004, 0.004]
 
@@ -76,7 +76,7 @@ async def test_a_service_is_cancelled_with_its_session(tmp_path: Path) -> None:
         finally:
             raise OSError(5, "Input/output error")
 
-    task = asyncio.create_task(Services(tmp_path).keep("sending transcripts", work))
+    task = asyncio.create_task(ServiceRunner(tmp_path).keep("sending transcripts", work))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task], timeout=10)
@@ -87,14 +87,14 @@ async def test_what_is_done_once_fails_alone(tmp_path: Path, caplog: pytest.LogC
     async def work() -> None:
         raise RuntimeError("a secret that must not be logged")
 
-    await Services(tmp_path).attempt("keeping the catalogue", work)
+    await ServiceRunner(tmp_path).attempt("keeping the catalogue", work)
     assert caplog.messages[0].startswith("keeping the catalogue failed: RuntimeError at ")
     assert "secret" not in caplog.text
 
 
 def test_another_process_reads_what_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its own projects and of the machine, for as long as the process lives; one that was killed leaves nothing behind."""
-    here, there = Services(tmp_path), Services(tmp_path)
+    here, there = ServiceRunner(tmp_path), ServiceRunner(tmp_path)
     here.note("events of shop", "no file events", project="shop", is_logged=False)
     here.note("hooks", "hooks\x1b[2J stopped", is_logged=False)
     assert there.told({"shop"}) == ["no file events", "hooks?[2J stopped"]
@@ -114,7 +114,7 @@ def test_another_process_reads_what_lasts(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_that_takes_nothing_is_no_second_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    services = Services(tmp_path / "file" / "seats")
+    services = ServiceRunner(tmp_path / "file" / "seats")
     services.note("hooks", "hooks stopped", is_logged=False)
     assert services.told(()) == ["hooks stopped"]
 

@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
-from confide_crypto.transport.open import Connection, accept, websocket_options
+from confide_crypto.transport.open_channel import Connection, accept, websocket_options
 
 ATTACHED = {"space": "s", "project": "p", "daemonVersion": "0", "limits": {}, "catalogue": "x"}
 NOTHING = {"send": [], "adopt": [], "pull": [], "drop": []}

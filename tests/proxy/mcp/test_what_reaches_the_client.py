@@ -168,10 +168,10 @@ async def test_what_is_no_message_ends_the_connection(tmp_path: Path) -> None:
 def test_a_request_in_an_answers_clothes_is_none_in_any_case(name: str) -> None:
     """Go's parser reads names in any case, with the long s for an s: what it would take for `resultType` must not ask for anything."""
     asking = incoming.read(line(id=3, result={name: "input_required", "inputRequests": {}}))
-    assert isinstance(asking, incoming.Answered)
+    assert isinstance(asking, incoming.ResponseMessage)
     assert asking.outcome is None
     final = incoming.read(line(id=3, result={name: "complete"}))
-    assert isinstance(final, incoming.Answered)
+    assert isinstance(final, incoming.ResponseMessage)
     assert final.outcome is not None
 
 

@@ -85,7 +85,7 @@ def test_calls_come_out_as_they_went_in(folder: Path) -> None:
     journal.done(other.id)
     assert journal.first() is None
     assert is_empty(folder)
-    assert journal.counts() == journals.Counts()
+    assert journal.counts() == journals.JournalCounts()
 
 
 def test_a_copied_journal_tells_nothing(folder: Path) -> None:
@@ -147,7 +147,7 @@ def test_damage_in_the_middle_costs_no_other_record(folder: Path, damage: bytes)
     assert Journal(folder).counts().damaged == 2
     assert second[41:].strip() in fresh.damaged_file.read_bytes()
     assert journal.drop_damaged() == 2
-    assert Journal(folder).counts() == journals.Counts()
+    assert Journal(folder).counts() == journals.JournalCounts()
 
 
 def test_what_is_refused_is_kept_until_a_person_decides(folder: Path) -> None:

@@ -17,20 +17,20 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import DeniedError, RequestError, UnreachableError
 from confide_memory.note_names import id_of_path
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import ToolAnswer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import DaemonMissingError, KeyLockedError, NotJoinedError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.mcp.catalogue import PACKAGED, Catalogue
-from confide_proxy.offline import answers, local_corpus
-from confide_proxy.offline.answers import Offline, Said
-from confide_proxy.offline.outage import Trouble
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import SealedCalls
+from confide_proxy.mcp.catalogue import PACKAGED, ToolCatalogue
+from confide_proxy.offline import local_corpus, offline_calls
+from confide_proxy.offline.offline_calls import Offline, OfflineCall
+from confide_proxy.offline.outage import Outage
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import SealedCalls
 from confide_proxy.sync.project import Project
 
-CATALOGUE = Catalogue(json.loads(PACKAGED.read_bytes()))
+CATALOGUE = ToolCatalogue(json.loads(PACKAGED.read_bytes()))
 UNREACHABLE = UnreachableError("memory.example:7733", "connection refused")
 SAID = "2026-11-20T23:59:58+01:00"
 
@@ -47,23 +47,23 @@ class Desk:
 
     def __init__(self, root: Path) -> None:
         self.project = root / "project"
-        self.paths = Paths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
+        self.paths = ProxyPaths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
         for path, text in NOTES.items():
             self.write(path, text)
         self.write("MEMORY.md", "Tabs are four spaces, everywhere.\n", at=self.paths.global_folder)
-        sealed = SealedCalls(Sealing(self.paths, ProxyConfig(), MachineKeys(self.paths)), "shop")
+        sealed = SealedCalls(SessionSealing(self.paths, ProxyConfig(), MachineKeys(self.paths)), "shop")
         self.offline = Offline(self.paths, ProxyConfig(), Project("shop", self.project, is_git=False), sealed)
-        self.trouble = Trouble(UNREACHABLE, time.time() - 60)
+        self.trouble = Outage(UNREACHABLE, time.time() - 60)
 
     def write(self, path: str, text: str, *, at: Path | None = None) -> None:
         file = (at or self.project) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    async def call(self, tool: str, **arguments: Any) -> Answer:
+    async def call(self, tool: str, **arguments: Any) -> ToolAnswer:
         """The answer, which fits the tool's schema if it is not an error."""
         described = CATALOGUE.tools[tool]
-        answer = await self.offline.answer(Said(described, arguments, None, SAID), self.trouble)
+        answer = await self.offline.answer(OfflineCall(described, arguments, None, SAID), self.trouble)
         if answer.structured is not None:
             jsonschema.validate(answer.structured, CATALOGUE.outputs[tool])
         return answer
@@ -335,14 +335,14 @@ async def test_what_waits_is_shown_in_its_place(desk: Desk) -> None:
 
 @pytest.mark.parametrize("reason", [UNREACHABLE, KeyLockedError(), DeniedError("disabled"), DeniedError("busy"), None])
 async def test_what_waiting_can_mend_is_waited_for(desk: Desk, reason: Any) -> None:
-    desk.trouble = Trouble(reason, time.time())
+    desk.trouble = Outage(reason, time.time())
     assert (await desk.store("- waits"))["queued"]
     assert await desk.found("ERR_CONN_42")
 
 
 @pytest.mark.parametrize("reason", [DeniedError("revoked"), DeniedError("unknown"), DeniedError("expired")])
 async def test_nothing_is_queued_for_a_daemon_that_says_no(desk: Desk, reason: DeniedError) -> None:
-    desk.trouble = Trouble(reason, time.time())
+    desk.trouble = Outage(reason, time.time())
     refused = await desk.call("memory_store", content="- for nobody")
     assert refused.structured is None
     assert str(reason) in refused.text
@@ -358,7 +358,7 @@ async def test_nothing_is_queued_for_a_daemon_that_says_no(desk: Desk, reason: D
     [NotJoinedError(), DaemonMissingError("not installed"), RequestError("denied", "no grant for the project")],
 )
 async def test_where_nothing_is_set_up_or_granted_every_call_says_so(desk: Desk, reason: Any) -> None:
-    desk.trouble = Trouble(reason, time.time())
+    desk.trouble = Outage(reason, time.time())
     for tool, arguments in (("memory_search", {"query": "x"}), ("memory_store", {"content": "x"})):
         answer = await desk.call(tool, **arguments)
         assert answer.structured is None
@@ -367,7 +367,7 @@ async def test_where_nothing_is_set_up_or_granted_every_call_says_so(desk: Desk,
 
 async def test_thousands_of_files_are_searched(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine must not look like a search that takes too long."""
-    monkeypatch.setattr(answers, "ANSWER_DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(offline_calls, "ANSWER_DEADLINE_S", DEADLINE_S)
     for number in range(3000):
         desk.write(f"memory/many/{number}.md", f"# Note {number}\n\nThe weather of day {number} was fair.\n" * 3)
     assert (await desk.found("ERR_CONN_42"))[0] == "memory/2026-11-03.md"
@@ -396,7 +396,7 @@ def test_a_session_loads_none_of_this_before_it_is_needed(tmp_path: Path) -> Non
     """`confide mcp` is spawned for every agent; what serves an absence is imported in one."""
     script = (
         "import json, sys\n"
-        "from confide_proxy.mcp import stdio, session, tunnel, fallback; from confide_proxy.link import link\n"
+        "from confide_proxy.mcp import stdio, agent_session, tunnel, fallback; from confide_proxy.link import daemon_link\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -404,7 +404,7 @@ def test_a_session_loads_none_of_this_before_it_is_needed(tmp_path: Path) -> Non
     names = ("journal", "answers", "local_corpus", "local_tools", "queued_writes")
     assert not loaded & {
         "sqlite3",
-        "confide_memory.markdown",
+        "confide_memory.markdown_blocks",
         *(f"confide_proxy.offline.{name}" for name in names),
     }
 

@@ -17,23 +17,23 @@ from tests.support.documents.notes import Agent
 from tests.support.draws import draws
 
 from confide_crypto.errors import RequestError, UnreachableError
-from confide_daemon.notes.edit import Draft
+from confide_daemon.notes.note_edit import Draft
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_daemon.tools import note_fields
 from confide_memory import note_names
-from confide_memory.tools.call import Answer
+from confide_memory.tools.call import ToolAnswer
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.mcp.catalogue import Catalogue
-from confide_proxy.offline.answers import Offline, Said
-from confide_proxy.offline.journal import Entry
-from confide_proxy.offline.outage import Trouble
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
-from confide_proxy.sealing.tool_calls import OF_FILES, SealedCalls
+from confide_proxy.mcp.catalogue import ToolCatalogue
+from confide_proxy.offline.journal import QueuedCall
+from confide_proxy.offline.offline_calls import Offline, OfflineCall
+from confide_proxy.offline.outage import Outage
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import OF_FILES, SealedCalls
 from confide_proxy.sync.project import Project
 
-CATALOGUE = Catalogue(catalogue(["all"]))
+CATALOGUE = ToolCatalogue(catalogue(["all"]))
 SAID = "2026-11-20T23:59:58+01:00"
 
 
@@ -42,14 +42,14 @@ class Desk:
 
     def __init__(self, root: Path) -> None:
         (root / "project").mkdir()
-        paths = Paths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
-        sealed = SealedCalls(Sealing(paths, ProxyConfig(), MachineKeys(paths)), "proj")
+        paths = ProxyPaths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
+        sealed = SealedCalls(SessionSealing(paths, ProxyConfig(), MachineKeys(paths)), "proj")
         self.offline = Offline(paths, ProxyConfig(), Project("proj", root / "project", is_git=False), sealed)
-        self.trouble = Trouble(UnreachableError("memory.example:7733", "connection refused"), time.time())
+        self.trouble = Outage(UnreachableError("memory.example:7733", "connection refused"), time.time())
 
-    async def ask(self, tool: str, **arguments: Any) -> Answer:
+    async def ask(self, tool: str, **arguments: Any) -> ToolAnswer:
         described = CATALOGUE.tools[tool]
-        answer = await self.offline.answer(Said(described, arguments, secrets.token_hex(16), SAID), self.trouble)
+        answer = await self.offline.answer(OfflineCall(described, arguments, secrets.token_hex(16), SAID), self.trouble)
         if answer.structured is not None:
             jsonschema.validate(answer.structured, CATALOGUE.outputs[tool])
         return answer
@@ -61,7 +61,7 @@ class Desk:
         assert "connection refused" in answer.structured["warnings"][0]
         return answer.structured
 
-    def waiting(self) -> list[Entry]:
+    def waiting(self) -> list[QueuedCall]:
         return self.offline.journal.waiting(frozenset({"proj", "global"}))
 
 
@@ -72,7 +72,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(root)
 
 
-async def send(laptop: Machine, entry: Entry) -> dict[str, Any]:
+async def send(laptop: Machine, entry: QueuedCall) -> dict[str, Any]:
     """As the replay does."""
     body = {"project": entry.project, "operation": entry.id, "said": entry.said, "tool": entry.tool}
     answer = await laptop.request("call", {**body, "arguments": entry.arguments})

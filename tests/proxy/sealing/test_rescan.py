@@ -14,12 +14,12 @@ from tests.support.sealing.devices import Device
 from tests.support.sealing.sealers import NOTHING_KNOWN
 
 from confide_crypto.sealing import placeholder as placeholders
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_proxy.config import Policy
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.sealing.context import Deposit
-from confide_proxy.sealing.open import open_secret
-from confide_proxy.sealing.rescan import Outcome, Rescan, policy_of
+from confide_proxy.sealing.open_secrets import open_secret
+from confide_proxy.sealing.rescan import Rescan, RescanOutcome, policy_of
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 TOKEN = "gh" + "p_" + "Zk81LqWm4TxC0bVn7RsD2yHf9GpJ3eUa5KiQ"
@@ -53,7 +53,7 @@ class Owner:
         sealer = Sealer(policy_of(policy or Policy()), lambda: self.keyring.keys, lambda: Fingerprints(bytes(32)))
         return Rescan(self.connection, sealer, Deposit(self.keyring), lambda _done, _total: None)
 
-    async def run(self, policy: Policy | None = None) -> Outcome:
+    async def run(self, policy: Policy | None = None) -> RescanOutcome:
         return await self.rescan(policy).run()
 
     async def opened(self, text: str) -> list[str]:

@@ -14,7 +14,7 @@ from confide_proxy.sealing.sealer import Fingerprints, Sealer
 from confide_transfer.local import plan
 from confide_transfer.local.formats.account_export import first_line
 from confide_transfer.local.formats.sections import plain, title_of
-from confide_transfer.local.reader import Record
+from confide_transfer.local.reader import MemoryRecord
 
 KEYS = SpaceKeys.generate()
 SEALER = Sealer(Policy(), lambda: KEYS, lambda: Fingerprints(bytes(32)))
@@ -33,7 +33,7 @@ def test_no_part_of_a_credential_is_in_a_title(called: Callable[[str], str | Non
             text = f"{'ab ' * words}{sample.text}".strip()
             values = SEALER.seal(text, "imports").values.values()
             title = called(text)
-            record = Record("x", "1", text, title=title, status=title, tags=(title or "none",))
+            record = MemoryRecord("x", "1", text, title=title, status=title, tags=(title or "none",))
             sealed = plan.seal_record(record, SEALER)[0]
             said = bare(json.dumps([sealed.title, sealed.status, sealed.tags]))
             for value in map(bare, values):
@@ -44,13 +44,13 @@ def test_no_part_of_a_credential_is_in_a_title(called: Callable[[str], str | Non
 
 def test_a_title_is_kept_as_far_as_it_tells_nothing() -> None:
     def titled(title: str, content: str) -> str | None:
-        return plan.seal_record(Record("x", "1", content, title=title), SEALER)[0].title
+        return plan.seal_record(MemoryRecord("x", "1", content, title=title), SEALER)[0].title
 
     assert titled("How we deploy", f"token {TOKEN}") == "How we deploy"
     assert titled(f"Of {TOKEN.replace('_', '')} and more", f"use {TOKEN}") == "Of …"
     assert titled(TOKEN[:20], f"token {TOKEN}") is None
     redacting = Sealer(Policy(imports="redact"), lambda: None, lambda: Fingerprints(bytes(32)))
-    record = Record("x", "1", f"use {TOKEN}", title=f"Use {TOKEN[:20]}")
+    record = MemoryRecord("x", "1", f"use {TOKEN}", title=f"Use {TOKEN[:20]}")
     assert plan.seal_record(record, redacting)[0].title == "Use …"
     named = titled(f"Deploys with {TOKEN} at night", f"token {TOKEN}")
     assert named is not None
@@ -60,7 +60,7 @@ def test_a_title_is_kept_as_far_as_it_tells_nothing() -> None:
 
 def test_a_sensitive_record_is_not_called_by_its_text() -> None:
     def titled(title: str) -> str | None:
-        record = Record("x", "1", "# Under the stone\n\nlies the key", title=title, metadata={"sensitive": True})
+        record = MemoryRecord("x", "1", "# Under the stone\n\nlies the key", title=title, metadata={"sensitive": True})
         return plan.seal_record(record, SEALER)[0].title
 
     assert titled("Under the stone") is None

@@ -19,7 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.transport.open import Connection, accept, websocket_options
+from confide_crypto.transport.open_channel import Connection, accept, websocket_options
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 NOTHING: dict[str, Any] = {"send": [], "adopt": [], "pull": [], "drop": []}

@@ -28,7 +28,7 @@ from tests.support.sealing.secret_texts import MAKERS
 from confide_crypto.keys.identity import Identity, word_list
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
-from confide_proxy.sealing.detection.finding import Finding, resolved
+from confide_proxy.sealing.detection.finding import SecretFinding, resolved
 from confide_proxy.sealing.detection.prefilter import gives_reason, lower
 from confide_proxy.sealing.detection.rules import tables
 from confide_proxy.sealing.detection.rules.tokens import MARKED, PREFIXED
@@ -337,8 +337,11 @@ def test_a_key_that_is_cut_off_is_found_as_far_as_it_goes() -> None:
 
 def test_of_those_that_overlap_the_surest_counts() -> None:
     """And of equally sure ones the longest; what touches does not overlap."""
-    weak, sure = Finding("secret", 0, 30, 0.65, "assignment"), Finding("github-token", 5, 25, 0.95, "token")
-    long, behind = Finding("github-token", 5, 28, 0.95, "token"), Finding("password", 28, 40, 0.8, "assignment")
+    weak, sure = SecretFinding("secret", 0, 30, 0.65, "assignment"), SecretFinding("github-token", 5, 25, 0.95, "token")
+    long, behind = (
+        SecretFinding("github-token", 5, 28, 0.95, "token"),
+        SecretFinding("password", 28, 40, 0.8, "assignment"),
+    )
     assert resolved([weak, sure, long, behind]) == [long, behind]
     token = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     assert found(f"TOKEN={token}") == [("github-token", token)]
@@ -383,9 +386,9 @@ def test_ordinary_messages_load_no_detector() -> None:
     script = (
         "import json, sys\n"
         "from confide_proxy.mcp import stdio\n"
-        "from confide_proxy.sealing import context, tool_calls\n"
+        "from confide_proxy.sealing import context, sealed_calls\n"
         "said = 'We moved the deploy to Friday, because the gateway was busy. See memory/deploy.md.'\n"
-        "assert not tool_calls.gives_reason(said)\n"
+        "assert not sealed_calls.gives_reason(said)\n"
         "print(json.dumps([name for name in sys.modules if name.startswith('confide_proxy.sealing.detection.')]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

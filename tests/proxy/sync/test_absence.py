@@ -13,7 +13,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.absence.rule import HOLD_S, LATE_S, Absence, is_wholesale
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.ledger import Confirmed, SyncLedger
 from confide_proxy.sync.replica import Replica
 
 NOTES: Final = [f"memory/n{number}.md" for number in range(6)]
@@ -44,7 +44,7 @@ class Home:
     def restart(self, *extra: str) -> None:
         """Another process, which knows what is on the disk."""
         folder = Folder("proj", self.root, extra)
-        self.ledger = Ledger(self._ledgers, "s", self.root)
+        self.ledger = SyncLedger(self._ledgers, "s", self.root)
         self.replica = Replica(folder, self.ledger, self._laptop.connection)
         self.replica.absence = Absence(folder, self.ledger, clock=self.clock)
 
@@ -376,21 +376,21 @@ async def test_a_ledger_from_before_it_knew_its_folder(home: Home) -> None:
 
 
 def test_a_ledger_that_begins_anew_does_so_for_all_processes(tmp_path: Path) -> None:
-    ledger, other = (Ledger(tmp_path, "s", tmp_path) for _ in range(2))
+    ledger, other = (SyncLedger(tmp_path, "s", tmp_path) for _ in range(2))
     ledger.set("memory/a.md", Confirmed("0" * 64, 1, 1, 1))
     ledger.note_folder({".": "one"})
     assert other.folder() == {".": "one"}
     ledger.begin_anew({".": "another"})
-    for each in (ledger, other, Ledger(tmp_path, "s", tmp_path)):
+    for each in (ledger, other, SyncLedger(tmp_path, "s", tmp_path)):
         assert (each.all(), each.folder()) == ({}, {".": "another"})
 
 
 def test_a_ledger_that_is_compacted_knows_its_folder(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     ledger.note_folder({".": "one", "memory": "two"})
     for number in range(1002):
         ledger.set("memory/a.md", Confirmed("0" * 64, number, 1, 1))
-    again = Ledger(tmp_path, "s", tmp_path)
+    again = SyncLedger(tmp_path, "s", tmp_path)
     assert again.folder() == {".": "one", "memory": "two"}
     assert again.written_ns()
 

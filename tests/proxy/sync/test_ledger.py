@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from confide_memory.documents import MAX_SENT
-from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.ledger import Confirmed, SyncLedger
 
 STATE = Confirmed("h", 3, 10, 99)
 OTHER = Confirmed("i", 4, 11, 100)
@@ -17,19 +17,19 @@ OTHER = Confirmed("i", 4, 11, 100)
 
 def test_remembers_by_space_and_folder(tmp_path: Path) -> None:
     """Another space or another folder knows nothing of it."""
-    Ledger(tmp_path, "space", tmp_path).set("memory/a.md", STATE)
-    again = Ledger(tmp_path, "space", tmp_path)
+    SyncLedger(tmp_path, "space", tmp_path).set("memory/a.md", STATE)
+    again = SyncLedger(tmp_path, "space", tmp_path)
     assert again.all() == {"memory/a.md": STATE}
     assert again.get("memory/a.md") == STATE
-    assert Ledger(tmp_path, "other", tmp_path).all() == {}
-    assert Ledger(tmp_path, "space", tmp_path / "x").all() == {}
+    assert SyncLedger(tmp_path, "other", tmp_path).all() == {}
+    assert SyncLedger(tmp_path, "space", tmp_path / "x").all() == {}
     again.forget("memory/a.md")
     assert again.get("memory/a.md") is None
 
 
 def test_two_sessions_see_each_others_lines(tmp_path: Path) -> None:
     """A process learns what another has confirmed since, also when a third has compacted the file."""
-    first, second = Ledger(tmp_path, "s", tmp_path), Ledger(tmp_path, "s", tmp_path)
+    first, second = SyncLedger(tmp_path, "s", tmp_path), SyncLedger(tmp_path, "s", tmp_path)
     first.set("memory/a.md", STATE)
     assert second.get("memory/a.md") == STATE
     second.set("memory/a.md", OTHER)
@@ -37,7 +37,7 @@ def test_two_sessions_see_each_others_lines(tmp_path: Path) -> None:
     for number in range(1100):
         first.set("memory/b.md", Confirmed("h", number, 1, 1))
     size = next(tmp_path.glob("*.jsonl")).stat().st_size
-    assert len(Ledger(tmp_path, "s", tmp_path).all()) == 2
+    assert len(SyncLedger(tmp_path, "s", tmp_path).all()) == 2
     assert next(tmp_path.glob("*.jsonl")).stat().st_size < size / 100
     second.set("memory/c.md", STATE)
     assert set(first.all()) == {"memory/a.md", "memory/b.md", "memory/c.md"}
@@ -48,19 +48,19 @@ def test_two_sessions_see_each_others_lines(tmp_path: Path) -> None:
 )
 def test_damage_costs_a_comparison_at_most(tmp_path: Path, damage: bytes) -> None:
     """A line that cannot be read is passed over; the others count."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     ledger.set("memory/a.md", STATE)
     with next(tmp_path.glob("*.jsonl")).open("ab") as file:
         file.write(damage)
-    assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE}
+    assert SyncLedger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE}
     # What is confirmed behind it is not lost with it.
-    Ledger(tmp_path, "s", tmp_path).set("memory/b.md", OTHER)
-    assert Ledger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE, "memory/b.md": OTHER}
+    SyncLedger(tmp_path, "s", tmp_path).set("memory/b.md", OTHER)
+    assert SyncLedger(tmp_path, "s", tmp_path).all() == {"memory/a.md": STATE, "memory/b.md": OTHER}
 
 
 def test_threads_of_one_process_miss_no_line(tmp_path: Path) -> None:
     """Files are read and confirmed in several threads at once; a line that one has read must not move another one past the next."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     paths = [f"memory/{number}.md" for number in range(2000)]
 
     def confirm(path: str) -> None:
@@ -79,11 +79,11 @@ def test_threads_of_one_process_miss_no_line(tmp_path: Path) -> None:
 
 def test_how_a_file_was_sealed_is_remembered_and_older_lines_are_read(tmp_path: Path) -> None:
     """A line of before sealing says nothing of it, so the file is read again once."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     ledger.set("memory/a.md", STATE)
     sealed = Confirmed("h", 3, 10, 99, "k1", "own")
     ledger.set("memory/b.md", sealed)
-    again = Ledger(tmp_path, "s", tmp_path)
+    again = SyncLedger(tmp_path, "s", tmp_path)
     assert again.all() == {"memory/a.md": STATE, "memory/b.md": sealed}
     assert STATE.looks_like(10, 99, "")
     assert not STATE.looks_like(10, 99, "k1")
@@ -94,7 +94,7 @@ def test_how_a_file_was_sealed_is_remembered_and_older_lines_are_read(tmp_path: 
 
 def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> None:
     """Oldest first, until the file is confirmed or gone; also where all was written anew."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     for path in ("memory/a.md", "memory/b.md", "memory/c.md"):
         for digest in ("one", "two", "one"):
             ledger.note_sent(path, digest)
@@ -102,7 +102,7 @@ def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> N
     ledger.forget("memory/b.md")
     for number in range(1100):
         ledger.set("memory/d.md", Confirmed("h", number, 1, 1))
-    for again in (Ledger(tmp_path, "s", tmp_path), Ledger(tmp_path, "s", tmp_path)):
+    for again in (SyncLedger(tmp_path, "s", tmp_path), SyncLedger(tmp_path, "s", tmp_path)):
         assert again.unanswered() == {"memory/c.md"}
         assert again.sent("memory/c.md") == ("two", "one")
         assert set(again.all()) == {"memory/a.md", "memory/d.md"}
@@ -113,12 +113,12 @@ def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> N
 
 def test_a_new_file_with_the_number_of_the_old_one_is_read_from_its_beginning(tmp_path: Path) -> None:
     """A disk gives the number of a file that is gone out again, as to the second compaction after it."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     ledger.set("memory/a.md", STATE)
     ledger.note_sent("memory/b.md", "0" * 64)
     assert ledger.unanswered()
     (file,) = tmp_path.glob("*.jsonl")
-    other = Ledger(tmp_path / "other", "s", tmp_path)
+    other = SyncLedger(tmp_path / "other", "s", tmp_path)
     for name in "cdefgh":
         other.set(f"memory/{name}.md", OTHER)
     (made,) = (tmp_path / "other").glob("*.jsonl")

@@ -17,7 +17,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.sync import folder as folders
 from confide_proxy.sync import replica as replicas
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Confirmed, Ledger, Writing
+from confide_proxy.sync.ledger import Confirmed, SyncLedger, Writing
 from confide_proxy.sync.replica import Replica
 
 PATH = "memory/log.md"
@@ -29,7 +29,7 @@ class KilledError(Exception):
     """The process is no more."""
 
 
-class ShortLived(Ledger):
+class ShortLived(SyncLedger):
     """Of a process that ends before it can confirm anything."""
 
     def set(self, path: str, state: Confirmed) -> None:
@@ -48,7 +48,7 @@ class Desk:
         self.laptop = laptop
         self.desktop = desktop
 
-    def replica(self, of: type[Ledger] = Ledger) -> Replica:
+    def replica(self, of: type[SyncLedger] = SyncLedger) -> Replica:
         """A process."""
         return Replica(self.folder, of(self.root / "ledgers", "s", self.folder.root), self.laptop.connection)
 
@@ -229,7 +229,7 @@ async def test_a_write_that_was_begun_is_noted_although_its_link_broke(
         put_in_place(*arguments)
 
     monkeypatch.setattr(folders, "_put_in_place", slow)
-    ledger = Ledger(desk.root / "ledgers", "s", desk.folder.root)
+    ledger = SyncLedger(desk.root / "ledgers", "s", desk.folder.root)
     replica = Replica(desk.folder, ledger, desk.laptop.connection)
     applying = asyncio.create_task(replica.apply(THEIRS_APPLIED))
     assert await asyncio.to_thread(reached.wait, DEADLINE_S)
@@ -291,7 +291,7 @@ async def test_a_newer_revision_than_the_deleted_one_comes_back(desk: Desk) -> N
     assert desk.file.read_text() == THEIRS
 
 
-def noting(ledger: Ledger) -> list[Callable[[], None]]:
+def noting(ledger: SyncLedger) -> list[Callable[[], None]]:
     """What ends a note of a write."""
     return [
         lambda: ledger.set(PATH, Confirmed("h", 3, 1, 1)),
@@ -303,20 +303,20 @@ def noting(ledger: Ledger) -> list[Callable[[], None]]:
 @pytest.mark.parametrize("number", range(3))
 def test_a_note_of_a_write_is_kept_until_it_is_settled(tmp_path: Path, number: int) -> None:
     """Other processes see it, and a compaction keeps it."""
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     writing = Writing("hash", 2, 4711, 0)
     for revision in range(1200):
         ledger.set("memory/other.md", Confirmed("h", revision, 1, 1))
     ledger.note_writing(PATH, writing)
     for _ in range(2):  # the first one compacts
-        assert Ledger(tmp_path, "s", tmp_path).writing(PATH) == writing
+        assert SyncLedger(tmp_path, "s", tmp_path).writing(PATH) == writing
     assert ledger.unfinished() == {PATH}
     noting(ledger)[number]()
-    assert Ledger(tmp_path, "s", tmp_path).writing(PATH) is None
+    assert SyncLedger(tmp_path, "s", tmp_path).writing(PATH) is None
 
 
 def test_looks_are_noted_of_nothing_that_has_changed_meanwhile(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, "s", tmp_path)
+    ledger = SyncLedger(tmp_path, "s", tmp_path)
     was, newer = Confirmed("h", 1, 1, 1), Confirmed("g", 2, 1, 1)
     ledger.set(PATH, newer)
     ledger.touch(PATH, was, Confirmed("h", 1, 2, 2))
@@ -330,7 +330,7 @@ async def test_a_write_that_fails_leaves_no_note(desk: Desk, monkeypatch: pytest
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    ledger = Ledger(desk.root / "ledgers", "s", desk.folder.root)
+    ledger = SyncLedger(desk.root / "ledgers", "s", desk.folder.root)
     monkeypatch.setattr(folders, "_put_in_place", full)
     with pytest.raises(FolderError):
         await Replica(desk.folder, ledger, desk.laptop.connection).apply(THEIRS_APPLIED)

@@ -12,12 +12,12 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 
 from confide_crypto.errors import KeyFileError
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project_names
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.project import Basis, Claim, Project
-from confide_proxy.sync.project_names import Decision, ProjectNames, State, named_over
+from confide_proxy.sync.project_names import ClaimOutcome, NameOrigin, ProjectNames, named_over
 from confide_proxy.sync.replica import Replica
 
 SPACE = "s"
@@ -32,7 +32,7 @@ class Here:
 
     def __init__(self, root: Path, kept: Machine) -> None:
         self.root = root
-        self.paths = Paths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
+        self.paths = ProxyPaths(root / "proxy.toml", root / "state", root / "global", root / "daemon")
         self.paths.state.mkdir(parents=True, mode=0o700)
         self.names = ProjectNames(self.paths.projects)
         self._kept = kept
@@ -45,10 +45,10 @@ class Here:
         """Its files are the daemon's."""
         await self._kept.request("attach", {"project": project.name})
         own = project.name if project.claim else ""
-        ledger = Ledger(self.paths.ledgers, SPACE, project.root, own)
+        ledger = SyncLedger(self.paths.ledgers, SPACE, project.root, own)
         await Replica(Folder(project.name, project.root), ledger, self._kept.connection).compare()
 
-    def state(self, folder: str) -> State:
+    def state(self, folder: str) -> NameOrigin:
         """What was decided last about one of its folders."""
         return next(each.state for each in reversed(self.names.all()) if each.home == str(self.root / folder))
 
@@ -84,7 +84,7 @@ async def test_a_name_that_nobody_has_is_the_first_ones(here: Here) -> None:
     assert (first.name, first.claim) == ("notes", "")
     await here.synced(first)
     assert (await here.named("a/notes", "notes")).name == "notes"
-    assert here.state("a/notes") is State.FIRST
+    assert here.state("a/notes") is NameOrigin.FIRST
 
 
 async def test_a_name_of_another_machine_takes_a_persons_word(tmp_path: Path, daemon: Serving, here: Here) -> None:
@@ -95,7 +95,7 @@ async def test_a_name_of_another_machine_takes_a_persons_word(tmp_path: Path, da
         assert own.claim == "notes"
         assert own.name.startswith("notes~")
         assert (await desktop.named("notes", "notes")).name == own.name
-        desktop.names.note(claim(desktop.root / "notes", "notes"), State.ALLOWED)
+        desktop.names.note(claim(desktop.root / "notes", "notes"), NameOrigin.ALLOWED)
         assert (await desktop.named("notes", "notes")).name == "notes"
 
 
@@ -121,7 +121,7 @@ async def test_a_remote_is_believed_without_the_daemon(tmp_path: Path) -> None:
 
         upload = request
 
-    paths = Paths(tmp_path / "proxy.toml", tmp_path / "state", tmp_path / "global", tmp_path / "daemon")
+    paths = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "state", tmp_path / "global", tmp_path / "daemon")
     found = await named_over(Silent(), paths, claim(tmp_path, "github.com/a/b", Basis.REMOTE), SPACE)
     assert found.name == "github.com/a/b"
 
@@ -142,7 +142,7 @@ async def test_what_a_folder_was_before_decisions_were_kept_it_is_still(here: He
         await here.synced(claim(here.root / folder, name).granted())
     assert (await here.named("a/notes", "notes")).name == "notes"
     assert (await here.named("b/shop", "team/shop", Basis.FILE)).name == "team/shop"
-    assert here.state("b/shop") is State.USED
+    assert here.state("b/shop") is NameOrigin.USED
     assert (await here.named("c/notes", "notes")).claim == "notes"
 
 
@@ -163,7 +163,7 @@ async def test_a_folder_of_its_own_shares_nothing_with_what_it_claims(here: Here
     own = await here.named("lib", "secret")
     await here.synced(own)
     (here.root / "lib/memory/a.md").unlink()
-    here.names.note(claim(here.root / "lib", "secret"), State.ALLOWED)
+    here.names.note(claim(here.root / "lib", "secret"), NameOrigin.ALLOWED)
     await here.synced(await here.named("lib", "secret"))
     assert "acquisition" in (here.root / "lib/memory/a.md").read_text()
     assert "acquisition" in (here.root / "secret/memory/a.md").read_text()
@@ -171,7 +171,7 @@ async def test_a_folder_of_its_own_shares_nothing_with_what_it_claims(here: Here
 
 async def test_a_folder_that_could_not_be_asked_about_is_asked_about_once_nothing_waits(here: Here) -> None:
     """What was queued for its own name comes to its files first."""
-    offline = here.names.note(claim(here.root / "notes", "notes"), State.UNASKED)
+    offline = here.names.note(claim(here.root / "notes", "notes"), NameOrigin.UNASKED)
     queue = here.paths.journal / "queue"
     queue.parent.mkdir(parents=True)
     queue.touch()
@@ -182,15 +182,15 @@ async def test_a_folder_that_could_not_be_asked_about_is_asked_about_once_nothin
 
 async def test_who_came_first_is_seen_anew_at_another_daemon(here: Here) -> None:
     """What a person said, and what was refused, stays."""
-    for number, state in enumerate((State.FIRST, State.ALLOWED, State.OWN, State.REMOTE)):
+    for number, state in enumerate((NameOrigin.FIRST, NameOrigin.ALLOWED, NameOrigin.OWN, NameOrigin.REMOTE)):
         here.names.note(claim(here.root / str(number), f"name{number}"), state)
     here.names.on_joined()
-    assert [each.state for each in here.names.all()] == [State.ALLOWED, State.OWN, State.REMOTE]
+    assert [each.state for each in here.names.all()] == [NameOrigin.ALLOWED, NameOrigin.OWN, NameOrigin.REMOTE]
 
 
 async def test_a_daemon_that_tells_no_projects_gives_no_name(tmp_path: Path) -> None:
     """Nor one that has more than it lists."""
-    paths = Paths(tmp_path / "proxy.toml", tmp_path / "state", tmp_path / "global", tmp_path / "daemon")
+    paths = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "state", tmp_path / "global", tmp_path / "daemon")
     for number, answer in enumerate(({}, {"projects": 7}, {"projects": [], "complete": False})):
 
         class Odd:
@@ -204,7 +204,7 @@ async def test_a_daemon_that_tells_no_projects_gives_no_name(tmp_path: Path) -> 
 
 def test_a_file_that_others_could_write_decides_nothing(tmp_path: Path) -> None:
     names = ProjectNames(tmp_path / "state/projects.jsonl")
-    names.note(claim(tmp_path, "notes"), State.ALLOWED)
+    names.note(claim(tmp_path, "notes"), NameOrigin.ALLOWED)
     (tmp_path / "state/projects.jsonl").chmod(0o666)
     with pytest.raises(KeyFileError):
         names.all()
@@ -216,30 +216,30 @@ def test_the_file_is_bounded_and_damage_costs_a_line(tmp_path: Path, monkeypatch
     monkeypatch.setattr(project_names, "KEPT_BYTES", 1024)
     file = tmp_path / "state/projects.jsonl"
     names = ProjectNames(file)
-    names.note(claim(tmp_path / "kept", "kept"), State.ALLOWED)
+    names.note(claim(tmp_path / "kept", "kept"), NameOrigin.ALLOWED)
     with file.open("ab") as torn:
         torn.write(b'["/half", "a li')
     for number in itertools.count():
         size = file.stat().st_size
-        names.note(claim(tmp_path / str(number), "notes"), State.OWN)
+        names.note(claim(tmp_path / str(number), "notes"), NameOrigin.OWN)
         if file.stat().st_size < size:
             break
     assert file.stat().st_mode & 0o777 == 0o600
-    assert any(each.state is State.ALLOWED for each in names.all())
+    assert any(each.state is NameOrigin.ALLOWED for each in names.all())
     assert names.all()[-1].home == str(tmp_path / str(number))
 
 
 def test_own_names_differ_by_folder_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the machine is called otherwise some day."""
     names = ProjectNames(tmp_path / "state/projects.jsonl")
-    first = names.note(claim(tmp_path / "a", "notes"), State.OWN)
-    assert first.name != names.note(claim(tmp_path / "b", "notes"), State.OWN).name
+    first = names.note(claim(tmp_path / "a", "notes"), NameOrigin.OWN)
+    assert first.name != names.note(claim(tmp_path / "b", "notes"), NameOrigin.OWN).name
     monkeypatch.setattr(project_names.socket, "gethostname", lambda: "renamed")
-    assert names.note(claim(tmp_path / "a", "notes"), State.OWN).name == first.name
-    assert Decision.of(claim(tmp_path / "a", "notes"), State.OWN).name != first.name
+    assert names.note(claim(tmp_path / "a", "notes"), NameOrigin.OWN).name == first.name
+    assert ClaimOutcome.of(claim(tmp_path / "a", "notes"), NameOrigin.OWN).name != first.name
 
 
 async def test_two_folders_that_ask_at_once_are_not_both_the_first(here: Here) -> None:
     names = here.names
-    assert names.note(claim(here.root / "a", "notes"), State.FIRST).state is State.FIRST
-    assert names.note(claim(here.root / "b", "notes"), State.FIRST).state is State.OWN
+    assert names.note(claim(here.root / "a", "notes"), NameOrigin.FIRST).state is NameOrigin.FIRST
+    assert names.note(claim(here.root / "b", "notes"), NameOrigin.FIRST).state is NameOrigin.OWN

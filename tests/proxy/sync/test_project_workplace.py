@@ -11,8 +11,8 @@ from tests.support.daemon.loopback import machine, serving
 
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.project import Project, identify, workplace
 from confide_proxy.sync.workspace import Files
 
@@ -49,11 +49,11 @@ async def test_a_folder_without_git(tmp_path: Path) -> None:
 async def test_a_branch_is_told_without_the_token_in_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", f"try-{TOKEN}")
     paths, config, project = (
-        Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon"),
+        ProxyPaths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon"),
         ProxyConfig(),
         identify(tmp_path).granted(),
     )
-    files = Files(paths, config, project, sealing=Sealing(paths, config, MachineKeys(paths)))
+    files = Files(paths, config, project, sealing=SessionSealing(paths, config, MachineKeys(paths)))
     told = await files.on_request("workplace", {"project": project.name})
     assert TOKEN not in json.dumps(told)
     assert told["git"]["branch"].startswith("try-(redacted:github-token:")
@@ -62,7 +62,7 @@ async def test_a_branch_is_told_without_the_token_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("was_open", [False, True])
 async def test_the_memory_of_all_projects_is_this_users_alone(tmp_path: Path, was_open: bool) -> None:
     """As the state beside it; also where an earlier version has made its folder."""
-    paths = Paths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    paths = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
     if was_open:
         paths.global_folder.mkdir(mode=0o755)
     async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:

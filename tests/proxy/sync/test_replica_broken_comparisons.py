@@ -17,12 +17,12 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.config import ProxyConfig
-from confide_proxy.link.services import Services
+from confide_proxy.link.services import ServiceRunner
 from confide_proxy.locks import Seat
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.watching import streamer as module
-from confide_proxy.sync.watching.streamer import Streamer
+from confide_proxy.sync.watching import folder_streamer as module
+from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 FILES = 12
@@ -74,8 +74,8 @@ class World:
     def __init__(self, root: Path, line: Line) -> None:
         self.project = root / "shop"
         (self.project / "memory").mkdir(parents=True)
-        self.paths = Paths(root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
-        self.services = Services(self.paths.seats)
+        self.paths = ProxyPaths(root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
+        self.services = ServiceRunner(self.paths.seats)
         self.files = Files(
             self.paths, ProxyConfig(), Project("shop", self.project, is_git=False), services=self.services
         )

@@ -13,7 +13,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_memory.documents import REMOVED
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.ledger import Confirmed, SyncLedger
 from confide_proxy.sync.replica import Replica
 
 
@@ -44,7 +44,7 @@ async def test_a_file_that_is_sent_and_deleted_during_a_comparison_stays_deleted
     folder = Folder("proj", root)
     async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
         await laptop.attach("proj")
-        other = Replica(folder, Ledger(tmp_path / "ledgers", "s", root), laptop.connection)
+        other = Replica(folder, SyncLedger(tmp_path / "ledgers", "s", root), laptop.connection)
 
         async def sent_and_deleted() -> None:
             (root / "memory/a.md").write_text("text\n")
@@ -52,7 +52,7 @@ async def test_a_file_that_is_sent_and_deleted_during_a_comparison_stays_deleted
             (root / "memory/a.md").unlink()
 
         link = Meanwhile(laptop, sent_and_deleted)
-        report = await Replica(folder, Ledger(tmp_path / "ledgers", "s", root), link).compare()
+        report = await Replica(folder, SyncLedger(tmp_path / "ledgers", "s", root), link).compare()
         assert not (root / "memory/a.md").exists()
         assert report.removed == 1
         assert (await laptop.request("deleted", {"project": "proj"}))["documents"]
@@ -71,7 +71,7 @@ async def test_a_file_that_comes_back_while_its_deletion_is_compared_stays(tmp_p
     ):
         await laptop.attach("proj")
         await desktop.attach("proj")
-        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        ledger = SyncLedger(tmp_path / "ledgers", "s", root)
         assert (await Replica(Folder("proj", root), ledger, laptop.connection).compare()).sent == 1
         file.unlink()
 
@@ -107,7 +107,7 @@ async def test_what_a_daemon_that_was_put_back_has_lost_is_not_overwritten_where
         machine(second, "desktop", space="laptop") as desktop,
     ):
         await laptop.attach("proj")
-        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        ledger = SyncLedger(tmp_path / "ledgers", "s", root)
         for text in ("older\n", "older\nnewest\n"):
             file.write_text(text)
             await Replica(Folder("proj", root), ledger, laptop.connection).compare()
@@ -126,7 +126,7 @@ async def test_what_a_daemon_that_was_put_back_has_lost_is_not_overwritten_where
         assert "newest" in answer["text"]
 
 
-class Interrupted(Ledger):
+class Interrupted(SyncLedger):
     """Something happens just before a deletion is noted that is about to be told."""
 
     happening: Callable[[], Awaitable[None]] | None = None
@@ -183,7 +183,7 @@ class Held:
         return await self._link.upload(op, body, data, timeout_s=timeout_s)
 
 
-class HaltingLedger(Ledger):
+class HaltingLedger(SyncLedger):
     """Whoever asks what was sent of a path waits there, once it is armed."""
 
     halt: str | None = None
@@ -245,7 +245,7 @@ async def test_an_older_revision_that_is_late_is_refused_before_a_comparison_too
     file.write_text("- as it was\n")
     async with serving(tmp_path / "data") as daemon, machine(daemon) as laptop:
         await laptop.attach("proj")
-        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        ledger = SyncLedger(tmp_path / "ledgers", "s", root)
         watching = Replica(Folder("proj", root), ledger, laptop.connection)
         for text in ("- as it was\n", "- changed\n", "- as it was\n"):
             file.write_text(text)
@@ -276,7 +276,7 @@ async def test_a_file_that_goes_while_it_is_compared_leaves_the_others_version(t
         async def renamed() -> None:
             (root / "memory/a.md").rename(root / "memory/b.md")
 
-        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        ledger = SyncLedger(tmp_path / "ledgers", "s", root)
         replica = Replica(Folder("proj", root), ledger, Meanwhile(laptop, renamed, is_answered=True))
         await replica.compare()
         assert (root / "memory/a.md").read_text() == "- theirs\n"
@@ -292,7 +292,7 @@ async def test_a_file_that_goes_while_it_is_compared_and_is_nowhere_else_is_just
         async def deleted() -> None:
             (root / "memory/a.md").unlink()
 
-        ledger = Ledger(tmp_path / "ledgers", "s", root)
+        ledger = SyncLedger(tmp_path / "ledgers", "s", root)
         report = await Replica(Folder("proj", root), ledger, Meanwhile(laptop, deleted, is_answered=True)).compare()
         assert not report.skipped
         assert not (root / "memory/a.md").exists()

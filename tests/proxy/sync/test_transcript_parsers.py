@@ -16,7 +16,9 @@ from tests.support.sealing.secret_corpus import positives
 
 from confide_proxy.config import TRANSCRIPT_SOURCES, Policy, ProxyConfig
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
-from confide_proxy.sync.transcripts.files import (
+from confide_proxy.sync.transcripts.parsers import ParsedLine, Parser, UnknownLineError, mention
+from confide_proxy.sync.transcripts.source import PARSERS, SessionPosition, SourceProgress
+from confide_proxy.sync.transcripts.transcript_files import (
     MAX_LINE_BYTES,
     MAX_TEXT_CHARS,
     MOST_MESSAGES,
@@ -27,15 +29,13 @@ from confide_proxy.sync.transcripts.files import (
     origin_of,
     whole_lines,
 )
-from confide_proxy.sync.transcripts.parsers import Entry, Parser, UnknownLineError, mention
-from confide_proxy.sync.transcripts.source import PARSERS, Known, Progress
-from confide_proxy.sync.transcripts.streamer import folder_of
+from confide_proxy.sync.transcripts.transcript_streamer import folder_of
 
 FILES = Path(__file__).parents[2] / "vectors" / "transcripts"
 CLAUDE, CODEX = PARSERS["claude-code"], PARSERS["codex"]
 
 
-def entries(parser: Parser) -> list[Entry]:
+def entries(parser: Parser) -> list[ParsedLine]:
     """What every line of the example says; none may be unknown."""
     return [parser.parse(line) for line in (FILES / f"{parser.agent}.jsonl").read_bytes().splitlines()]
 
@@ -301,20 +301,20 @@ def test_a_branch_goes_up_without_the_token_in_it(tmp_path: Path) -> None:
 
 def test_progress_survives_and_forgives(tmp_path: Path) -> None:
     """The last line of a session counts; damaged ones are as if they were not there; the file does not grow for ever."""
-    progress = Progress(tmp_path, "space", tmp_path)
-    progress.set("a", Known("p", "main", 1, 10, "h", "m"))
-    progress.set("a", Known("p", "main", 2, 20, "h", "m"))
+    progress = SourceProgress(tmp_path, "space", tmp_path)
+    progress.set("a", SessionPosition("p", "main", 1, 10, "h", "m"))
+    progress.set("a", SessionPosition("p", "main", 2, 20, "h", "m"))
     file = next(tmp_path.iterdir())
     assert file.stat().st_mode & 0o777 == 0o600
     with file.open("ab") as damaged:
         damaged.write(b'["b",1]\n["c","p","main","2",20,"h","m",false,0,0,0]\n[[],"p"]\nnull\n\xff\n["d","p"')
-    again = Progress(tmp_path, "space", tmp_path)
+    again = SourceProgress(tmp_path, "space", tmp_path)
     assert again.get("a").offset == 20
-    assert again.get("b") == again.get("c") == Known()
-    assert Progress(tmp_path, "other", tmp_path).get("a") == Known()
+    assert again.get("b") == again.get("c") == SessionPosition()
+    assert SourceProgress(tmp_path, "other", tmp_path).get("a") == SessionPosition()
     for number in range(1500):
-        again.set("a", Known("p", "main", number, number, "h", "m"))
-    assert Progress(tmp_path, "space", tmp_path).get("a").offset == 1499
+        again.set("a", SessionPosition("p", "main", number, number, "h", "m"))
+    assert SourceProgress(tmp_path, "space", tmp_path).get("a").offset == 1499
     assert file.read_bytes().count(b"\n") == 1
 
 

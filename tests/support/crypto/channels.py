@@ -13,9 +13,9 @@ from confide_crypto.channel.protocol import Channel
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.handshake import ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.handshake.rotation import Rotation
+from confide_crypto.handshake.rotation import KeyRotation
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import Connection, Timers, accept, connect, websocket_options
+from confide_crypto.transport.open_channel import Connection, Timers, accept, connect, websocket_options
 
 LAPTOP = Identity(bytes(range(32)))
 HOST = Identity(bytes(range(100, 132)))
@@ -83,7 +83,7 @@ async def hosting(
     handle: Callable[[Connection], Awaitable[None]],
     *,
     identity: Identity = HOST,
-    previous: Rotation | None = None,
+    previous: KeyRotation | None = None,
     timeout_s: float = 5.0,
     slot: Callable[[], AbstractContextManager[None]] = nullcontext,
     timers: Timers | None = None,

@@ -10,11 +10,11 @@ from typing import Any
 from tests.support.daemon.loopback import Machine, Serving
 
 from confide_backup.daemon import sealed_keys
-from confide_backup.daemon.manifest import Manifest, database_of
-from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.target import Snapshot, Target, signers_of
+from confide_backup.daemon.backup_service import BackupRequest, Backups
+from confide_backup.daemon.manifest import BackupManifest, database_of
+from confide_backup.daemon.target import BackupTarget, Snapshot, signers_of
 from confide_backup.settings import BackupConfig
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 
 class Backed:
@@ -22,7 +22,7 @@ class Backed:
 
     def __init__(self, daemon: Serving, folder: Path, **options: Any) -> None:
         self.daemon = daemon
-        self.target = Target(folder)
+        self.target = BackupTarget(folder)
         self.target.prepare(signers_of(daemon.state), data=daemon.state.folder.root)
         if not daemon.state.folder.backup_key.exists():
             self.code = sealed_keys.make(daemon.state.folder)
@@ -33,31 +33,31 @@ class Backed:
         config = BackupConfig(to=str(self.target.folder), **options)
         self.backups = Backups(self.daemon.state, self.daemon.daemon.spaces, config, None)
 
-    async def take(self) -> Manifest:
+    async def take(self) -> BackupManifest:
         """A snapshot now."""
-        done = await self.backups.do(Asked("take"), lambda *_: None)
+        done = await self.backups.do(BackupRequest("take"), lambda *_: None)
         return Snapshot.read(self.target, done["snapshot"], signers_of(self.daemon.state)).made
 
     async def verify(self, name: str = "") -> dict[str, Any]:
         """What a verification of a snapshot, the newest where none is named, finds."""
-        return await self.backups.do(Asked("verify", name=name), lambda *_: None)
+        return await self.backups.do(BackupRequest("verify", name=name), lambda *_: None)
 
     async def prune(self) -> list[str]:
         """The names of those that were let go."""
-        return list((await self.backups.do(Asked("prune"), lambda *_: None))["removed"])
+        return list((await self.backups.do(BackupRequest("prune"), lambda *_: None))["removed"])
 
     def space(self, name: str = "laptop") -> str:
         """The id of a space."""
         return self.daemon.state.registry.spaces()[name]
 
-    def folder(self, made: Manifest) -> Path:
+    def folder(self, made: BackupManifest) -> Path:
         return self.target.snapshot(made.id)
 
     def key(self, space_id: str) -> bytes:
         """Of a database that the server keeps, before it was ever changed."""
         return self.daemon.state.master.space_key(space_id)
 
-    def changes(self, made: Manifest, space_id: str, scratch: Path) -> int:
+    def changes(self, made: BackupManifest, space_id: str, scratch: Path) -> int:
         """The newest change in a copy, opened elsewhere."""
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()

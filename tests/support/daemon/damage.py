@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect, transaction
 
 KEY = bytes(range(32))
@@ -27,9 +27,9 @@ def text_of(number: int) -> str:
 
 
 async def open_space(path: Path, *, model: str = "words", is_known: bool = False, **options: Any) -> Space:
-    """The space, with a model that needs no files; `options`: of `Shared`."""
-    handle = Model.ready(HashedEmbedder(64, model=model))
-    return await Space.open(path, KEY, Shared(IndexSettings(), handle, **options), space_id="s", is_known=is_known)
+    """The space, with a model that needs no files; `options`: of `SpaceShared`."""
+    handle = LoadedModel.ready(HashedEmbedder(64, model=model))
+    return await Space.open(path, KEY, SpaceShared(IndexSettings(), handle, **options), space_id="s", is_known=is_known)
 
 
 async def make(path: Path) -> None:

@@ -12,9 +12,9 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Ledger
+from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.replica import Replica
 
 PATH: Final = "memory/log.md"
@@ -96,7 +96,7 @@ class Desk:
     def restart(self) -> None:
         """Another process, which knows what is on the disk."""
         self.folder = Folder("proj", self._root / "project")
-        self.ledger = Ledger(self._root / "ledgers", "s", self.folder.root)
+        self.ledger = SyncLedger(self._root / "ledgers", "s", self.folder.root)
         self.replica = Replica(self.folder, self.ledger, self.cable)
 
     async def newest(self) -> str:

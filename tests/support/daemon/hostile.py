@@ -26,7 +26,7 @@ from confide_crypto.channel.protocol import FrameType
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.keys.identity import format_daemon_key, parse_public_key
 from confide_crypto.transport.inbox import Body
-from confide_crypto.transport.open import Connection, accept, websocket_options
+from confide_crypto.transport.open_channel import Connection, accept, websocket_options
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory import forms
 from confide_memory.documents import text_hash

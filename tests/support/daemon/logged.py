@@ -11,24 +11,24 @@ from typing import Any
 from tests.support.daemon.parts import parts
 from tests.support.daemon.postgres import Postgres
 
-from confide_cluster.daemon.log.truths import rows_of, truths
-from confide_cluster.daemon.spaces.leases import Leases
-from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.daemon.log.replicated_tables import rows_of, truths
+from confide_cluster.daemon.postgres_store import Postgres as Logs
+from confide_cluster.daemon.spaces.leases import SpaceLeases
 from confide_cluster.settings import StoreConfig
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.registry import State, create, open_state
+from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 from confide_daemon.store.upkeep.integrity import CLOCK_CONFIRMED, CLOCK_SEEN
-from confide_night.daemon.service import TIDIED_AT
+from confide_night.daemon.task_service import TIDIED_AT
 
 NAME = "laptop"
 MACHINE = bytes(range(32))
@@ -38,7 +38,7 @@ CLOCK_NOTES = (CLOCK_SEEN, CLOCK_CONFIRMED, TIDIED_AT)
 class Node:
     """A daemon's spaces, over a data folder."""
 
-    def __init__(self, state: State, spaces: Spaces, leases: Leases | None) -> None:
+    def __init__(self, state: RegistryState, spaces: Spaces, leases: SpaceLeases | None) -> None:
         self.state = state
         self.spaces = spaces
         self.leases = leases
@@ -110,9 +110,11 @@ class Store:
         with closing(open_state(folder)) as state:
             config = StoreConfig(url=self.url if url is None else url, lease_s=lease_s)
             leases = Logs(config).leases(folder) if config.url else None
-            embedder = options.pop("embedder", None) or Model(HashedEmbedder if self.embeds else _none, name="hashed")
+            embedder = options.pop("embedder", None) or LoadedModel(
+                HashedEmbedder if self.embeds else _none, name="hashed"
+            )
             spaces = Spaces(
-                state, Shared(IndexSettings(), embedder, parts=parts()), keeper=keeper, leases=leases, **options
+                state, SpaceShared(IndexSettings(), embedder, parts=parts()), keeper=keeper, leases=leases, **options
             )
             try:
                 yield Node(state, spaces, leases)

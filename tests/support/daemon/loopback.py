@@ -25,24 +25,24 @@ from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
 from confide_daemon.access.callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
-from confide_daemon.access.registry import State, create, open_state
+from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data, installed
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.sealing.vault import Vault
 from confide_daemon.server.operator.exposition import Exposition
 from confide_daemon.server.server import Daemon, Listen
 from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.open_limit import CLOSE_AFTER_S, MOST_OPEN
 from confide_daemon.spaces.pool import LOCK_AFTER_S, Spaces
-from confide_daemon.spaces.room import CLOSE_AFTER_S, MOST_OPEN
-from confide_daemon.spaces.space import Shared
+from confide_daemon.spaces.space import SpaceShared
 from confide_daemon.store.logs import Leases
 
 
@@ -54,7 +54,7 @@ def text_hash(text: str) -> str:
 class Serving:
     """A running daemon."""
 
-    def __init__(self, state: State, daemon: Daemon, url: str) -> None:
+    def __init__(self, state: RegistryState, daemon: Daemon, url: str) -> None:
         self.state = state
         self.daemon = daemon
         self.url = url
@@ -123,7 +123,7 @@ async def serving(
     folder: Path,
     *,
     config: DaemonConfig | None = None,
-    embedder: Model | Sequence[Model] | None = None,
+    embedder: LoadedModel | Sequence[LoadedModel] | None = None,
     idle_exit_s: float | None = None,
     timers: Timers = DEFAULT_TIMERS,
     keeper: Keeper = "server",
@@ -136,12 +136,12 @@ async def serving(
     data = DataFolder(folder)
     create(data)
     state = open_state(data)
-    handle = embedder or Model.ready(HashedEmbedder())
+    handle = embedder or LoadedModel.ready(HashedEmbedder())
     config = config or DaemonConfig()
     vault = Vault.open(config.vault) if config.vault.url else None
     spaces = Spaces(
         state,
-        Shared(IndexSettings(), handle, vault=vault, parts=parts(config)),
+        SpaceShared(IndexSettings(), handle, vault=vault, parts=parts(config)),
         keeper=keeper,
         lock_after_s=lock_after_s,
         close_after_s=close_after_s,
@@ -179,7 +179,7 @@ def _leases(data: DataFolder) -> Leases | None:
     url = everywhere.url(data)
     if not url:
         return None
-    from confide_cluster.daemon.store import Postgres
+    from confide_cluster.daemon.postgres_store import Postgres
     from confide_cluster.settings import StoreConfig
 
     return Postgres(StoreConfig(url=url, lease_s=3)).leases(data)

@@ -18,7 +18,7 @@ from tests.support.sealing.rosters import DESKTOP, NOW, SPACE, STRANGER, device
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, Pair
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys
@@ -72,7 +72,7 @@ class Keeper:
 
     def _records(self, body: dict[str, Any]) -> dict[str, Any]:
         for packed in body["records"]:
-            record = Record.parse(b64decode(packed))
+            record = SealedRecord.parse(b64decode(packed))
             self.records[record.secret_id] = b64decode(packed)
         return {"stored": len(body["records"])}
 
@@ -83,7 +83,7 @@ class Keeper:
         return {"record": _b64(data)}
 
     def _record_list(self, _body: dict[str, Any]) -> dict[str, Any]:
-        found = [Record.parse(data) for _, data in sorted(self.records.items())]
+        found = [SealedRecord.parse(data) for _, data in sorted(self.records.items())]
         listed = [{"id": one.secret_id.hex(), "kind": one.kind, "epoch": one.epoch, "at": TIME} for one in found]
         return {"records": listed, "next": None}
 
@@ -197,7 +197,7 @@ def record_lie(draw: random.Random, keeper: Keeper, told: dict[str, Any]) -> dic
     """10.3: another record than the one that was asked for, or no whole one."""
     packed = told["record"]
     others = [data for data in keeper.records.values() if _b64(data) != packed]
-    strange = Record.seal(SpaceKeys(SPACE, (bytes(32),)), "github-token", b"ghp_forged").encode()
+    strange = SealedRecord.seal(SpaceKeys(SPACE, (bytes(32),)), "github-token", b"ghp_forged").encode()
     data = b64decode(packed)
     lies = [strange, data[: len(data) // 2], b"", data + b"\0", data[:1] + b"\xff\xff\xff\xff" + data[5:], *others]
     return {"record": draw.choice([_flip(draw, packed), *map(_b64, lies)])}

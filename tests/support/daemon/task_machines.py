@@ -16,7 +16,7 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_night.daemon.claims import Name
+from confide_night.daemon.claims import SlotId
 from confide_night.order.order import Order
 
 NAMES: Final = ("laptop", "desktop", "phone")
@@ -87,7 +87,7 @@ class Machines:
 class Run:
     """What a runner does now. `deadline` and `renew_at` are by its own monotonic clock."""
 
-    name: Name
+    name: SlotId
     order: Order
     ends_at: float
     deadline: float
@@ -114,7 +114,7 @@ class PlayedRunner:
     run: Run | None = None
     ledger: dict[tuple[str, int, int], str] = field(default_factory=dict)
     """Outlives its kills: what was begun, and how it ended; "" while it has not."""
-    names: dict[tuple[str, int, int], Name] = field(default_factory=dict)
+    names: dict[tuple[str, int, int], SlotId] = field(default_factory=dict)
     again: set[tuple[str, int, int]] = field(default_factory=set)
     unreported: list[tuple[str, int, int]] = field(default_factory=list)
     next_claim: float = 0.0
@@ -129,7 +129,7 @@ class PlayedRunner:
 
 
 class Wire:
-    """A machine's link to a daemon, as `Asks`. `answer` is the daemon; a message may be lost, on its way there or back."""
+    """A machine's link to a daemon, as `RequestChannel`. `answer` is the daemon; a message may be lost, on its way there or back."""
 
     def __init__(
         self, draw: random.Random, answer: Callable[[str, dict[str, Any]], dict[str, Any]], *, loses: float

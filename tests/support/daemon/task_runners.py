@@ -12,7 +12,7 @@ from tests.support.daemon.loopback import Machine
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_night.order.order import ONCE_LASTS_S, Order, new_id, opened, sign_order
 from confide_night.order.wire import approvals_of
 

@@ -20,16 +20,16 @@ from typing import Any, Final
 from tests.support.daemon.task_machines import NAMES, START, Machines, PlayedRunner, Run, Wire, done
 
 from confide_crypto.errors import ConfideError, ConnectionLost, OrderError, RequestError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.access.callers import Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.forms import written
-from confide_night.daemon import claims, desk, moving, planning
-from confide_night.daemon.claims import Ending, Name, Runner
-from confide_night.daemon.queue import queue
+from confide_night.daemon import claims, moving, planning, task_actions
+from confide_night.daemon.claims import Ending, Runner, SlotId
+from confide_night.daemon.task_queue import queue
 from confide_night.local.moments import bring, give_up, sign_anew
 from confide_night.order.order import (
     ALWAYS_LASTS_S,
@@ -40,7 +40,7 @@ from confide_night.order.order import (
     Approval,
     Order,
     Slot,
-    Task,
+    TaskStatus,
     approve_order,
     opened,
     sign_order,
@@ -220,7 +220,9 @@ class World:
         signature = sign_order(identity, self.machines.roster.space, data)
         try:
             with self.store.writing():
-                desk.add(self.store, GRANTS, self.machines.roster, identity.public_key, data, signature, now=self.clock)
+                task_actions.add(
+                    self.store, GRANTS, self.machines.roster, identity.public_key, data, signature, now=self.clock
+                )
         except OrderError:
             pass  # by the daemon's clock it has expired
         except RequestError as error:
@@ -235,14 +237,14 @@ class World:
         """A second device approves what waits for that."""
         if self.store is None or moving.rests(self.store):
             return
-        waiting = [row for row in queue(self.store).tasks.living() if row.state is Task.PROPOSED]
+        waiting = [row for row in queue(self.store).tasks.living() if row.state is TaskStatus.PROPOSED]
         machine = self.draw.choice(NAMES)
         if not waiting or not self.machines.are_on(machine):
             return
         row, identity = self.draw.choice(waiting), self.machines.identity[machine]
         approval = approve_order(identity, self.machines.roster.space, row.ordered)
         with contextlib.suppress(OrderError), self.store.writing():  # as where it gave the order itself
-            desk.approve(self.store, row, self.machines.roster, approval)
+            task_actions.approve(self.store, row, self.machines.roster, approval)
 
     def meddle(self) -> None:
         """A person cancels, pauses or resumes one of the tasks."""
@@ -256,11 +258,11 @@ class World:
             try:
                 match self.draw.choice(("cancel", "pause", "resume", "resume")):
                     case "cancel":
-                        desk.cancel(self.store, row, now=self.clock)
+                        task_actions.cancel(self.store, row, now=self.clock)
                     case "pause":
-                        desk.pause(self.store, row, by="laptop")
+                        task_actions.pause(self.store, row, by="laptop")
                     case "resume":
-                        desk.resume(self.store, row, self.machines.roster, now=self.clock)
+                        task_actions.resume(self.store, row, self.machines.roster, now=self.clock)
             except ConfideError:
                 pass
 
@@ -312,13 +314,15 @@ class World:
                     anew = RESIGN.read(body)
                     order, signature = anew["order"], anew["signature"]
                     return {
-                        "state": desk.sign_anew(self.store, GRANTS, roster, key, order, signature, now=self.clock).state
+                        "state": task_actions.sign_anew(
+                            self.store, GRANTS, roster, key, order, signature, now=self.clock
+                        ).state
                     }
                 case "task-approve":
                     said = APPROVE.read(body)
-                    row = desk.writable(self.store, GRANTS, said["task"])
+                    row = task_actions.writable(self.store, GRANTS, said["task"])
                     approval = Approval(key, said["signature"])
-                    return {"state": desk.approve(self.store, row, roster, approval).state}
+                    return {"state": task_actions.approve(self.store, row, roster, approval).state}
         raise AssertionError(op)
 
     # A memory that moves
@@ -473,7 +477,7 @@ class World:
         if lease is None:
             return
         slot = lease.slot
-        name = Name(slot.task, slot.at, slot.attempt, slot.fence)
+        name = SlotId(slot.task, slot.at, slot.attempt, slot.fence)
         try:
             order = self.checked(lease)
         except OrderError:
@@ -497,7 +501,7 @@ class World:
         runner.run = Run(name, order, self.now + lasts_s, asked_at + LEASE_S - MARGIN_S, self.now + RENEW_S, outcome)
         self.go_on(runner, runner.run)
 
-    def checked(self, lease: claims.Lease) -> Order:
+    def checked(self, lease: claims.SlotLease) -> Order:
         """The order of a slot, once all has been asked that a runner asks. Raises OrderError: it is not followed."""
         task, slot = lease.task, lease.slot
         named = {one.key for one in task.approvals}  # by its runner.toml
@@ -576,14 +580,14 @@ class World:
         runner.ledger[key] = "lost"
         runner.unreported.pop(0)
 
-    def ended(self, store: Store, name: Name, runner: PlayedRunner, state: str, reason: str) -> Slot:
+    def ended(self, store: Store, name: SlotId, runner: PlayedRunner, state: str, reason: str) -> Slot:
         ending = Ending(state, reason, microusd=1_000)
         return claims.end(store, name, runner.key.hex(), ending, now=self.clock, draw=self.draw)[0].state
 
-    def keep_log(self, name: Name) -> None:
+    def keep_log(self, name: SlotId) -> None:
         """A part of the log, sealed for the devices of the space."""
         if self.store is not None and not moving.rests(self.store):
-            record = Record.seal(self.machines.keys, LOG_KIND, b"what it did").encode()
+            record = SealedRecord.seal(self.machines.keys, LOG_KIND, b"what it did").encode()
             with self.store.writing():
                 queue(self.store).logs.put(name.task, name.at, 0, record, now=self.clock)
 
@@ -736,10 +740,10 @@ class World:
         with self.store.writing():
             for row in queue(self.store).tasks.living():
                 if self.orders[row.id].schedule is not None:
-                    desk.cancel(self.store, row, now=self.clock)
-                elif row.state is Task.PAUSED:
+                    task_actions.cancel(self.store, row, now=self.clock)
+                elif row.state is TaskStatus.PAUSED:
                     with contextlib.suppress(ConfideError):  # as of a device that was removed
-                        desk.resume(self.store, row, self.machines.roster, now=self.clock)
+                        task_actions.resume(self.store, row, self.machines.roster, now=self.clock)
         for number in range(400):
             self.pass_to(self.next_moment())
             if number % 10 == 0:

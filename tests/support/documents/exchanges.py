@@ -7,13 +7,15 @@ from typing import Any
 
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text
 
-from confide_learn.local.exchanges import Exchange, Said
-from confide_proxy.hooks import pointers
+from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange
+from confide_proxy.hooks import learning_queue
 
 
-def exchange(user: str, *said: Said, begin: int = 0) -> Exchange:
+def exchange(user: str, *said: ExchangeMessage, begin: int = 0) -> LearnedExchange:
     """One exchange; without more the agent says "Done."."""
-    return Exchange(begin, begin + 1, (Said("user", user), *(said or (Said("assistant", "Done."),))))
+    return LearnedExchange(
+        begin, begin + 1, (ExchangeMessage("user", user), *(said or (ExchangeMessage("assistant", "Done."),)))
+    )
 
 
 class Pointed:
@@ -35,7 +37,7 @@ class Pointed:
         """What a hook leaves."""
         path = self.talk.path
         size = path.stat().st_size if path.exists() else 0
-        assert pointers.append(
+        assert learning_queue.append(
             self._state,
             config=self._config,
             session=self._session,

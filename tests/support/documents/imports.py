@@ -6,12 +6,12 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from confide_transfer.local.reader import Losses, Reader, Record
+from confide_transfer.local.reader import Losses, MemoryRecord, Reader
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "importing"
 
 
-def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
+def read(reader: Reader, path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     """The records by their origins, and what was left out; an origin that comes twice is an error."""
     losses = Losses()
     records = list(reader.read(path, losses))
@@ -20,7 +20,7 @@ def read(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
     return found, losses
 
 
-def read_placed(reader: Reader, path: Path) -> tuple[dict[str, Record], Losses]:
+def read_placed(reader: Reader, path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     """The same, of a store whose place comes before its names for the records: by these names, in relations too."""
     records, losses = read(reader, path)
     found = {}

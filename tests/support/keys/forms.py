@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.support.programs.processes import Machine
 
-from confide_crypto.keys.files import write_private_file
 from confide_crypto.keys.identity import Identity, SealedKey
+from confide_crypto.keys.private_files import write_private_file
 
 KEYRINGS = Path(__file__).parent / "keyrings"
 WORDS = "correct horse battery staple"

@@ -22,23 +22,23 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon import sealed_keys, service, snapshot, target, verify
-from confide_backup.daemon.closed import ClosedSpaces
+from confide_backup.daemon import backup_service, sealed_keys, snapshot, target, verify
+from confide_backup.daemon.backup_service import Backups
 from confide_backup.daemon.manifest import hash_of
-from confide_backup.daemon.service import Backups
-from confide_backup.daemon.target import Target, signers_of
+from confide_backup.daemon.offline_spaces import OfflineSpaces
+from confide_backup.daemon.target import BackupTarget, signers_of
 from confide_backup.daemon.worker import __main__ as worker
 from confide_backup.daemon.worker import copying
-from confide_backup.daemon.worker.client import RefusedError
+from confide_backup.daemon.worker.worker_process import RefusedError
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 STEPS: Final = ("open", "write", "fsync", "fdatasync", "link", "rename", "replace", "unlink", "mkdir", "rmdir")
 """The functions of `os` by which anything gets onto the disk."""
@@ -89,7 +89,7 @@ def night(root: Path) -> None:
     folder = DataFolder(root / "data")
     config = BackupConfig(to=str(root / "target"), keep_daily=1, keep_weekly=0, keep_monthly=0)
     with closing(open_state(folder)) as state:
-        asyncio.run(Backups(state, ClosedSpaces(state), config, None).nightly())
+        asyncio.run(Backups(state, OfflineSpaces(state), config, None).nightly())
 
 
 def forked(root: Path, kind: str, at: int) -> tuple[str, int]:
@@ -122,8 +122,8 @@ def wrong(root: Path, *, is_settled: bool) -> list[str]:
     """What is not as it should be; `is_settled`: behind a night that went well."""
     found = []
     with closing(open_state(DataFolder(root / "data"))) as state:
-        place = Target(root / "target")
-        history = Backups(state, ClosedSpaces(state), BackupConfig(to=str(place.folder)), None).history(place)
+        place = BackupTarget(root / "target")
+        history = Backups(state, OfflineSpaces(state), BackupConfig(to=str(place.folder)), None).history(place)
         found += [f"{name}: {error}" for name, error in history.strange.items()]
         for one in history.whole:
             for name, file in one.made.files.items():
@@ -150,12 +150,12 @@ def prepare(root: Path) -> None:
         )
         space_id = state.registry.spaces()["laptop"]
         sealed_keys.make(folder)
-        Target(root / "target").prepare(signers_of(state), data=folder.root)
+        BackupTarget(root / "target").prepare(signers_of(state), data=folder.root)
 
         async def store(number: int) -> None:
             path, key = folder.space(space_id), state.master.space_key(space_id)
-            embedder = Model.ready(HashedEmbedder(64))
-            space = await Space.open(path, key, Shared(IndexSettings(), embedder), space_id=space_id)
+            embedder = LoadedModel.ready(HashedEmbedder(64))
+            space = await Space.open(path, key, SpaceShared(IndexSettings(), embedder), space_id=space_id)
             text = f"# Heron pond {number}\n\nHerons fish there.\n"
             await space.documents.put("p", f"memory/{number}.md", text, base=0, author="a")
             await space.wait_indexed(timeout_s=60)
@@ -173,7 +173,7 @@ def main() -> None:
     target.LEAST_FREE_SHARE = 0  # type: ignore[misc]
     for module in (snapshot, verify):
         module.working = working  # type: ignore[assignment]
-    assert service.snapshot is snapshot
+    assert backup_service.snapshot is snapshot
     prepare(root / "first")
 
     def again() -> Path:

@@ -22,11 +22,11 @@ from typing import Any
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.spaces import file
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import Shared
+from confide_daemon.spaces.space import SpaceShared
 from confide_daemon.store import database
 
 STORES = 4
@@ -55,7 +55,7 @@ def kill_at(moment: int) -> None:
 
 async def within(root: Path, work: Callable[[Spaces, str], Awaitable[Any]]) -> Any:
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, Shared(IndexSettings(), Model.none()), close_after_s=0.001)
+    spaces = Spaces(state, SpaceShared(IndexSettings(), LoadedModel.none()), close_after_s=0.001)
     try:
         return await work(spaces, state.registry.spaces()["laptop"])
     finally:

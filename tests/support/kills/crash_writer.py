@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confide_daemon.embedding import Model, Vectors
+from confide_daemon.embedding import LoadedModel, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 
 DEADLINE_S = 120.0  # as tests/support/deadline.py, which is not there for a program that is run by its path
 
@@ -43,8 +43,8 @@ def text_of(number: int, version: int) -> str:
 
 async def write(path: Path, key: bytes, start: int, mode: str) -> None:
     model = f"words-{start}" if mode == "generation" else "words"
-    embedder = Model.ready(SlowEmbedder(64, model=model))
-    space = await Space.open(path, key, Shared(IndexSettings(), embedder), space_id="crash")
+    embedder = LoadedModel.ready(SlowEmbedder(64, model=model))
+    space = await Space.open(path, key, SpaceShared(IndexSettings(), embedder), space_id="crash")
     print("open", flush=True)
     for version in range(start, start + 1_000_000):
         number = version % 10

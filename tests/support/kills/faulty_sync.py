@@ -20,7 +20,7 @@ from typing import Any
 
 from confide_proxy import paths
 from confide_proxy.config import ProxyConfig
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync import project as projects
 
 STEPS = ("open", "write", "fsync", "link", "rename", "unlink", "replace", "mkdir", "rmdir")
@@ -56,7 +56,7 @@ class Disk:
 
 async def sync(home: Path, project: Path) -> None:
     os.environ["CONFIDE_HOME"] = str(home)
-    async with Client(paths.find(), ProxyConfig(), projects.identify(project).granted()) as client:
+    async with CommandClient(paths.find(), ProxyConfig(), projects.identify(project).granted()) as client:
         await client.files.compare()
 
 

@@ -28,16 +28,16 @@ import numpy as np
 from tests.support.deadline import DEADLINE_S
 from tests.support.providers.generations import MarkedEmbedder, handle, model_of
 
-from confide_daemon.embedding import Limits, Vectors
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding import BatchLimits, Vectors
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import NotFoundError, ProviderDownError
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store import database as sqlite
-from confide_daemon.store import store as opening
-from confide_daemon.store.store import Store
+from confide_daemon.store import space_store as opening
+from confide_daemon.store.space_store import Store
 
 QUERY = "pool number"
 SETTINGS = IndexSettings(patience=Patience(0.02, 0.02))
@@ -90,7 +90,9 @@ class Telling(MarkedEmbedder):
     """Tells which texts of documents it has embedded, before anybody has their vectors."""
 
     def __init__(self, place: int, crash: Crash, tell: Callable[..., None]) -> None:
-        super().__init__(f"model-{place}", place, provider=f"provider-{place}", limits=Limits(texts=4, concurrency=2))
+        super().__init__(
+            f"model-{place}", place, provider=f"provider-{place}", limits=BatchLimits(texts=4, concurrency=2)
+        )
         self._crash = crash
         self._tell = tell
 
@@ -124,7 +126,7 @@ async def run(task: dict[str, Any]) -> None:
     space = await Space.open(
         Path(task["database"]),
         bytes.fromhex(task["key"]),
-        Shared(SETTINGS, [handle(one, monthly_tokens=10**9) for one in order]),
+        SpaceShared(SETTINGS, [handle(one, monthly_tokens=10**9) for one in order]),
         space_id="g",
     )
     tell("open")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confide_proxy.offline.journal import Entry, Journal
+from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.offline.operations import new_id
 
 CALLS = 6
@@ -59,8 +59,8 @@ def replay(journal: Journal, made: Path) -> None:
         journal.done(entry.id)
 
 
-def call(number: int) -> Entry:
-    return Entry(
+def call(number: int) -> QueuedCall:
+    return QueuedCall(
         new_id(), time.time(), "2026-11-21T10:00:00+00:00", "p", "memory_store", "a.md", "p", {"content": f"- {number}"}
     )
 

@@ -25,24 +25,24 @@ from unittest import mock
 from tests.support.daemon.logged import held
 from tests.support.daemon.postgres import Postgres
 
-from confide_cluster.daemon.log import opening, shipped, snapshot
-from confide_cluster.daemon.log.engine import Engine, Far, Sent
-from confide_cluster.daemon.log.tables import Log
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
-from confide_cluster.daemon.spaces.leases import Lease
-from confide_cluster.daemon.store import Postgres as Logs
+from confide_cluster.daemon.log import log_snapshot, opening, replication_position
+from confide_cluster.daemon.log.log_tables import Log
+from confide_cluster.daemon.log.postgres_engine import Far, PendingStatement, PostgresEngine
+from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.postgres_store import Postgres as Logs
+from confide_cluster.daemon.spaces.leases import SpaceLease
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import Invites, Joined
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites, JoinedInvite
 from confide_daemon.config import ChunkSettings
-from confide_daemon.documents.writer import Operation, Writer
+from confide_daemon.documents.writer import RepeatableChange, Writer
 from confide_daemon.errors import EngineError, StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.spaces import file
 from confide_daemon.store.database import Damage, connect
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import PieceTable
 from confide_daemon.store.tables.vector_scan import VectorScan
 
@@ -53,13 +53,13 @@ SPACE = "5a" * 16
 KEY = bytes(range(32))
 LEASE_S = 3.0
 WATCHED: tuple[tuple[Any, str], ...] = (
-    (Engine, "send"),
-    (Sent, "answer"),
+    (PostgresEngine, "send"),
+    (PendingStatement, "answer"),
     (Log, "take"),
     (Log, "bring_part"),
     (Log, "settle"),
-    (shipped, "write"),
-    (shipped, "keep"),
+    (replication_position, "write"),
+    (replication_position, "keep"),
     (PieceTable, "replace"),
 )
 _CUT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -83,13 +83,13 @@ class Node:
         self.registry: Registry | None = None
         self.number = 0
         self._is_stale = False
-        self._lease: Lease | None = None
+        self._lease: SpaceLease | None = None
         self._derivation = Derivation(ChunkSettings())
         self.begin()
 
     def begin(self) -> None:
         """A process of its own from now on, which holds nothing."""
-        self.engine = Engine(self._url)
+        self.engine = PostgresEngine(self._url)
         self.engine.ready()
         # Alive until somebody says otherwise: who is taken for dead is drawn, and no matter of clocks.
         statement = (
@@ -108,7 +108,7 @@ class Node:
             self.leave()
         if self.store is None:
             log = self.log
-            self._lease = Lease(log, log.take(), self._stale, list)
+            self._lease = SpaceLease(log, log.take(), self._stale, list)
             store, _, behind = file._open_marked(self.path, KEY, VectorScan(), Damage(), self._lease)
             self.store = store
             self._derivation.follow_all(store, behind)
@@ -184,7 +184,7 @@ class Drawn:
         self._nodes: list[Node] = []
 
     def run(self) -> list[str]:
-        engine = Engine(self._url)
+        engine = PostgresEngine(self._url)
         engine.ready()
         engine.close()
         self._postgres.sql("DELETE FROM entry; DELETE FROM part; DELETE FROM log; DELETE FROM node", url=self._url)
@@ -239,7 +239,7 @@ class Drawn:
     def _append(self, node: Node, number: int) -> bool:
         """One line more, which is acknowledged when this ends."""
         text = f"line {number}.\n"
-        operation = Operation(f"{number:032x}", "asked")
+        operation = RepeatableChange(f"{number:032x}", "asked")
         node.writer().append("p", "memory/log.md", text, heading=None, author="a", operation=operation)
         self._acknowledged.add(number)
         self.trace.append(f"{node.name}: line {number} acknowledged")
@@ -285,7 +285,7 @@ class Drawn:
     def _join(self, node: Node, token: bytes, key: bytes, joined: dict[bytes, bool]) -> bool:
         registry = node.register()
         known = registry.caller(key)
-        outcome = known is not None or isinstance(Invites(registry).join(token, key), Joined)
+        outcome = known is not None or isinstance(Invites(registry).join(token, key), JoinedInvite)
         joined[key] = outcome
         return True
 
@@ -301,9 +301,9 @@ class Drawn:
                 self._arm()
             case "lose":
                 self._asked(node, _kill)
-                snapshot.remove(node.path)
+                log_snapshot.remove(node.path)
                 if self._draw.random() < 0.3:
-                    snapshot.remove(node.registry_path)
+                    log_snapshot.remove(node.registry_path)
             case "copy":
                 self._copy(node)
             case "put back":
@@ -344,7 +344,7 @@ class Drawn:
         place = self._copies.pop(node.name, None)
         self._asked(node, _kill)
         if place is not None:
-            snapshot.remove(node.path)
+            log_snapshot.remove(node.path)
             for file in place.iterdir():
                 shutil.copy(file, node.path.parent)
 
@@ -423,7 +423,7 @@ class Drawn:
         """What was on its way comes to the engine."""
         late, self._late = self._late, []
         if late:
-            engine = Engine(self._url)
+            engine = PostgresEngine(self._url)
             for statement, values in late:
                 engine.send(statement, values).answer()
             engine.close()
@@ -509,7 +509,7 @@ def _take_snapshot(node: Node) -> bool:
 def _lose(values: tuple[Any, ...]) -> None:
     """The connection with the answer is gone."""
     for one in values:
-        if isinstance(one, Sent):
+        if isinstance(one, PendingStatement):
             one.drop()
         if isinstance(one, Far):
             one.close()

@@ -29,12 +29,12 @@ from typing import Any
 import psycopg
 from tests.support.daemon.logged import Node, Store, held
 
-from confide_cluster.daemon.log import shipped, snapshot
-from confide_cluster.daemon.log.engine import Engine, Sent
-from confide_cluster.daemon.log.outbox import Outbox
-from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.log import log_snapshot, replication_position
+from confide_cluster.daemon.log.log_outbox import LogOutbox
+from confide_cluster.daemon.log.log_tables import Log
+from confide_cluster.daemon.log.postgres_engine import PendingStatement, PostgresEngine
 from confide_crypto.errors import ConfideError
-from confide_daemon.documents.writer import Operation
+from confide_daemon.documents.writer import RepeatableChange
 from confide_daemon.store.upkeep.integrity import Integrity
 
 WRITES = 3
@@ -52,13 +52,13 @@ class Killing:
             (Path, "rename"),
             (Path, "unlink"),
             (os, "fsync"),
-            (Engine, "run"),
-            (Engine, "send"),
-            (Sent, "answer"),
+            (PostgresEngine, "run"),
+            (PostgresEngine, "send"),
+            (PendingStatement, "answer"),
             (Log, "bring_part"),
             (Log, "settle"),
-            (shipped, "write"),
-            (shipped, "keep"),
+            (replication_position, "write"),
+            (replication_position, "keep"),
         ):
             self._watch(owner, name)
 
@@ -103,15 +103,15 @@ def be_late() -> None:
 
     whole = Log.send
 
-    flush = Outbox.flush
+    flush = LogOutbox.flush
 
-    def flushed(self: Outbox) -> None:
+    def flushed(self: LogOutbox) -> None:
         while len(waiting) > 1:
             waiting.pop(0)()
         flush(self)
 
     Log.send = send  # type: ignore[method-assign]
-    Outbox.flush = flushed  # type: ignore[method-assign]
+    LogOutbox.flush = flushed  # type: ignore[method-assign]
 
 
 async def change(store: Store, told: int) -> None:
@@ -130,8 +130,8 @@ async def change(store: Store, told: int) -> None:
             os.write(told, f"{number}\n".encode())
 
 
-def operation(number: int) -> Operation:
-    return Operation(f"{number:032x}", "asked")
+def operation(number: int) -> RepeatableChange:
+    return RepeatableChange(f"{number:032x}", "asked")
 
 
 async def look(store: Store, acknowledged: list[int]) -> list[str]:
@@ -140,7 +140,7 @@ async def look(store: Store, acknowledged: list[int]) -> list[str]:
     async with store.node() as node:
         with contextlib.suppress(ConfideError):
             await node.space()
-        snapshot.accept(
+        log_snapshot.accept(
             node.path.parent
         )  # a log that lacks what its copy has is refused; here it is to be seen what it lacks
         wrong += await look_at(node, acknowledged, "the same folder")

@@ -25,7 +25,7 @@ from tests.support.network.reverse_proxies import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
 
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
 from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity

@@ -29,10 +29,10 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.embedding import Model
+from confide_daemon.embedding import LoadedModel
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.spaces.space import Shared, Space
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store import threads
 from confide_daemon.store.database import connect
 from confide_daemon.store.upkeep import replacement
@@ -74,7 +74,7 @@ class Killing:
 async def opened(root: Path, keeper: Keeper) -> Any:
     """The spaces of a data folder, the id of the one that is used here, and that one."""
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, Shared(IndexSettings(), Model.none()), keeper=keeper)
+    spaces = Spaces(state, SpaceShared(IndexSettings(), LoadedModel.none()), keeper=keeper)
     try:
         space_id = state.registry.spaces()[SPACE]
         if keeper == "caller":
@@ -91,7 +91,7 @@ async def prepare(root: Path, keeper: Keeper) -> None:
     """A space with something in it."""
     create(DataFolder(root))
     state = open_state(DataFolder(root))
-    spaces = Spaces(state, Shared(IndexSettings(), Model.none()), keeper=keeper)
+    spaces = Spaces(state, SpaceShared(IndexSettings(), LoadedModel.none()), keeper=keeper)
     state.registry.add_caller(DEVICE.public_key, Grants(SPACE), space=SPACE, added_by="line")
     space_id = state.registry.spaces()[SPACE]
     if keeper == "caller":

@@ -17,7 +17,7 @@ from tests.support.programs.mcp_session import session
 from tests.support.programs.nodes import Node
 from tests.support.programs.processes import Machine
 
-from confide_http.local.exchange import ENVELOPE
+from confide_http.local.upstream import ENVELOPE
 
 PATH = "memory/boats.md"
 """What they store in."""

@@ -10,7 +10,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from confide_proxy.cli.app import app
-from confide_proxy.clients.known import CLIENTS
+from confide_proxy.clients.known_clients import CLIENTS
 
 SECRET: Final = "(sealed:github-token:" + "0f" * 16 + ")"
 WORDS: Final = "-".join(["abandon"] * 6)

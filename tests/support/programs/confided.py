@@ -15,7 +15,7 @@ from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, NO_MO
 
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 
 
 class Confided:

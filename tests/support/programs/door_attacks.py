@@ -16,7 +16,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Door
 from tests.support.programs.processes import wait_until
 
-from confide_http.door.limits import MAX_BODY_BYTES, MAX_STREAMS_EACH
+from confide_http.door.request_limits import MAX_BODY_BYTES, MAX_STREAMS_EACH
 
 VERSION = "2026-07-28"
 ENVELOPE = {

@@ -18,7 +18,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.command import confide, confided
 from tests.support.programs.forked import BIN, FOR_NATIVE_CODE, SURROUNDINGS, Program, run
 
-from confide_proxy.sync.project_names import Decision, State
+from confide_proxy.sync.project_names import ClaimOutcome, NameOrigin
 
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")
@@ -87,7 +87,7 @@ class Machine:
         """What `confide project allow` keeps: the machines of one space have folders of one name here, without a remote."""
         kept = self.home / "proxy" / "projects.jsonl"
         kept.parent.mkdir(mode=0o700, exist_ok=True)
-        decision = Decision(str((folder or self.project).resolve()), name, State.ALLOWED, "0" * 8)
+        decision = ClaimOutcome(str((folder or self.project).resolve()), name, NameOrigin.ALLOWED, "0" * 8)
         with open(kept, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(decision.line())
 

@@ -86,8 +86,8 @@ def make(package: str) -> None:
             found = (command.get_command(context, name) for name in command.list_commands(context))
             commands += [(each, context) for each in found if each is not None]
     if package == "confide_daemon":
-        from confide_daemon.embedding.tokens import token_ends
-        from confide_memory.markdown import structure
+        from confide_daemon.embedding.token_counts import token_ends
+        from confide_memory.markdown_blocks import structure
 
         structure("# A text\n")
         token_ends("A text.")  # a third of a second of a processor

@@ -15,14 +15,14 @@ import numpy as np
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.datadir.disk import Disk
-from confide_daemon.embedding import CircuitBreaker, Limits, Model, Vectors
+from confide_daemon.embedding import BatchLimits, CircuitBreaker, LoadedModel, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError
 from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space, SpaceStatus
+from confide_daemon.spaces.space import Space, SpaceShared, SpaceStatus
 
 WORDS = 48
 AT_ONCE = IndexSettings(patience=Patience(0.0, 0.0))
@@ -42,10 +42,10 @@ class MarkedEmbedder(HashedEmbedder):
         embedded: how often each text that begins with "note " was embedded; others are of the daemon's own, such as probes.
     """
 
-    def __init__(self, model: str, place: int, *, limits: Limits | None = None, provider: str = "marked") -> None:
+    def __init__(self, model: str, place: int, *, limits: BatchLimits | None = None, provider: str = "marked") -> None:
         super().__init__(WORDS, model=model)
         self.id = provider
-        self.limits = limits or Limits(texts=8)
+        self.limits = limits or BatchLimits(texts=8)
         self.dimensions = 3 * (WORDS + 1)
         self._place = place
         self._share = (0.0, 0.5, 0.8)[place]
@@ -102,9 +102,9 @@ def model_of(query: str, result: SearchResult, models: Sequence[MarkedEmbedder])
 
 def handle(
     embedder: MarkedEmbedder, *, price: float | None = 0.0, monthly_tokens: int = 0, pause_s: float = 0.05
-) -> Model:
+) -> LoadedModel:
     """A handle whose breaker opens at the first failure and soon tries again."""
-    made = Model(
+    made = LoadedModel(
         lambda: embedder,
         name=embedder.id,
         monthly_tokens=monthly_tokens,
@@ -118,14 +118,14 @@ def handle(
 @asynccontextmanager
 async def opened(
     path: Path,
-    handles: Sequence[Model],
+    handles: Sequence[LoadedModel],
     *,
     settings: IndexSettings = AT_ONCE,
     clock: Callable[[], float] = time.time,
     disk: Disk | None = None,
 ) -> AsyncIterator[Space]:
     """A space with these models, the wanted one first; closed at the end."""
-    space = await Space.open(path, KEY, Shared(settings, handles, clock=clock, disk=disk), space_id="s")
+    space = await Space.open(path, KEY, SpaceShared(settings, handles, clock=clock, disk=disk), space_id="s")
     try:
         yield space
     finally:
@@ -158,6 +158,6 @@ async def ask(space: Space, models: Sequence[MarkedEmbedder]) -> tuple[str, str 
     return result.mode, model_of(QUERY, result, models), result.warnings
 
 
-def models(count: int = 2, **options: Limits) -> list[MarkedEmbedder]:
+def models(count: int = 2, **options: BatchLimits) -> list[MarkedEmbedder]:
     """So many models, each of a provider of its own."""
     return [MarkedEmbedder(f"model-{place}", place, provider=f"provider-{place}", **options) for place in range(count)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from confide_daemon.embedding import Limits, Vectors
+from confide_daemon.embedding import BatchLimits, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 
@@ -28,7 +28,7 @@ class LikenessEmbedder:
     id = "likeness"
     model = "degrees"
     dimensions = 192
-    limits = Limits()
+    limits = BatchLimits()
 
     def __init__(self) -> None:
         self.failure: EmbedderError | None = None

@@ -13,12 +13,12 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
+from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.pairing import Invitation, Invitations
-from confide_proxy.link.daemon import Joined, save_pin
+from confide_proxy.link.daemon import KnownDaemon, save_pin
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 SPACE = "home"
 
@@ -27,7 +27,7 @@ class Device:
     """One machine: its folder, and a keyring as often as it is started."""
 
     def __init__(self, root: Path, serving: Serving, name: str, **rights: Any) -> None:
-        self.paths = Paths(root / name / "proxy.toml", root / name / "proxy", root / name / "g", root / name / "d")
+        self.paths = ProxyPaths(root / name / "proxy.toml", root / name / "proxy", root / name / "g", root / name / "d")
         self.name = name
         self._serving = serving
         self.news = asyncio.Event()
@@ -85,4 +85,4 @@ class Device:
     def take(self, invite: DeviceInvite) -> None:
         """Have joined with it."""
         secret = (invite.pair.invite_id, invite.pair.secret)
-        save_pin(self.paths.link, Joined(self._serving.url, bytes(32), pair=secret))
+        save_pin(self.paths.link, KnownDaemon(self._serving.url, bytes(32), pair=secret))

@@ -10,7 +10,7 @@ from tests.support.daemon.loopback import Machine
 
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import Card, Entry
+from confide_crypto.sealing.roster_entry import Card, RosterEntry
 from confide_crypto.sealing.roster_entry import Device as RosterDevice
 
 
@@ -46,5 +46,5 @@ class Device:
         answer = await machine.request("unlock", {"keys": self.database_keys(*epochs)})
         return bool(answer["isLocked"])
 
-    async def _bring(self, machine: Machine, entry: Entry) -> dict[str, Any]:
+    async def _bring(self, machine: Machine, entry: RosterEntry) -> dict[str, Any]:
         return await machine.request("extend", {"entry": base64.b64encode(entry.encode()).decode()})

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import Card, Device, Entry
+from confide_crypto.sealing.roster_entry import Card, Device, RosterEntry
 from confide_crypto.sealing.space_keys import SpaceKeys
 
 LAPTOP: Final = Identity(bytes(range(32)))
@@ -42,7 +42,7 @@ def encoded(roster: Roster) -> list[bytes]:
     return [entry.encode() for entry in roster.entries]
 
 
-def resigned(entry: Entry, by: Identity, **changes: Any) -> bytes:
+def resigned(entry: RosterEntry, by: Identity, **changes: Any) -> bytes:
     """The entry with something changed, signed by somebody who holds the key."""
     return replace(entry, **changes).signed(by).encode()
 

@@ -17,13 +17,13 @@ from tests.support.sealing.devices import SPACE, Device
 from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_daemon.access.callers import Grants
 from confide_daemon.spaces.space import Space
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.sealing.context import Sealing
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.ledger import SyncReport
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
@@ -36,7 +36,7 @@ OTHER = "ghp_" + "Z9y8X7w6V5u4" * 3
 class Keeper:
     """One process of a machine with a link: its files, and what seals them."""
 
-    def __init__(self, machine: SealedMachine, connection: Connection, sealing: Sealing, files: Files) -> None:
+    def __init__(self, machine: SealedMachine, connection: Connection, sealing: SessionSealing, files: Files) -> None:
         self.machine = machine
         self.connection = connection
         self.sealing = sealing
@@ -106,7 +106,7 @@ class SealedMachine(Device):
     async def running(self, *, watches: bool = False) -> AsyncIterator[Keeper]:
         """Connect, have the keys if that can be, and open the files."""
         config, daemon = self.config, self._serving
-        sealing = Sealing(self.paths, config, MachineKeys(self.paths))
+        sealing = SessionSealing(self.paths, config, MachineKeys(self.paths))
         files = Files(self.paths, config, self.project, sealing=sealing)
         connection = await daemon.connect_in_time(self.identity)
 

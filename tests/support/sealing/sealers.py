@@ -6,7 +6,7 @@ from pathlib import Path
 
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.config import Policy
-from confide_proxy.sealing.known import KnownValues
+from confide_proxy.sealing.known_values import KnownValues
 from confide_proxy.sealing.sealer import Fingerprints, Sealer
 
 KEYS = SpaceKeys.generate()

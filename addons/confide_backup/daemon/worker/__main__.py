@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon.manifest import LOG, Database, said
+from confide_backup.daemon.manifest import LOG, ManifestDatabase, said
 from confide_backup.daemon.worker import canaries, copying
 from confide_backup.daemon.worker.held_view import held_view
 from confide_crypto.errors import ConfideError
 from confide_daemon.store.database import close, connect, storage_errors
 from confide_daemon.store.migrations import migrations
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.upkeep.integrity import PAGES
 
 NICE: Final = 10
@@ -127,17 +127,17 @@ def _copy_database(
         return {"files": files, "held": said(_held(held.store, kind, bytes.fromhex(key), at, follow))}
 
 
-def _held(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> Database:
+def _held(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> ManifestDatabase:
     """What a database holds, in the view of the caller."""
     if kind == "registry":
-        return Database(schema=int(store.one("PRAGMA user_version")))
+        return ManifestDatabase(schema=int(store.one("PRAGMA user_version")))
 
     schema = store.schema_version()
     change = int(store.one("SELECT max(change) FROM revision") or 0)
     if schema != migrations()[-1][0]:  # not yet opened by this version: it has other tables
-        return Database(change, schema)
+        return ManifestDatabase(change, schema)
     answered, asked = canaries.answers(store, key, now=at, follow=follow)
-    return Database(change, schema, answered, asked, at)
+    return ManifestDatabase(change, schema, answered, asked, at)
 
 
 def _hash_file(follow: _Progress, *, source: str, target: str | None) -> _Told:
@@ -156,7 +156,7 @@ def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _
                 schema = int(connection.pragma("user_version"))
         finally:
             close(connection)
-        return {"wrong": {PAGES: len(damaged)} if damaged else {}, "held": said(Database(schema=schema))}
+        return {"wrong": {PAGES: len(damaged)} if damaged else {}, "held": said(ManifestDatabase(schema=schema))}
     with closing(Store.open(path, secret, writer=False, now=0.0)) as store:
         is_old = store.schema_version() < migrations()[-1][0]
         schema, change = store.schema_version(), int(store.one("SELECT max(change) FROM revision") or 0)

@@ -21,9 +21,9 @@ from confide_daemon.retrieval.indexing.generations import live_generation
 from confide_daemon.retrieval.search import engine
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
-from confide_memory.markdown import line_headings
+from confide_memory.markdown_blocks import line_headings
 
 MOST: Final = 20
 _LOOKED_AT: Final = 200

@@ -25,7 +25,7 @@ import apsw
 
 from confide_daemon.errors import StorageError
 from confide_daemon.store.database import close, connect, storage_errors
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
 
 TRIES: Final = 1000

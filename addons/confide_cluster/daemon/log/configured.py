@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.private_files import read_private_file
 from confide_daemon.datadir.credentials import credential
 from confide_daemon.errors import EngineError, StorageError
 from confide_memory.errors import with_extra
 
 if TYPE_CHECKING:
-    from confide_cluster.daemon.log.engine import Engine
+    from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 
 PASSWORD: Final = "store-password"  # noqa: S105 - the name of a credential
 _MOST_PASSWORD: Final = 1024
 
 
-def open_engine(config: StoreConfig, *, most: int | None = None) -> Engine:
+def open_engine(config: StoreConfig, *, most: int | None = None) -> PostgresEngine:
     """Connections to the database of the store, none of which is made yet.
 
     `most`: at once, where that is not what is configured. Raises StorageError: the extra is not installed.
     """
     try:
-        from confide_cluster.daemon.log.engine import Engine
+        from confide_cluster.daemon.log.postgres_engine import PostgresEngine
     except ImportError:
         raise StorageError(
             "cannot use the store: the driver of PostgreSQL is not installed",
             hint=with_extra("daemon", "postgres"),
         ) from None
-    return Engine(config.url, lambda: _password(config), most or config.connections)
+    return PostgresEngine(config.url, lambda: _password(config), most or config.connections)
 
 
 def _password(config: StoreConfig) -> str:
@@ -50,7 +50,7 @@ def _password(config: StoreConfig) -> str:
         raise EngineError("cannot use the password of the store: it cannot be read", hint="is it text?") from None
 
 
-def standing_of(engine: Engine) -> dict[str, Any]:
+def standing_of(engine: PostgresEngine) -> dict[str, Any]:
     """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
     _, nodes = engine.run(
         "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"

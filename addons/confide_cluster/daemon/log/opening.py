@@ -9,12 +9,12 @@ from pathlib import Path
 
 import apsw
 
-from confide_cluster.daemon.log import shipped, snapshot
-from confide_cluster.daemon.log.entry import Place, Sealing, tag_of
-from confide_cluster.daemon.log.outbox import Tail
-from confide_cluster.daemon.log.shipped import Shipped
-from confide_cluster.daemon.log.tables import Log, Standing
-from confide_cluster.daemon.log.truths import Replay
+from confide_cluster.daemon.log import log_snapshot, replication_position
+from confide_cluster.daemon.log.log_outbox import Tail
+from confide_cluster.daemon.log.log_sealing import LogPosition, LogSealing, tag_of
+from confide_cluster.daemon.log.log_tables import Log, LogStatus
+from confide_cluster.daemon.log.replicated_tables import LogReplay
+from confide_cluster.daemon.log.replication_position import Shipped
 from confide_daemon.errors import DamagedError, LogError, StorageError, WrongKeyError
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate, migrations, version, written_by_newer
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedCopy:
     """What was done to the copy.
 
     Attributes:
@@ -35,7 +35,7 @@ class Opened:
     tail: Tail
 
 
-def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: float) -> Opened:
+def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
     """The copy as the log is. Nobody has it open, and the caller has the lease.
 
     Args:
@@ -53,12 +53,12 @@ def bring(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: fl
     return follow(space_log, standing, path, key, now=now)
 
 
-def follow(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: float) -> Opened:
+def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
     """The same for whoever does not have the lease, and asks the engine as it is at one moment: nothing is changed there."""
     if standing.schema > migrations()[-1][0]:
         raise written_by_newer("the space", None)
-    sealing = Sealing(space_log.id, key)
-    snapshot.sweep(path)
+    sealing = LogSealing(space_log.id, key)
+    log_snapshot.sweep(path)
     is_fresh = _prepare(space_log, standing, sealing, path, key)
     try:
         return _replayed(space_log, standing, sealing, path, key, now=now)
@@ -66,26 +66,26 @@ def follow(space_log: Log, standing: Standing, path: Path, key: bytes, *, now: f
         if is_fresh:
             raise
         log.warning("the copy of space %s is fetched anew: %s", space_log.id, error)
-        snapshot.remove(path)
+        log_snapshot.remove(path)
         _prepare(space_log, standing, sealing, path, key)
         return _replayed(space_log, standing, sealing, path, key, now=now)
 
 
-def _prepare(space_log: Log, standing: Standing, sealing: Sealing, path: Path, key: bytes) -> bool:
+def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes) -> bool:
     """Have a copy there that what follows in the log can be applied to, or none where the log begins with nothing; whether it is new."""
-    if snapshot.discarded(path).exists():
-        snapshot.remove(path)
+    if log_snapshot.discarded(path).exists():
+        log_snapshot.remove(path)
     has_file = path.exists() and path.stat().st_size > 0
     if has_file and _is_usable(space_log, standing, path, key):
         return False
     if standing.snapshot is None:
-        snapshot.remove(path)
+        log_snapshot.remove(path)
     else:
-        snapshot.fetch(space_log, sealing, standing.snapshot, path, key)
+        log_snapshot.fetch(space_log, sealing, standing.snapshot, path, key)
     return True
 
 
-def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bool:
+def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> bool:
     """Whether the file is a copy that is no further than the log. One that was written to without it is put aside; what is not a copy is
     left to be replaced.
 
@@ -93,7 +93,7 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
     """
     try:
         with closing(connect(path, key, writer=True)) as connection, storage_errors("open the copy of the space"):
-            found = shipped.read(connection)
+            found = replication_position.read(connection)
             # It has taken a step that the log has not: what an older version has written meanwhile belongs before that.
             is_early = 0 < standing.schema < version(connection)
             is_empty = found is None and _is_empty(connection)
@@ -120,22 +120,22 @@ def _is_usable(space_log: Log, standing: Standing, path: Path, key: bytes) -> bo
     if found.number < standing.base or (found.pending and found.number < standing.head and not found.is_alone):
         return False
     is_back = not found.is_alone and not space_log.has(found.number, found.tag, standing)
-    if is_back and not snapshot.accepted(path).exists():
-        snapshot.put_back(path).touch(mode=0o600)
+    if is_back and not log_snapshot.accepted(path).exists():
+        log_snapshot.put_back(path).touch(mode=0o600)
         raise StorageError(
             "cannot open the space: the store was put back to an earlier state, and this machine has more",
             hint="confided store accept goes on from what the store has; what is here is kept beside it",
         )
     if found.is_alone or is_back:
         _put_aside(space_log, path, key)
-        snapshot.accepted(path).unlink(missing_ok=True)
+        log_snapshot.accepted(path).unlink(missing_ok=True)
         return False
-    snapshot.put_back(path).unlink(missing_ok=True)  # the log is what it was again
+    log_snapshot.put_back(path).unlink(missing_ok=True)  # the log is what it was again
     return True
 
 
 def _put_aside(space_log: Log, path: Path, key: bytes) -> None:
-    kept = snapshot.put_aside(path, key)
+    kept = log_snapshot.put_aside(path, key)
     log.error("a file of space %s has what the store has not: it is kept as %s", space_log.id, kept.name)
 
 
@@ -145,7 +145,9 @@ def _is_empty(connection: apsw.Connection) -> bool:
     return not any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in held)  # noqa: S608 - ours
 
 
-def _replayed(space_log: Log, standing: Standing, sealing: Sealing, path: Path, key: bytes, *, now: float) -> Opened:
+def _replayed(
+    space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes, *, now: float
+) -> OpenedCopy:
     newest = migrations()[-1][0]
     tail = Tail()
     with closing(connect(path, key, writer=True)) as connection, storage_errors("apply the log of the space"):
@@ -153,13 +155,13 @@ def _replayed(space_log: Log, standing: Standing, sealing: Sealing, path: Path, 
             # As it was when its first entry was written, so that what later migrations did to rows is done to these too.
             migrate(connection, now=now, to=standing.schema or newest)
             with transaction(connection):
-                shipped.begin(connection)
-        at = shipped.read(connection) or Shipped()
+                replication_position.begin(connection)
+        at = replication_position.read(connection) or Shipped()
         number, tag = at.number, at.tag
         with transaction(connection):
-            replay = Replay(connection)
+            replay = LogReplay(connection)
             for entry in space_log.entries(number):
-                place = Place(number + 1, entry.lease, entry.schema, tag)
+                place = LogPosition(number + 1, entry.lease, entry.schema, tag)
                 if entry.number != place.number:
                     raise LogError("cannot use the log of the space: an entry is missing in it")
                 if entry.schema > newest:
@@ -172,6 +174,6 @@ def _replayed(space_log: Log, standing: Standing, sealing: Sealing, path: Path, 
                 raise LogError("cannot use the log of the space: its last entries are missing")
             documents = replay.finish()
             if tail.entries:
-                shipped.write(connection, number, tag)
+                replication_position.write(connection, number, tag)
     # Of what a copy had already, nobody has counted the bytes; a snapshot comes the sooner by the number alone.
-    return Opened(documents, Tail(standing.head - standing.base, tail.size_bytes))
+    return OpenedCopy(documents, Tail(standing.head - standing.base, tail.size_bytes))

@@ -20,13 +20,13 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.engine import DriverError, Engine, Far
-from confide_cluster.daemon.log.entry import GENESIS, TAG_BYTES, Place, Sealing, tag_of
-from confide_cluster.daemon.log.outbox import LEAST_BYTES, SNAPSHOT_SHARE
-from confide_cluster.daemon.log.shipped import Shipped
-from confide_cluster.daemon.log.tables import PARTS_S, Entry, Log
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, Recorder, Replay, truths
+from confide_cluster.daemon.log import log_snapshot
+from confide_cluster.daemon.log.log_outbox import LEAST_BYTES, SNAPSHOT_SHARE
+from confide_cluster.daemon.log.log_sealing import GENESIS, TAG_BYTES, LogPosition, LogSealing, tag_of
+from confide_cluster.daemon.log.log_tables import PARTS_S, Log, LogRow
+from confide_cluster.daemon.log.postgres_engine import DriverError, Far, PostgresEngine
+from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, LogReplay, Recorder, truths
+from confide_cluster.daemon.log.replication_position import Shipped
 from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 
@@ -102,7 +102,7 @@ class SharedLog:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PostgresEngine,
         path: Path,
         key: bytes,
         *,
@@ -121,7 +121,7 @@ class SharedLog:
         """
         self._engine = engine
         self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
-        self._sealing = Sealing(REGISTRY, key)
+        self._sealing = LogSealing(REGISTRY, key)
         self._path = path
         self._key = key
         self._schema = schema
@@ -146,7 +146,7 @@ class SharedLog:
         """Go on from what the store shows, as a person says; what was here stays, under another name."""
         accepted = []
         for path in self.kept:
-            accepted.append(snapshot.free(self._path, _KEPT["before"]))
+            accepted.append(log_snapshot.free(self._path, _KEPT["before"]))
             path.rename(accepted[-1])
         return accepted
 
@@ -165,8 +165,8 @@ class SharedLog:
         Raises EngineError; LogError: the log is not what was written there; StorageError: it is of a newer version, or the engine has
         nothing of what this is a copy of.
         """
-        snapshot.sweep(self._path)
-        snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
+        log_snapshot.sweep(self._path)
+        log_snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
         self._engine.ready()
         standing = self._look(connection)
         if standing is None:
@@ -234,7 +234,7 @@ class SharedLog:
 
     def _append(self, far: Far, connection: apsw.Connection, position: Shipped, patchset: bytes) -> None:
         """Send an entry, in both transactions, of which neither is committed. Raises EngineError: the log has gone on."""
-        place = Place(position.number + 1, _LEASE, self._schema, position.tag)
+        place = LogPosition(position.number + 1, _LEASE, self._schema, position.tag)
         body = self._sealing.seal(place, patchset)
         _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
         values = {"id": REGISTRY, "number": place.number, "lease": _LEASE, "schema": self._schema, "body": body}
@@ -358,9 +358,9 @@ class SharedLog:
             "SELECT number, lease, schema, body FROM entry WHERE log = %s AND number > %s ORDER BY number",
             (REGISTRY, position.number),
         ).fetchall()
-        self._apply(connection, [Entry(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
+        self._apply(connection, [LogRow(number, lease, schema, bytes(body)) for number, lease, schema, body in rows])
 
-    def _apply(self, connection: apsw.Connection, entries: list[Entry]) -> None:
+    def _apply(self, connection: apsw.Connection, entries: list[LogRow]) -> None:
         with storage_errors("apply the log of the registry"), transaction(connection):
             # Another process of this machine may have applied some of them meanwhile.
             position = self._position(connection)
@@ -369,17 +369,17 @@ class SharedLog:
                 _write(connection, number, tag)
                 self._has_news = True
 
-    def _replayed(self, connection: apsw.Connection, entries: list[Entry], position: Shipped) -> tuple[int, bytes]:
+    def _replayed(self, connection: apsw.Connection, entries: list[LogRow], position: Shipped) -> tuple[int, bytes]:
         """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
         number, tag = position.number, position.tag
-        replay = Replay(connection)
+        replay = LogReplay(connection)
         for entry in entries:
             if entry.number <= number:
                 continue
             self._require_known(entry.schema)
             if entry.number != number + 1:
                 raise LogError("cannot use the log of the registry: an entry is missing in it")
-            replay.apply(self._sealing.open(Place(entry.number, entry.lease, entry.schema, tag), entry.body))
+            replay.apply(self._sealing.open(LogPosition(entry.number, entry.lease, entry.schema, tag), entry.body))
             number, tag = entry.number, tag_of(entry.body)
         return number, tag
 
@@ -416,7 +416,7 @@ class SharedLog:
                         _place(connection, position.number, position.tag)
             self.was_fetched = True
         finally:
-            snapshot.remove(copy)
+            log_snapshot.remove(copy)
 
     def _take_back(self, connection: apsw.Connection, fetched: apsw.Connection) -> None:
         """Take over what was put back, with what is carried over as the entry behind it."""
@@ -456,8 +456,10 @@ class SharedLog:
         standing = self._look(None)
         if standing is None or standing.snapshot is None:
             raise LogError("cannot use the log of the registry: it has no beginning")
-        snapshot.remove(copy)
-        snapshot.fetch(self._log, self._sealing, standing.snapshot, copy, self._key, settle=lambda _connection: None)
+        log_snapshot.remove(copy)
+        log_snapshot.fetch(
+            self._log, self._sealing, standing.snapshot, copy, self._key, settle=lambda _connection: None
+        )
         with (
             closing(connect(copy, self._key, writer=True)) as fetched,
             storage_errors("apply the log of the registry"),
@@ -469,8 +471,8 @@ class SharedLog:
 
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
         """A copy of what is here beside it, under the name that says why."""
-        copy = snapshot.copied(self._path, self._key)
-        kept = snapshot.free(self._path, _KEPT[why])
+        copy = log_snapshot.copied(self._path, self._key)
+        kept = log_snapshot.free(self._path, _KEPT[why])
         copy.rename(kept)
         return kept
 
@@ -481,7 +483,7 @@ class SharedLog:
 
         One of a newer schema than the log's ends with its last entry: what is behind it must not be of an older version.
         """
-        copy = snapshot.copied(self._path, self._key)
+        copy = log_snapshot.copied(self._path, self._key)
         try:
             with closing(connect(copy, self._key, writer=False)) as connection:
                 found = self._position(connection)
@@ -512,7 +514,7 @@ class SharedLog:
                 def put(which: int, part: int, data: bytes) -> None:
                     far.execute("INSERT INTO part VALUES (%s, %s, %s, %s)", (REGISTRY, which, part, data))
 
-                snapshot.upload(put, self._sealing, copy, found, number=number)
+                log_snapshot.upload(put, self._sealing, copy, found, number=number)
                 far.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
                 far.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
             return True

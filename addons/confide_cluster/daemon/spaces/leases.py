@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_cluster.daemon.log import opening, snapshot
-from confide_cluster.daemon.log.engine import Engine
-from confide_cluster.daemon.log.opening import Opened
-from confide_cluster.daemon.log.outbox import Outbox
-from confide_cluster.daemon.log.tables import Log, Standing
+from confide_cluster.daemon.log import log_snapshot, opening
+from confide_cluster.daemon.log.log_outbox import LogOutbox
+from confide_cluster.daemon.log.log_tables import Log, LogStatus
+from confide_cluster.daemon.log.opening import OpenedCopy
+from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError, KeyFileError
-from confide_crypto.keys.files import read_private_file, write_private_file
+from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__, figures
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, StorageError
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Holder:
 
 
 @dataclass
-class Lease:
+class SpaceLease:
     """The lease of one space, from its taking until it is given back.
 
     Attributes:
@@ -66,7 +66,7 @@ class Lease:
     """
 
     log: Log
-    standing: Standing
+    standing: LogStatus
     on_stale: Callable[[], None]
     warnings: Callable[[], list[str]]
     newest: int | None = None  # its number when the space was closed, where that was counted up meanwhile
@@ -83,17 +83,17 @@ class Lease:
                 hint="upgrade confide on this machine",
             ) from None
 
-    def bring(self, path: Path, key: bytes) -> Opened:
+    def bring(self, path: Path, key: bytes) -> OpenedCopy:
         """Have the copy as the log is; nobody has it open. Raises as `store.log.opening.bring`."""
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 
-    def follow(self, path: Path, key: bytes) -> Opened:
+    def follow(self, path: Path, key: bytes) -> OpenedCopy:
         """The same without having the lease; nothing is changed in the engine."""
         return opening.follow(self.log, self.standing, path, key, now=time.time())
 
-    def join(self, store: Store, opened: Opened) -> None:
+    def join(self, store: Store, opened: OpenedCopy) -> None:
         """What the store writes from now on goes through the log. Raises StorageError."""
-        outbox = Outbox(
+        outbox = LogOutbox(
             self.log,
             self.standing,
             store.connection,
@@ -109,7 +109,7 @@ class Lease:
 
     def discard(self, path: Path) -> None:
         """Have a damaged copy fetched anew by whoever opens it next."""
-        snapshot.discarded(path).touch(mode=0o600)
+        log_snapshot.discarded(path).touch(mode=0o600)
 
     def keep_custody(self, custody: Custody) -> None:
         """Have the log know who keeps the key, where it does not. Raises EngineError."""
@@ -117,10 +117,10 @@ class Lease:
             self.log.keep_custody(self.standing.lease, custody.to_json())
 
 
-class Leases:
+class SpaceLeases:
     """One for a daemon. On the event loop, but for what says otherwise."""
 
-    def __init__(self, config: StoreConfig, folder: DataFolder, engine: Engine, *, address: str = "") -> None:
+    def __init__(self, config: StoreConfig, folder: DataFolder, engine: PostgresEngine, *, address: str = "") -> None:
         """`address`: by which other nodes reach this one; "" where they cannot."""
         self._address = address
         self._taken_over: dict[str, float] = {}
@@ -130,7 +130,7 @@ class Leases:
         self._node = NOBODY
         self._beginning = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, SpaceLease] = {}
         self._confirmed_at = float("-inf")
         self._confirming = asyncio.Lock()
         self.on_lost: Callable[[str, bool], None] = lambda _space_id, _is_elsewhere: None
@@ -147,16 +147,16 @@ class Leases:
         """Begin to be seen, and go on until `close`, also where the engine does not answer yet."""
         self._beating = asyncio.create_task(self._beat(), name="confide-heartbeat")
 
-    async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
+    async def take(self, space_id: str, on_stale: Callable[[], None]) -> SpaceLease:
         """The lease of a space. Raises FencedError: another node holds it; EngineError."""
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
-        held = self._held[space_id] = Lease(space_log, standing, on_stale, self.warnings)
+        held = self._held[space_id] = SpaceLease(space_log, standing, on_stale, self.warnings)
         return held
 
     @contextlib.contextmanager
-    def looked_at(self, space_id: str) -> Iterator[Lease | None]:
+    def looked_at(self, space_id: str) -> Iterator[SpaceLease | None]:
         """The log of a space as it is at one moment, for whoever only reads it and takes no lease; None: there is none.
 
         From any thread. Raises EngineError.
@@ -164,7 +164,7 @@ class Leases:
         with self._engine.moment() as engine:
             space_log = Log(engine, space_id, lambda: NOBODY, float(self._config.lease_s))
             standing = space_log.look()
-            yield None if standing is None else Lease(space_log, standing, lambda: None, list)
+            yield None if standing is None else SpaceLease(space_log, standing, lambda: None, list)
 
     def logged(self) -> set[str]:
         """The spaces that the store has something of. From any thread. Raises EngineError."""
@@ -337,7 +337,7 @@ class Leases:
         return [(space_id, holder, is_alive) for space_id, holder, is_alive in rows]
 
 
-def begin_node(engine: Engine, folder: DataFolder, address: str = "") -> int:
+def begin_node(engine: PostgresEngine, folder: DataFolder, address: str = "") -> int:
     """A node of its own for this process, in the place of the one that the last process of this data folder was.
 
     Only one process serves a folder, so that one is dead, and nobody has to wait for what it held. Raises StorageError, KeyFileError.

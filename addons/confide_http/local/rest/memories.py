@@ -10,23 +10,23 @@ from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
 from confide_http.door.refusals import RefusalError
-from confide_http.local.app import Gateway, identity_of
-from confide_http.local.identity import WRITE
+from confide_http.local.gateway_app import GatewayShared, identity_of
+from confide_http.local.request_identity import WRITE
 from confide_http.local.rest import shapes
-from confide_http.local.rest.asked import answer, changed, expected_revision, object_of, query_of
-from confide_http.local.rest.texts import Text, texts_of
+from confide_http.local.rest.request_args import answer, changed, expected_revision, object_of, query_of
+from confide_http.local.rest.texts import NewestText, texts_of
 
 PREVIEW_CHARS: Final = 50
 
 
-async def store(gateway: Gateway, request: Request) -> Response:
+async def store(gateway: GatewayShared, request: Request) -> Response:
     """A note, or a text in a file, as its client calls it."""
     asked = shapes.store_arguments(await object_of(request))
     found = await changed(gateway, request, "memory_store", asked)
     return answer(shapes.stored(found, asked), revision=found["revision"], status=202 if found["queued"] else 201)
 
 
-async def recall(gateway: Gateway, request: Request) -> Response:
+async def recall(gateway: GatewayShared, request: Request) -> Response:
     """What a search finds, as its client reads it."""
     asked = shapes.search_arguments(await object_of(request))
     found = await gateway.calls.tool(identity_of(request), "memory_search", asked)
@@ -39,7 +39,7 @@ async def recall(gateway: Gateway, request: Request) -> Response:
     return answer({**found, "memories": memories})
 
 
-async def listed(gateway: Gateway, request: Request) -> Response:
+async def listed(gateway: GatewayShared, request: Request) -> Response:
     """Notes by their fields, each whole."""
     asked = query_of(request, gateway.parameters("memory_list"))
     found = await gateway.calls.tool(identity_of(request), "memory_list", asked)
@@ -52,7 +52,7 @@ async def listed(gateway: Gateway, request: Request) -> Response:
     return answer({**found, "memories": memories})
 
 
-async def delete(gateway: Gateway, request: Request) -> Response:
+async def delete(gateway: GatewayShared, request: Request) -> Response:
     """A note is deleted; the answer has the beginning of what it was."""
     identity, expected = identity_of(request), expected_revision(request)
     identity.require(WRITE)
@@ -69,8 +69,8 @@ async def delete(gateway: Gateway, request: Request) -> Response:
 
 
 async def _texts_of(
-    gateway: Gateway, request: Request, places: Sequence[Mapping[str, object]]
-) -> Mapping[tuple[str, str], Text]:
+    gateway: GatewayShared, request: Request, places: Sequence[Mapping[str, object]]
+) -> Mapping[tuple[str, str], NewestText]:
     try:
         return await texts_of(gateway.calls, identity_of(request), places)
     except (ConfideError, TimeoutError):

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from confide_http.local.app import Gateway, Room
-from confide_http.local.rest.asked import JSON, MARKDOWN, answer
-from confide_http.local.rest.routes import OPERATIONS, Operation, Schema
+from confide_http.local.gateway_app import GatewayShared, RouteGroup
+from confide_http.local.rest.request_args import JSON, MARKDOWN, answer
+from confide_http.local.rest.route_table import OPERATIONS, RestOperation, Schema
 from confide_proxy import VERSION
 from confide_proxy.mcp import catalogue as catalogues
-from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.mcp.catalogue import ToolCatalogue
 
 Described = dict[str, Any]
 """A part of the document, as JSON Schema and OpenAPI have it."""
@@ -52,17 +52,17 @@ _STATUS: Final[Mapping[int, str]] = {
 }
 
 
-def room(_gateway: Gateway) -> Room:
+def routes(_gateway: GatewayShared) -> RouteGroup:
     """Open to all: it tells nothing that the documents do not."""
 
     async def tell(_request: Request) -> Response:
         return answer(document(catalogues.packaged()))
 
-    return Room([Route(PATH, tell, methods=["GET"])], None)
+    return RouteGroup([Route(PATH, tell, methods=["GET"])], None)
 
 
 @cache
-def document(catalogue: Catalogue) -> Described:
+def document(catalogue: ToolCatalogue) -> Described:
     """The document (OpenAPI 3.1)."""
     paths: dict[str, Described] = {}
     for each in OPERATIONS:
@@ -104,7 +104,7 @@ def document(catalogue: Catalogue) -> Described:
     }
 
 
-def _operation(each: Operation, catalogue: Catalogue) -> Described:
+def _operation(each: RestOperation, catalogue: ToolCatalogue) -> Described:
     inner = catalogue.tools[each.tool]["inputSchema"] if each.tool else {"properties": {}}
     in_path = re.findall(r"\{(\w+)\}", each.path)
     taken = {name: schema for name, schema in inner["properties"].items() if name not in in_path}
@@ -137,7 +137,7 @@ def _operation(each: Operation, catalogue: Catalogue) -> Described:
     return found
 
 
-def _bodies(each: Operation, inner: Schema, taken: Schema) -> Described:
+def _bodies(each: RestOperation, inner: Schema, taken: Schema) -> Described:
     if each.body is not None:
         return {JSON: {"schema": dict(each.body)}, MARKDOWN: {"schema": {"type": "string"}}}
     aliases = _ALIASES.get(each.does, {})
@@ -148,7 +148,7 @@ def _bodies(each: Operation, inner: Schema, taken: Schema) -> Described:
     return {JSON: {"schema": schema}}
 
 
-def _responses(each: Operation, catalogue: Catalogue) -> Described:
+def _responses(each: RestOperation, catalogue: ToolCatalogue) -> Described:
     own = catalogue.outputs.get(each.tool)
     schema: Schema = each.gives
     if own is not None and each.gives.get("type") == "object" and "properties" in each.gives:

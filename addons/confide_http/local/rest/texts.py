@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_http.local.calls import Calls
-from confide_http.local.identity import Identity
+from confide_http.local.request_identity import RequestIdentity
 from confide_memory import note as notes
 from confide_memory.documents import is_note
 from confide_memory.note import Note
@@ -18,7 +18,7 @@ PULL_S: Final = 10.0
 AT_A_TIME: Final = 8
 
 
-class Text(NamedTuple):
+class NewestText(NamedTuple):
     """A document's newest text, and the note that it is."""
 
     text: str
@@ -26,8 +26,8 @@ class Text(NamedTuple):
 
 
 async def texts_of(
-    calls: Calls, identity: Identity, places: Iterable[Mapping[str, object]]
-) -> dict[tuple[str, str], Text]:
+    calls: Calls, identity: RequestIdentity, places: Iterable[Mapping[str, object]]
+) -> dict[tuple[str, str], NewestText]:
     """The notes among these `{"project", "path"}`, by both, of the projects that this gateway has attached.
 
     Those that cannot be had are left out. Raises ConnectionLost, TimeoutError: nothing can be had at all.
@@ -38,16 +38,16 @@ async def texts_of(
     )
     wanted_here = [(project, path) for project, path in wanted if identity.reaches(project)]
 
-    async def pulled(project: str, path: str) -> Text | None:
+    async def pulled(project: str, path: str) -> NewestText | None:
         async with slots:
             try:
                 answer = await PULL.ask(calls.link, {"project": project, "path": path}, timeout_s=PULL_S)
             except RequestError:
                 return None  # not attached, or gone meanwhile
-        return Text(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))
+        return NewestText(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))
 
     found = await asyncio.gather(*(pulled(*place) for place in wanted_here), return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, ConfideError):
             raise each
-    return {place: each for place, each in zip(wanted_here, found, strict=True) if isinstance(each, Text)}
+    return {place: each for place, each in zip(wanted_here, found, strict=True) if isinstance(each, NewestText)}

@@ -8,23 +8,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from confide_http.door.admission import PATH
-from confide_http.door.limits import body_of
+from confide_http.door.bearer_auth import PATH
 from confide_http.door.refusals import RefusalError
-from confide_http.local.app import SSE, Gateway, Room, Stream, identity_of
+from confide_http.door.request_limits import body_of
 from confide_http.local.calls import CALL, NOT_SERVED
-from confide_http.local.exchange import PROTOCOL, Message, Outcome, Params
-from confide_http.local.exchange import News as Follower
-from confide_http.local.identity import Identity
-from confide_http.local.streamable import framing, streams
+from confide_http.local.gateway_app import SSE, EventStreamResponse, GatewayShared, RouteGroup, identity_of
+from confide_http.local.request_identity import RequestIdentity
+from confide_http.local.streamable import event_streams, framing
 from confide_http.local.streamable.framing import JSON, Problem
-from confide_http.local.streamable.news import Listener, News
-from confide_http.local.streamable.sessions import Session, Sessions
+from confide_http.local.streamable.notifications import Notifications, NotificationStream
+from confide_http.local.streamable.sessions import HttpSession, Sessions
+from confide_http.local.upstream import PROTOCOL, Message, Params, ToolResponse
+from confide_http.local.upstream import News as Follower
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
-from confide_proxy.mcp.catalogue import Catalogue
+from confide_proxy.mcp.catalogue import ToolCatalogue
 from confide_proxy.mcp.incoming import CANCELLED
-from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Call, key
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PendingCall, key
 from confide_proxy.mcp.subscriptions import (
     CHANGED,
     LISTEN,
@@ -39,28 +39,28 @@ _PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complet
 """Methods that the daemon answers, besides tool calls. They name projects in ways of their own: a token of some does without them."""
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
-_UNKNOWN: Final[Outcome] = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
+_UNKNOWN: Final[ToolResponse] = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
 
-def room(gateway: Gateway) -> Room:
+def routes(gateway: GatewayShared) -> RouteGroup:
     """For whoever has a token."""
-    endpoint = Endpoint(gateway)
+    endpoint = StreamableEndpoint(gateway)
     routes = [
         Route(PATH, endpoint.post, methods=["POST"]),
         Route(PATH, endpoint.get, methods=["GET"]),
         Route(PATH, endpoint.delete, methods=["DELETE"]),
     ]
-    return Room(routes, gateway.by_token)
+    return RouteGroup(routes, gateway.by_token)
 
 
-class Endpoint:
+class StreamableEndpoint:
     """Requests of either era become questions to the daemon, and streams of news."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
         self._exchange = gateway.exchange
         self._calls = gateway.calls
-        self._news = News(gateway.exchange)
+        self._news = Notifications(gateway.exchange)
         self._sessions = Sessions(self._news)
         # In the words that the toolsets of this machine have for an agent.
         self._listed = catalogues.packaged(gateway.config.toolsets)
@@ -89,7 +89,7 @@ class Endpoint:
                 return await self._later(request, identity, message)
             return await self._older(request, identity, message)
         except RefusalError as error:
-            return streams.refused(message.get("id"), error)
+            return event_streams.refused(message.get("id"), error)
 
     async def get(self, request: Request) -> Response:
         """The stream of a session of the older era."""
@@ -107,7 +107,9 @@ class Endpoint:
 
         session.has_stream = True
         listener = session.listener
-        return Stream(self._gateway, identity, streams.listening(listener), end=listener.end, over=over)
+        return EventStreamResponse(
+            self._gateway, identity, event_streams.listening(listener), end=listener.end, over=over
+        )
 
     async def delete(self, request: Request) -> Response:
         """End a session of the older era."""
@@ -117,7 +119,7 @@ class Endpoint:
 
     # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
 
-    async def _later(self, request: Request, identity: Identity, message: Message) -> Response:
+    async def _later(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         method, identifier = message.get("method"), message.get("id")
         if method is None:
             return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "nobody has asked anything")))
@@ -132,35 +134,35 @@ class Endpoint:
         if method == LISTEN:
             return self._listen(request, identity, message)
 
-        async def work(follower: Follower | None) -> Outcome:
+        async def work(follower: Follower | None) -> ToolResponse:
             return await self._outcome(identity, method, message["params"], follower)
 
-        return await streams.respond(request, message, work, None)
+        return await event_streams.respond(request, message, work, None)
 
-    def _listen(self, request: Request, identity: Identity, message: Message) -> Response:
+    def _listen(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         if not framing.accepts(request.headers, SSE):
             raise RefusalError(406, "invalid", "news are text/event-stream")
-        stream = Call(message, b"", None, is_repeatable=False, is_stream=True)
+        stream = PendingCall(message, b"", None, is_repeatable=False, is_stream=True)
         if (refusal := refusal_of(stream)) is not None:
             return framing.json_response(framing.failed(stream.identifier, Problem(INVALID_PARAMS, refusal)))
         wanted = dict(stream.params["notifications"])
         if identity.is_limited:  # of resources only who reaches all of them is told
             wanted = {name: value for name, value in wanted.items() if name not in (RESOURCES, "resourceSubscriptions")}
             stream.message = {**message, "params": {**message["params"], "notifications": wanted}}
-        listener = Listener([name for name in CHANGED if wanted.get(name) is True], uris_of(stream))
+        listener = NotificationStream([name for name in CHANGED if wanted.get(name) is True], uris_of(stream))
         self._news.add(listener)
         first, more = framing.event(acknowledgement_of(stream)), {"_meta": {STREAM_KEY: stream.identifier}}
-        return Stream(
+        return EventStreamResponse(
             self._gateway,
             identity,
-            streams.listening(listener, first=first, more=more),
+            event_streams.listening(listener, first=first, more=more),
             end=listener.end,
             over=lambda: self._news.remove(listener),
         )
 
     # -- the older era --------------------------------------------------------------------------------------------
 
-    async def _older(self, request: Request, identity: Identity, message: Message) -> Response:
+    async def _older(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         version = request.headers.get(framing.VERSION_HEADER)
         if version is not None and version not in self._listed.data["protocolVersions"]:
             return framing.json_response(framing.failed(message.get("id"), framing.unsupported(version)))
@@ -178,7 +180,7 @@ class Endpoint:
             self._notice(session, message)
             return Response(status_code=202)
 
-        async def work(follower: Follower | None) -> Outcome:
+        async def work(follower: Follower | None) -> ToolResponse:
             params = message.get("params")
             given = params if isinstance(params, dict) else {}
             if method in (_SUBSCRIBE, _UNSUBSCRIBE):
@@ -186,16 +188,16 @@ class Endpoint:
             outcome = await self._outcome(identity, method, given, follower)
             return {"result": framing.as_older(outcome["result"])} if "result" in outcome else outcome
 
-        return await streams.respond(request, message, work, session)
+        return await event_streams.respond(request, message, work, session)
 
-    def _notice(self, session: Session, message: Message) -> None:
+    def _notice(self, session: HttpSession, message: Message) -> None:
         params = message.get("params")
         if message["method"] == CANCELLED and isinstance(params, dict):
             task = session.calls.get(key(params.get("requestId")))
             if task is not None:
                 task.cancel()
 
-    def _subscribe(self, session: Session, method: str, params: Params) -> Outcome:
+    def _subscribe(self, session: HttpSession, method: str, params: Params) -> ToolResponse:
         uri = params.get("uri")
         if not isinstance(uri, str):
             return {"error": {"code": INVALID_PARAMS, "message": "'uri' is missing"}}
@@ -209,7 +211,9 @@ class Endpoint:
 
     # -- both -----------------------------------------------------------------------------------------------------
 
-    async def _outcome(self, identity: Identity, method: str, params: Params, follower: Follower | None) -> Outcome:
+    async def _outcome(
+        self, identity: RequestIdentity, method: str, params: Params, follower: Follower | None
+    ) -> ToolResponse:
         """The answer to a request. Raises RefusalError."""
         if method == CALL:
             name = params.get("name")
@@ -224,10 +228,10 @@ class Endpoint:
         shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
         return {"result": shown} if shown is not None else _UNKNOWN
 
-    def _shown(self, identity: Identity) -> Catalogue:
+    def _shown(self, identity: RequestIdentity) -> ToolCatalogue:
         """What this identity is told of tools, prompts and resources."""
         may = set(self._calls.tools(identity))
         data = {**self._listed.data, "tools": [tool for tool in self._listed.data["tools"] if tool["name"] in may]}
         if identity.is_limited:
             data |= {"resources": [], "resourceTemplates": [], "prompts": []}
-        return Catalogue(data)
+        return ToolCatalogue(data)

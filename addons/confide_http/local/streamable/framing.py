@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from confide_http.local.exchange import PROTOCOL, Fault, Message, Outcome, Params
+from confide_http.local.upstream import PROTOCOL, Fault, Message, Params, ToolResponse
 from confide_proxy.mcp.catalogue import SERVER_INFO_KEY, VERSION_KEY
 from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, encoded
 
@@ -115,7 +115,7 @@ def as_older(result: Message) -> Message:
     return found
 
 
-def answered(identifier: Any, outcome: Outcome) -> Message:
+def answered(identifier: Any, outcome: ToolResponse) -> Message:
     """The whole message of an answer."""
     return {"jsonrpc": "2.0", "id": identifier, **outcome}
 

@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any, Final
 
 from confide_http.door.refusals import RefusalError
-from confide_http.local.identity import Identity
-from confide_http.local.streamable.news import Listener, News
+from confide_http.local.request_identity import RequestIdentity
+from confide_http.local.streamable.notifications import Notifications, NotificationStream
 from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
 
 MAX_SESSIONS: Final = 64
@@ -22,14 +22,14 @@ IDLE_S: Final = 1800.0
 """After which a session without a stream is forgotten; its client opens another, as it does after a 404."""
 
 
-class Session:
+class HttpSession:
     """One. `calls`: the tasks of its requests, by their ids as keys, so that they can be taken back."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: RequestIdentity) -> None:
         self.identity = identity
         self.identifier = secrets.token_hex(16)
         # Of resources only who reaches all of them is told.
-        self.listener = Listener(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
+        self.listener = NotificationStream(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
         self.calls: dict[str, asyncio.Task[Any]] = {}
         self.has_stream = False
         self.used = time.monotonic()
@@ -42,26 +42,26 @@ class Session:
 class Sessions:
     """Those of one gateway."""
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: Notifications) -> None:
         self._news = news
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, HttpSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, identity: Identity) -> Session:
+    def open(self, identity: RequestIdentity) -> HttpSession:
         """A new one. Raises RefusalError, 429: there are too many that are in use."""
         self._tidy()
         if Counter(each.identity.key for each in self._sessions.values())[identity.key] >= MAX_SESSIONS_EACH:
             self._make_room(identity.key)
         elif len(self._sessions) >= MAX_SESSIONS:
             self._make_room(None)
-        session = Session(identity)
+        session = HttpSession(identity)
         self._news.add(session.listener)
         self._sessions[session.identifier] = session
         return session
 
-    def find(self, identifier: str | None, identity: Identity) -> Session:
+    def find(self, identifier: str | None, identity: RequestIdentity) -> HttpSession:
         """Raises RefusalError: 400 where none is named, 404 where it is not there, or another's."""
         if identifier is None:
             raise RefusalError(400, "invalid", "this needs the Mcp-Session-Id that initialize has answered with")
@@ -71,7 +71,7 @@ class Sessions:
         session.used = time.monotonic()
         return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: HttpSession) -> None:
         """End it, its stream and its calls."""
         self._sessions.pop(session.identifier, None)
         self._news.remove(session.listener)

@@ -1,1 +1,1 @@
-"""Whoever comes by HTTP (docs/gateway.md): `tokens` that the operator makes, `applications` that may ask, and their `sign_in`."""
+"""Whoever comes by HTTP (docs/gateway.md): `server_tokens` that the operator makes, `applications` that may ask, and their `sign_ins`."""

@@ -26,7 +26,7 @@ from confide_daemon.access.audit import record
 from confide_daemon.access.enrollment import nearest
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import BadNameError, TakenError
-from confide_http.server.access.tokens import no_space
+from confide_http.server.access.server_tokens import no_space
 
 T = TypeVar("T")
 Method = Literal["none", "client_secret_post", "client_secret_basic"]

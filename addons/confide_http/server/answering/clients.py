@@ -10,10 +10,10 @@ from typing import Final
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.callers import Caller
 from confide_daemon.addons import DaemonHost
-from confide_daemon.documents.changes import Change
-from confide_http.door.limits import MAX_STREAMS_EACH, Places
-from confide_http.server.admission import Callers
-from confide_http.server.answering.client import SESSION_IDLE_S, Client
+from confide_daemon.documents.changes import DocumentChange
+from confide_http.door.request_limits import MAX_STREAMS_EACH, Places
+from confide_http.server.answering.gateway_client import SESSION_IDLE_S, TokenClient
+from confide_http.server.token_callers import TokenCallers
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ KEEP_USED_S: Final = 60.0
 class Clients:
     """Those of one gateway, and the places that they share."""
 
-    def __init__(self, daemon: DaemonHost, callers: Callers) -> None:
+    def __init__(self, daemon: DaemonHost, callers: TokenCallers) -> None:
         self._daemon = daemon
         self._callers = callers
-        self._clients: dict[bytes, tuple[Client, asyncio.Task[None]]] = {}
+        self._clients: dict[bytes, tuple[TokenClient, asyncio.Task[None]]] = {}
         self._running: set[asyncio.Task[None]] = (
             set()
         )  # also those that finish what they were asked, and have a successor
@@ -40,11 +40,11 @@ class Clients:
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
         self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
 
-    def of(self, caller: Caller) -> Client:
+    def of(self, caller: Caller) -> TokenClient:
         """The client of a caller that was let in just now."""
         found = self._clients.get(caller.public_key)
         if found is None or found[0].ended.is_set():
-            client = Client(caller, self._daemon)
+            client = TokenClient(caller, self._daemon)
             task = asyncio.create_task(self._run(client))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -54,7 +54,7 @@ class Clients:
         self._used[caller.public_key] = self._daemon.registry.clock()
         return client
 
-    def changed(self, space_id: str, change: Change) -> None:
+    def changed(self, space_id: str, change: DocumentChange) -> None:
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
                 client.changed(change)
@@ -105,7 +105,7 @@ class Clients:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._keep_used()
 
-    async def _run(self, client: Client) -> None:
+    async def _run(self, client: TokenClient) -> None:
         try:
             await client.run()
         except Exception as error:

@@ -12,9 +12,9 @@ import mcp_types as types
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
-from confide_daemon.server.mcp import protocol
+from confide_daemon.server.mcp import mcp_protocol
 from confide_daemon.server.mcp.agent_server import RESOURCE_UPDATED, RESOURCES_CHANGED
-from confide_daemon.server.mcp.protocol import Handler, Message, ProtocolError
+from confide_daemon.server.mcp.mcp_protocol import Handler, Message, ProtocolError
 
 SESSION_HEADER: Final = "mcp-session-id"
 PARAMS: Final[Mapping[str, type[Any]]] = {
@@ -39,7 +39,7 @@ _NEWS: Final[Mapping[str, type[Any]]] = {
 }
 
 
-class Entry(NamedTuple):
+class MethodHandler(NamedTuple):
     """What answers a method, and what its parameters are checked against."""
 
     params_type: type[Any]
@@ -61,9 +61,10 @@ class Served:
         self.middleware: list[Any] = []
         self.cache_hints: dict[str, object] = {}
         self._described = described
-        own = {"ping": protocol.pong, "server/discover": protocol.discovering(described)}
+        own = {"ping": mcp_protocol.pong, "server/discover": mcp_protocol.discovering(described)}
         entries = {
-            method: Entry(PARAMS[method], _answering(method, one)) for method, one in {**own, **handlers}.items()
+            method: MethodHandler(PARAMS[method], _answering(method, one))
+            for method, one in {**own, **handlers}.items()
         }
         self.get_request_handler = entries.get
         """What answers a method; None: nothing here."""
@@ -75,7 +76,7 @@ class Served:
     def get_tool_input_schema(self, _name: str) -> None:
         """None of our tools has parameters that go into headers too; where this was missing, each call would list all of them."""
 
-    def get_notification_handler(self, _method: str) -> Entry | None:
+    def get_notification_handler(self, _method: str) -> MethodHandler | None:
         return None
 
     @property
@@ -97,19 +98,19 @@ class Served:
 
 def _answering(method: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Message]]:
     async def answer(context: Any, _params: Any) -> Message:
-        asked = _Asked(context)
+        asked = _SdkRequest(context)
         try:
             result = await handler(asked)
         except ProtocolError as error:
             raise MCPError(code=error.code, message=error.message, data=error.data) from None
-        return protocol.completed(method, result) if asked.is_modern else result
+        return mcp_protocol.completed(method, result) if asked.is_modern else result
 
     return answer
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request of the SDK's, as handlers see it (`protocol.Asked`)."""
+class _SdkRequest:
+    """A request of the SDK's, as handlers see it (`mcp_protocol.Asked`)."""
 
     context: Any
 
@@ -124,7 +125,7 @@ class _Asked:
 
     @property
     def is_modern(self) -> bool:
-        return self.context.session.protocol_version in protocol.MODERN_VERSIONS
+        return self.context.session.protocol_version in mcp_protocol.MODERN_VERSIONS
 
     @property
     def session(self) -> str:

@@ -4,7 +4,7 @@ The handlers are the SDK's; what they ask is answered from the registry (`provid
 leave to others (`routes`): addresses compared to the letter, the audience (RFC 8707), who answers (`iss`, RFC 9207), sizes, times and
 guesses. Nobody signs in with a password: a page (`consent`) shows six words, and a device of the space approves them.
 
-A program that describes itself at an address (`documents`) is believed only from hosts that the operator has listed.
+A program that describes itself at an address (`client_metadata`) is believed only from hosts that the operator has listed.
 
-Floors: consent, documents, provider < routes.
+Floors: consent, client_metadata, provider < routes.
 """

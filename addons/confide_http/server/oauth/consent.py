@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, Response
 
-from confide_http.server.access.sign_in import Waiting
+from confide_http.server.access.sign_ins import PendingSignIn
 
 AGAIN_S: Final = 2
 STYLE_PATH: Final = "/consent.css"
@@ -45,7 +45,7 @@ _READS: Final = "It would read what your memory holds, but for what is sealed."
 _WRITES: Final = "It would read what your memory holds, but for what is sealed, and store, change and delete."
 
 
-def waiting_page(waiting: Waiting, words: str) -> Response:
+def waiting_page(waiting: PendingSignIn, words: str) -> Response:
     """It asks for itself again until the words are approved."""
     redirect = waiting.asked.redirect
     registered = "<p>It has registered itself: nobody has checked that it is called so.</p>\n"

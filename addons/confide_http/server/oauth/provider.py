@@ -28,8 +28,8 @@ from starlette.requests import Request
 
 from confide_daemon.errors import BadNameError, TakenError
 from confide_http.server.access.applications import METHODS, Application, Applications
-from confide_http.server.access.sign_in import Asked, Code, Issued, Refresh, SignIns, SignInScope
-from confide_http.server.admission import SCOPES
+from confide_http.server.access.sign_ins import AuthorizationRequest, Code, Issued, Refresh, SignIns, SignInScope
+from confide_http.server.token_callers import SCOPES
 
 CONSENT: Final = "/consent/"
 READ, WRITE = SCOPES
@@ -47,7 +47,7 @@ class OurRefresh(RefreshToken):
     kept: Any
 
 
-class Provider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
+class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
     """Of one gateway, and of one request where that says who asks, or for which addresses."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Provider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken
         if application is None:
             raise AuthorizeError("unauthorized_client", "it was taken away")
         (redirect,) = self._redirects
-        asked = Asked(
+        asked = AuthorizationRequest(
             redirect=redirect,
             is_given=params.redirect_uri_provided_explicitly,
             state=params.state,
@@ -177,7 +177,7 @@ class Provider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken
         return _told(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Never asked: our own door knows the tokens (`server/admission.py`)."""
+        """Never asked: our own door knows the tokens (`server/token_callers.py`)."""
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | OurRefresh) -> None:
@@ -188,7 +188,7 @@ class Provider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken
 class Authenticator(ClientAuthenticator):
     """Knows an application by the SHA-256 of its secret; the SDK's would need the secret itself."""
 
-    def __init__(self, provider: Provider, applications: Applications) -> None:
+    def __init__(self, provider: GatewayProvider, applications: Applications) -> None:
         super().__init__(provider)
         self._applications = applications
 

@@ -19,16 +19,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from confide_http.door.admission import Guesses
+from confide_http.door.bearer_auth import Guesses
 from confide_http.door.crowd import holder_of
-from confide_http.door.limits import Places, body_of, replayed
 from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import Places, body_of, replayed
 from confide_http.server.access.applications import Applications
-from confide_http.server.access.sign_in import SignIns, words_of
-from confide_http.server.admission import SCOPES
+from confide_http.server.access.sign_ins import SignIns, words_of
+from confide_http.server.oauth.client_metadata import ClientMetadata
 from confide_http.server.oauth.consent import STYLE_PATH, ended_page, style, waiting_page
-from confide_http.server.oauth.documents import Documents
-from confide_http.server.oauth.provider import CONSENT, Authenticator, Provider
+from confide_http.server.oauth.provider import CONSENT, Authenticator, GatewayProvider
+from confide_http.server.token_callers import SCOPES
 
 AUTHORIZE: Final = "/authorize"
 TOKEN: Final = "/token"  # noqa: S105 - an address
@@ -52,7 +52,7 @@ class SignInRoutes:
         self,
         applications: Applications,
         sign_ins: SignIns,
-        documents: Documents,
+        documents: ClientMetadata,
         *,
         origin: str,
         resource: str,
@@ -62,7 +62,7 @@ class SignInRoutes:
         self._sign_ins = sign_ins
         self._origin = origin
         self._resource = resource
-        provider = Provider(applications, sign_ins, resource=resource)
+        provider = GatewayProvider(applications, sign_ins, resource=resource)
         self._tokens = TokenHandler(provider, Authenticator(provider, applications))
         self._registration = ClientRegistrationOptions(
             enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES)
@@ -126,7 +126,7 @@ class SignInRoutes:
             return self._back(redirect, error=problem, state=said.get("state"))
         # The SDK's handler does not say who asks.
         source = holder_of(request.client.host if request.client else "")
-        provider = Provider(
+        provider = GatewayProvider(
             self._applications, self._sign_ins, resource=self._resource, source=source, redirects=[redirect]
         )
         answer = await AuthorizationHandler(provider).handle(request)
@@ -181,7 +181,9 @@ class SignInRoutes:
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         # As they stand there: the SDK writes addresses in its own way, and they are compared to the letter.
-        provider = Provider(self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body))
+        provider = GatewayProvider(
+            self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body)
+        )
         with self._places.place(REGISTER):
             handler = RegistrationHandler(provider, self._registration)
             return await handler.handle(Request(request.scope, replayed(body, request.receive)))

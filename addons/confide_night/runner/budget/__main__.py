@@ -20,7 +20,7 @@ from typing import Any, Final
 import httpx2
 import uvicorn
 
-from confide_night.runner.budget.app import Gateway, Terms
+from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import Meter
 from confide_night.runner.settings.prices import Price, price_of
 
@@ -63,7 +63,7 @@ async def _listener(descriptor: int) -> socket.socket:
     raise OSError("no listener came")
 
 
-async def _serve(gateway: Gateway, descriptor: int) -> None:
+async def _serve(gateway: BudgetGateway, descriptor: int) -> None:
     listening = await _listener(descriptor)
     settings = uvicorn.Config(
         gateway.app,
@@ -83,7 +83,7 @@ async def _serve(gateway: Gateway, descriptor: int) -> None:
         await _Server(settings).serve(sockets=[listening])
 
 
-async def _ask(gateway: Gateway, question: dict[str, Any]) -> None:
+async def _ask(gateway: BudgetGateway, question: dict[str, Any]) -> None:
     """One request, through the same meter as those of an agent."""
     within = httpx2.ASGITransport(app=gateway.app)
     async with httpx2.AsyncClient(transport=within, base_url="http://gateway", timeout=ASK_S) as client:
@@ -97,7 +97,7 @@ async def _run(descriptor: int) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     said = json.loads(await reader.readline())
     own = {name: Price.of(table) for name, table in said["prices"].items()}
-    terms = Terms(
+    terms = RunTerms(
         said["api"],
         said["url"],
         said["key"],
@@ -106,7 +106,7 @@ async def _run(descriptor: int) -> None:
         said.get("host_scheme", "https"),
         said.get("hidden", ()),
     )
-    gateway = Gateway(terms, Meter(said["limit_usd"]), _tell)
+    gateway = BudgetGateway(terms, Meter(said["limit_usd"]), _tell)
     work = _ask(gateway, said["ask"]) if said.get("ask") else _serve(gateway, descriptor)
     doing, ending = asyncio.create_task(work), asyncio.create_task(reader.read())
     await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from confide_night.runner.budget.allowlist import ANTHROPIC, HEADERS, OPENAI, Form, UnfitError, Weight
-from confide_night.runner.settings.prices import Tokens
+from confide_night.runner.settings.prices import TokenUse
 
 MOST_LINE: Final = 16 * 2**20
 """Bytes of one event; OpenAI's last one repeats the whole answer."""
@@ -22,7 +22,7 @@ _SLACK_BYTES: Final = 4096
 _WRITTEN: Final = ("text", "thinking", "partial_json")
 
 
-def of_answer(body: bytes) -> Tokens | None:
+def of_answer(body: bytes) -> TokenUse | None:
     """What a whole answer has cost; None: it does not say."""
     try:
         return of_usage(json.loads(body)["usage"])
@@ -30,7 +30,7 @@ def of_answer(body: bytes) -> Tokens | None:
         return None
 
 
-def of_usage(usage: Any) -> Tokens | None:
+def of_usage(usage: Any) -> TokenUse | None:
     """The tokens of a `usage`, of Anthropic's form or of OpenAI's; None: it is of neither."""
     if not isinstance(usage, dict) or "input_tokens" not in usage:
         return None
@@ -38,10 +38,10 @@ def of_usage(usage: Any) -> Tokens | None:
     if "input_tokens_details" in usage:
         # OpenAI counts what came from the cache as input too.
         cached = min(taken, _count(usage["input_tokens_details"], "cached_tokens"))
-        return Tokens(taken - cached, written, cached)
+        return TokenUse(taken - cached, written, cached)
     made = _count(usage, "cache_creation_input_tokens")
     for_an_hour = min(made, _count(usage.get("cache_creation"), "ephemeral_1h_input_tokens"))
-    return Tokens(taken, written, _count(usage, "cache_read_input_tokens"), made - for_an_hour, for_an_hour)
+    return TokenUse(taken, written, _count(usage, "cache_read_input_tokens"), made - for_an_hour, for_an_hour)
 
 
 def _count(table: Any, name: str) -> int:
@@ -49,7 +49,7 @@ def _count(table: Any, name: str) -> int:
     return value if type(value) is int and value >= 0 else 0
 
 
-class Stream:
+class EventStream:
     """Follows a stream of server-sent events.
 
     Attributes:
@@ -59,7 +59,7 @@ class Stream:
     """
 
     def __init__(self) -> None:
-        self.used: Tokens | None = None
+        self.used: TokenUse | None = None
         self.is_whole = False
         self._bytes = 0
         self._rest = b""
@@ -90,13 +90,13 @@ class Stream:
             self._hear(event["message"].get("usage"))
         elif kind == "message_delta":
             usage = event.get("usage")
-            before = self.used or Tokens()
-            said = of_usage(usage) or Tokens(output=_count(usage, "output_tokens"))
+            before = self.used or TokenUse()
+            said = of_usage(usage) or TokenUse(output=_count(usage, "output_tokens"))
             # Some servers repeat what was read there, others do not.
             self.used = (
                 said
                 if said.taken_in
-                else Tokens(before.input, said.output, before.cache_read, before.cache_write, before.cache_write_1h)
+                else TokenUse(before.input, said.output, before.cache_read, before.cache_write, before.cache_write_1h)
             )
         elif kind == "message_stop":
             self.is_whole = self.used is not None
@@ -126,7 +126,7 @@ _DEARER: Final = frozenset({"service_tier", "speed", "inference_geo"})
 """Left out without notice: at what it costs otherwise the request is as good."""
 
 
-class Request(NamedTuple):
+class PricedRequest(NamedTuple):
     """A request that costs something.
 
     Attributes:
@@ -170,12 +170,12 @@ class Api(NamedTuple):
             found.pop("tool_choice", None)
         return found, weight
 
-    def request(self, body: Any) -> Request:
+    def request(self, body: Any) -> PricedRequest:
         """A paid request. Raises UnfitError as `checked`."""
         found, weight = self.checked(body)
         wanted = found.get(self.output_field)
         wanted = wanted if type(wanted) is int and wanted > 0 else DEFAULT_OUTPUT
-        return Request(found, body["model"], wanted, self.output_field, weight)
+        return PricedRequest(found, body["model"], wanted, self.output_field, weight)
 
 
 APIS: Final = {

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from confide_night.runner.settings.prices import Price, Tokens
+from confide_night.runner.settings.prices import Price, TokenUse
 
 LEAST_OUTPUT: Final = 16
 """Tokens; the least that OpenAI's API takes as a limit. With less than that left, nothing is."""
@@ -19,7 +19,7 @@ WAIT_S: Final = 120.0
 
 
 @dataclass(slots=True, eq=False)
-class Admission:
+class TokenReservation:
     """A request that is let through; `most_output` is how many tokens it may write, and it must be told so."""
 
     price: Price
@@ -42,10 +42,10 @@ class Meter:
     def __init__(self, limit_usd: float) -> None:
         self.limit_usd = limit_usd
         self.spent_usd = 0.0
-        self.used = Tokens()
+        self.used = TokenUse()
         self.requests = 0
         self.is_over = False
-        self._under_way: list[Admission] = []
+        self._under_way: list[TokenReservation] = []
         self._changed = asyncio.Condition()
 
     @property
@@ -53,7 +53,7 @@ class Meter:
         """What is neither spent nor held by a request under way."""
         return self.limit_usd - self.spent_usd - sum(each.held_usd for each in self._under_way)
 
-    async def admit(self, price: Price, input_tokens: int, wanted_output: int) -> Admission:
+    async def admit(self, price: Price, input_tokens: int, wanted_output: int) -> TokenReservation:
         """Let a request through.
 
         Args:
@@ -80,18 +80,18 @@ class Meter:
                 await self._changed.wait()
             most = int(room / price.dearest_output) if price.dearest_output else wanted_output
             most = max(LEAST_OUTPUT, min(wanted_output, most))
-            admission = Admission(price, most, input_usd + most * price.dearest_output)
+            admission = TokenReservation(price, most, input_usd + most * price.dearest_output)
             self._under_way.append(admission)
             return admission
 
-    async def settle(self, admission: Admission, used: Tokens | None) -> None:
+    async def settle(self, admission: TokenReservation, used: TokenUse | None) -> None:
         """A request has ended. `used`: what its answer says; None: it does not, though something may have been done."""
         async with self._changed:
             self._under_way.remove(admission)
             self.requests += 1
             if used is None:
                 self.spent_usd += admission.held_usd
-                self.used += Tokens(output=admission.most_output)
+                self.used += TokenUse(output=admission.most_output)
             else:
                 self.spent_usd += admission.price.usd(used)
                 self.used += used

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from confide_night.runner.sandbox import groups
-from confide_night.runner.settings.recipes import Limits
+from confide_night.runner.settings.recipes import RunLimits
 from confide_proxy.errors import SandboxError
 
 HOME: Final = "/home/agent"
@@ -104,7 +104,7 @@ class Box:
 
     run: str
     work: Path
-    limits: Limits
+    limits: RunLimits
     read_only: Mapping[str, Path] = field(default_factory=dict)
     writable: Mapping[str, Path] = field(default_factory=dict)
     is_open: bool = True
@@ -120,7 +120,7 @@ class Sandbox:
         process: bubblewrap's own process, with the command's stdin, stdout, stderr and exit code.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, first: int, group: groups.Group) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, first: int, group: groups.ProcessGroup) -> None:
         """`first`: a pidfd of the namespace's first process."""
         self.process = process
         self._first = first

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_night.runner.settings.recipes import Limits
+from confide_night.runner.settings.recipes import RunLimits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _OURS: Final = "confide-run-"
@@ -33,7 +33,7 @@ _SYSTEMD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """The group of one run.
 
     Attributes:
@@ -63,7 +63,7 @@ class Group:
                     break
 
 
-def make(run: str, limits: Limits) -> Group:
+def make(run: str, limits: RunLimits) -> ProcessGroup:
     """A group for a run of that name, of letters and digits. Its `prefix` is of use even where there is no group: it allows no core dumps.
 
     Blocks briefly.
@@ -72,13 +72,13 @@ def make(run: str, limits: Limits) -> Group:
     if way == "systemd":
         scope = ("systemd-run", "--user", "--scope", "--quiet", "--collect", f"--unit={_OURS}{run}")
         held = (f"-pMemoryMax={limits.memory_mib}M", "-pMemorySwapMax=0", f"-pTasksMax={limits.processes}")
-        return Group((*scope, *held, "--", *_shell(())), _of_systemd())
+        return ProcessGroup((*scope, *held, "--", *_shell(())), _of_systemd())
     folders: list[Path] = []
     if way == "v2":
         folders = _v2(run, limits)
     elif way == "v1":
         folders = _v1(run, limits)
-    return Group(_shell(folders), {"CONFIDE_GROUPS": " ".join(map(str, folders))}, tuple(folders))
+    return ProcessGroup(_shell(folders), {"CONFIDE_GROUPS": " ".join(map(str, folders))}, tuple(folders))
 
 
 @functools.cache
@@ -139,7 +139,7 @@ def _delegate(own: Path) -> None:
     (own / "cgroup.subtree_control").write_text("+memory +pids")
 
 
-def _v2(run: str, limits: Limits) -> list[Path]:
+def _v2(run: str, limits: RunLimits) -> list[Path]:
     own = _own_v2()
     assert own is not None
     folder = (own.parent if own.name == _LEAF else own) / f"{_OURS}{run}"
@@ -151,7 +151,7 @@ def _v2(run: str, limits: Limits) -> list[Path]:
     return [folder]
 
 
-def _v1(run: str, limits: Limits) -> list[Path]:
+def _v1(run: str, limits: RunLimits) -> list[Path]:
     folders = [_ROOT / kind / f"{_OURS}{run}" for kind in ("memory", "pids")]
     for folder in folders:
         folder.mkdir()

@@ -19,7 +19,7 @@ LONG_OUTPUT: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenUse:
     """What a request has used, as its answer says. `input` is without what the cache has read or written."""
 
     input: int = 0
@@ -71,7 +71,7 @@ class Price:
         found = {**usual, **{name: float(value) for name, value in table.items() if name != "long_over"}}
         return cls(**found, long_over=int(table.get("long_over", 0)))
 
-    def usd(self, used: Tokens) -> float:
+    def usd(self, used: TokenUse) -> float:
         """What these tokens cost."""
         is_long = 0 < self.long_over < used.taken_in
         read = (

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file
 from confide_crypto.keys.identity import typed_words, word_list
+from confide_crypto.keys.private_files import read_private_file
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_night.runner.settings.prices import Price, price_of
 from confide_proxy.errors import ConfigError
@@ -44,7 +44,7 @@ Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What a run may take of this machine.
 
     Attributes:
@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelSettings:
     """The model's API.
 
     Attributes:
@@ -160,7 +160,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunnerSettings:
     """What `runner.toml` says.
 
     Attributes:
@@ -177,8 +177,8 @@ class Settings:
     path: Path
     name: str
     monthly_usd: float = 20.0
-    limits: Limits = Limits()
-    model: Model = Model()
+    limits: RunLimits = RunLimits()
+    model: ModelSettings = ModelSettings()
     repositories: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Settings:
         return price_of(model, self.prices)
 
 
-def read(path: Path) -> Settings:
+def read(path: Path) -> RunnerSettings:
     """The settings in a file.
 
     Raises ConfigError: there is none, others could read or write it, it is not TOML, or something in it is not ours.
@@ -216,7 +216,7 @@ def read(path: Path) -> Settings:
         raise ConfigError(
             path, f"is not TOML: {error}", hint="confide runner init --print shows how it is written"
         ) from None
-    return _Reading(path).settings(table)
+    return _SettingsReader(path).settings(table)
 
 
 def _text(value: Any) -> str:
@@ -263,8 +263,8 @@ def _approver(words: str) -> bool:
     return len(words.split("-")) == _WORDS and set(words.split("-")) <= set(word_list())
 
 
-_OF_LIMITS: Final = {each.name: _number(1, 1_048_576) for each in fields(Limits)}
-_OF_MODEL: Final = {each.name: _text for each in fields(Model)}
+_OF_LIMITS: Final = {each.name: _number(1, 1_048_576) for each in fields(RunLimits)}
+_OF_MODEL: Final = {each.name: _text for each in fields(ModelSettings)}
 _OF_HEADER: Final = {name: _text for name in Header._fields if name != "host"}
 _OF_RECIPE: Final[Mapping[str, Reader]] = {
     "kind": _kind,
@@ -278,24 +278,24 @@ _OF_RECIPE: Final[Mapping[str, Reader]] = {
 }
 
 
-class _Reading:
+class _SettingsReader:
     """The parts of one file, each checked; whatever is wrong with them is a ConfigError that says where."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def settings(self, table: dict[str, object]) -> Settings:
-        own = {each.name for each in fields(Settings)} - {"path"}
+    def settings(self, table: dict[str, object]) -> RunnerSettings:
+        own = {each.name for each in fields(RunnerSettings)} - {"path"}
         for key in table:
             if key not in own:
                 raise self._unknown(key, key, own)
         form = '"(sealed:KIND:…)", as confide secrets ls prints it'
         prices = self._table("prices", table.get("prices", {}))
-        found = Settings(
+        found = RunnerSettings(
             self._path,
             self._value("name", table.get("name", ""), _text) or socket.gethostname(),
             self._value("monthly_usd", table.get("monthly_usd", 20.0), _money),
-            Limits(**self._section("limits", table.get("limits", {}), _OF_LIMITS)),
+            RunLimits(**self._section("limits", table.get("limits", {}), _OF_LIMITS)),
             self._model(table.get("model", {})),
             self._names("repositories", table.get("repositories", {}), _repository, "a URL, or an absolute path"),
             self._names("secrets", table.get("secrets", {}), _placeholder, form),
@@ -307,8 +307,8 @@ class _Reading:
         recipes = self._table("recipes", table.get("recipes", {}))
         return replace(found, recipes={name: self._recipe(name, each, found) for name, each in recipes.items()})
 
-    def _model(self, table: Any) -> Model:
-        found = Model(**self._section("model", table, _OF_MODEL))
+    def _model(self, table: Any) -> ModelSettings:
+        found = ModelSettings(**self._section("model", table, _OF_MODEL))
         if found.api not in APIS:
             raise self._wrong("api in [model]", f"it is {' or '.join(APIS)}")
         if not _is_web(found.place):
@@ -327,7 +327,7 @@ class _Reading:
         except ValueError as error:
             raise self._wrong(f'[prices."{model}"]', str(error)) from None
 
-    def _recipe(self, name: str, table: Any, among: Settings) -> Recipe:
+    def _recipe(self, name: str, table: Any, among: RunnerSettings) -> Recipe:
         where = f"recipes.{name}"
         if not _NAMED.fullmatch(name):
             raise self._wrong(f"[{where}]", f"a recipe's name is {_NAME_FORM}")
@@ -344,7 +344,7 @@ class _Reading:
         self._check(where, found, among)
         return found
 
-    def _check(self, where: str, recipe: Recipe, among: Settings) -> None:
+    def _check(self, where: str, recipe: Recipe, among: RunnerSettings) -> None:
         """That its parts fit each other, and those of the file."""
 
         def require(is_so: bool, what: str, hint: str) -> None:

@@ -24,15 +24,15 @@ from typing import NamedTuple
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.forms import MAX_FILES
 from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
-from confide_proxy.sealing.context import NAME_TELLS, Sealing, batches
+from confide_proxy.sealing.context import NAME_TELLS, SessionSealing, batches
 from confide_proxy.sealing.sealer import Sealed
 from confide_proxy.sync.folder import Folder
-from confide_transfer.local.export import manifest
-from confide_transfer.local.export import secrets as export_secrets
-from confide_transfer.local.export.manifest import MANIFEST, NOTES, Part
+from confide_transfer.local.export import export_manifest
+from confide_transfer.local.export import sealed_export as export_secrets
+from confide_transfer.local.export.export_manifest import MANIFEST, NOTES, Part
 from confide_transfer.shared.wire import EXPORT, REFILL, Exported, RefillRequest
 
 BATCH_FILES = 200
@@ -41,7 +41,7 @@ _DEADLINE_S = 60.0
 
 
 @dataclass(slots=True)
-class Report:
+class ExportReport:
     """What an export or its way back came to. `closed` are sealed records that this machine cannot open, so that they do not come back."""
 
     files: int = 0
@@ -56,15 +56,19 @@ class Report:
         self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
-async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool) -> Report:
+async def write(
+    link: RequestChannel, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool
+) -> ExportReport:
     """Writes the tree, in place of one that is there; `is_whole` says that these are all projects, so that the folders of others go.
 
     Raises ExportError: the folder holds something else, or cannot be written; from the link what it raises: to export again finishes it.
     """
-    former = {part.name: part for part in manifest.begin(into)}
+    former = {part.name: part for part in export_manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]
-    folders = manifest.folders_of(projects, {} if is_whole else {part.name: part.folder for part in former.values()})
-    written = _Written(Report(projects=len(projects)), with_transcripts)
+    folders = export_manifest.folders_of(
+        projects, {} if is_whole else {part.name: part.folder for part in former.values()}
+    )
+    written = _Written(ExportReport(projects=len(projects)), with_transcripts)
     parts = list(others)
     staying = {(part.name, path) for part in others for path in part.files}
     for project in sorted(projects):
@@ -77,11 +81,11 @@ async def write(link: Asks, projects: list[str], into: Path, *, is_whole: bool, 
     report.notes = len(lines)
     if staying:
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
-    manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
+    export_manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
     report.secrets = await export_secrets.write(link, into, written.named, is_whole=is_whole)
     # Before the manifest, which after a crash in between still names what is to go.
     _sweep(into, list(former.values()), parts, report)
-    manifest.write(into, parts)
+    export_manifest.write(into, parts)
     return report
 
 
@@ -94,12 +98,12 @@ class _Written:
         named: the ids of the secrets that its texts name.
     """
 
-    report: Report
+    report: ExportReport
     with_transcripts: bool
     lines: dict[tuple[str, str], str] = field(default_factory=dict)
     named: set[bytes] = field(default_factory=set)
 
-    async def write_project(self, link: Asks, folder: Folder, earlier: set[str]) -> tuple[set[str], set[str]]:
+    async def write_project(self, link: RequestChannel, folder: Folder, earlier: set[str]) -> tuple[set[str], set[str]]:
         """Writes a project's documents; their paths, and those of `earlier` ones that stay though they were not written now."""
         files: set[str] = set()
         stay = {path for path in earlier if self._passes_by(path)}
@@ -116,7 +120,7 @@ class _Written:
             files.add(path)
             self.named.update(each.secret_id for _, _, each in placeholders.find(document["text"] or ""))
             if isinstance(note := document.get("note"), dict):
-                line = manifest.as_json({"project": folder.project, "path": path, **note})
+                line = export_manifest.as_json({"project": folder.project, "path": path, **note})
                 self.lines[folder.project, path] = line
         self.report.files += len(files)
         return files, stay
@@ -134,18 +138,18 @@ def _keep(folder: Folder, path: str, document: Exported) -> None:
         folder.write(path, text, over=before)
 
 
-async def fill(link: Asks, sealing: Sealing, tree: Path, *, is_dry: bool) -> Report:
+async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_dry: bool) -> ExportReport:
     """Brings a tree's documents into a space, its sealed records first: those that are not there; what is there stays as it is.
 
-    `Report.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
+    `ExportReport.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
 
     Raises ExportError: it is no tree, or cannot be read; UnsealableError: it has sealed records, and this machine has no keys to seal them
     with; KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used; and as `Deposit.keep`.
     """
-    parts = manifest.read(tree)
+    parts = export_manifest.read(tree)
     if parts is None:
         raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
-    report = Report(projects=len(parts))
+    report = ExportReport(projects=len(parts))
     opened = await export_secrets.opened(tree, sealing.keyring)
     report.secrets, report.closed = len(opened.secrets), opened.closed
     if not is_dry:
@@ -199,7 +203,7 @@ class _Document(NamedTuple):
     size: int
 
 
-def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: Report) -> Iterator[_Document]:
+def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: ExportReport) -> Iterator[_Document]:
     for found in folder.walk():
         if found.path.startswith("sessions/"):
             report.counts["transcript"] = report.counts.get("transcript", 0) + 1
@@ -222,7 +226,7 @@ def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: R
         yield _Document(found.path, made, content.size)
 
 
-async def _documents(link: Asks, project: str) -> AsyncIterator[Exported]:
+async def _documents(link: RequestChannel, project: str) -> AsyncIterator[Exported]:
     after, exported = "", 0
     while True:
         answer = await EXPORT.ask(link, {"project": project, "after": after}, timeout_s=_DEADLINE_S)
@@ -268,7 +272,7 @@ def _folder(into: Path, project: str, name: str) -> Folder:
     return folder
 
 
-def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: Report) -> None:
+def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: ExportReport) -> None:
     """Removes files of the export before this one that are in memory no more."""
     present = {(part.folder, path) for part in parts for path in part.files}
     for part in former:

@@ -20,15 +20,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.files import head, is_folder, open_plain
+from confide_transfer.local.import_files import head, is_folder, open_plain
 from confide_transfer.local.reader import (
     MAX_CONTENT_BYTES,
     MAX_FILES,
     MAX_STORE_BYTES,
     Fields,
     Losses,
+    MemoryRecord,
     Reader,
-    Record,
     screened,
 )
 
@@ -162,7 +162,7 @@ class AccountReader(Reader):
     title: str
     sender: str
     messages: bytes
-    records: Callable[[AccountExport, Path, Losses], Iterator[Record]]
+    records: Callable[[AccountExport, Path, Losses], Iterator[MemoryRecord]]
     others: tuple[re.Pattern[str], ...] = ()
     mark: bytes = b""
 
@@ -176,7 +176,7 @@ class AccountReader(Reader):
         except (UnreadableError, OSError, ValueError):
             return False
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         with AccountExport(path) as export:
             if not any(export.names(wanted) for wanted in (CONVERSATIONS, *self.others)):
                 hint = f"name the zip that {self.sender} sent"
@@ -335,7 +335,7 @@ def first_line(text: str) -> str | None:
     return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…") or None
 
 
-def parted(record: Record) -> Iterator[Record]:
+def parted(record: MemoryRecord) -> Iterator[MemoryRecord]:
     """The record, or the parts of one that is too large for a document; the later ones say whose part they are."""
     for number, piece in enumerate(_pieces(record.content), 1):
         if number == 1:

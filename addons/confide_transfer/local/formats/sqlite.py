@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.files import head, open_plain
-from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, Reader, Record
+from confide_transfer.local.import_files import head, open_plain
+from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, MemoryRecord, Reader
 
 MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 2**25
@@ -45,14 +45,14 @@ class SqliteReader(Reader):
     name: str
     title: str
     tables: Tables
-    records: Callable[[sqlite3.Connection, Losses], Iterator[Record]]
+    records: Callable[[sqlite3.Connection, Losses], Iterator[MemoryRecord]]
     stores: tuple[str, ...] = ()
     marks: Tables = field(default_factory=dict)
 
     def recognises(self, path: Path) -> bool:
         return has_tables(path, self.marks or self.tables)
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         with opened(path, self.tables) as database:
             yield from self.records(database, losses)
 

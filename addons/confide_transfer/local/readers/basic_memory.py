@@ -19,8 +19,8 @@ from confide_memory import front_matter
 from confide_memory.documents import iso
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
-from confide_transfer.local.files import files_below, head, is_folder, name_of, placed, read_text
-from confide_transfer.local.reader import Losses, Reader, Record, kind_of, screened
+from confide_transfer.local.import_files import files_below, head, is_folder, name_of, placed, read_text
+from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screened
 
 _MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64
@@ -68,7 +68,7 @@ class BasicMemory(Reader):
                 found.append(Path(path))
         return list(dict.fromkeys(found))
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """Folder by folder, in the order of the names."""
         if not is_folder(path):
             raise UnreadableError(path, "is no folder", hint="name the folder of a basic-memory project")
@@ -79,7 +79,7 @@ def _is_markdown(name: str) -> bool:
     return name.lower().endswith(".md")
 
 
-def _records(root: Path, losses: Losses) -> Iterator[Record]:
+def _records(root: Path, losses: Losses) -> Iterator[MemoryRecord]:
     origins: dict[Path, str] = {}
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -114,7 +114,7 @@ def _text(root: Path, file: Path, losses: Losses) -> str | None:
         return None
 
 
-def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str], losses: Losses) -> Record:
+def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str], losses: Losses) -> MemoryRecord:
     fields, body, problem = front_matter.split_fields(text)
     name = file.relative_to(root).as_posix()
     if problem:

@@ -26,7 +26,7 @@ from confide_transfer.local.formats.account_export import (
     rows,
     table,
 )
-from confide_transfer.local.reader import Fields, Losses, Record
+from confide_transfer.local.reader import Fields, Losses, MemoryRecord
 
 _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
@@ -38,7 +38,7 @@ _MAX_MEMORIES = 20_000
 _MAX_FEEDBACK = 10_000
 
 
-def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
     """Conversations in the order of the export, then what was remembered, then the instructions."""
     feedback: dict[str, list[Any]] = {}
     for number, item in enumerate(export.elements(_FEEDBACK, losses)):
@@ -46,8 +46,8 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
             feedback.setdefault(item["conversation_id"], []).append(
                 {key: value for key, value in item.items() if key not in ("conversation_id", "user_id") and value}
             )
-    memories: dict[str, Record] = {}
-    instructions: tuple[str, Record] | None = None
+    memories: dict[str, MemoryRecord] = {}
+    instructions: tuple[str, MemoryRecord] | None = None
     count = 0
     for count, conversation in enumerate(export.elements(CONVERSATIONS, losses), 1):
         origin = conversation.get("conversation_id") or conversation.get("id")
@@ -71,7 +71,7 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
         yield instructions[1]
 
 
-def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: list[Any]) -> Record:
+def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: list[Any]) -> MemoryRecord:
     turns = []
     for message in _branch(nodes, conversation.get("current_node")):
         who = _SHOWN.get(str(table(message, "author").get("role")))
@@ -83,7 +83,7 @@ def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: li
     if feedback:
         metadata["message_feedback"] = feedback
     title = conversation.get("title")
-    return Record(
+    return MemoryRecord(
         READER.name,
         f"conversation:{origin}",
         content,
@@ -134,7 +134,7 @@ def _text(message: Fields) -> str:
     return "\n\n".join(text for text in shown if text.strip())
 
 
-def _memories(nodes: Fields, conversation: str) -> Iterator[Record]:
+def _memories(nodes: Fields, conversation: str) -> Iterator[MemoryRecord]:
     """What ChatGPT was told to keep, or kept by itself, in this conversation."""
     for node in nodes.values():
         message = table(node, "message")
@@ -152,11 +152,11 @@ def _memories(nodes: Fields, conversation: str) -> Iterator[Record]:
             yield _memory(text, moment(message.get("create_time")), conversation, "bio")
 
 
-def _memory(text: str, created: str | None, conversation: str, source: str) -> Record:
+def _memory(text: str, created: str | None, conversation: str, source: str) -> MemoryRecord:
     text = as_json(text).strip()
     # It has no name of its own in an export; the same text in two conversations is one memory.
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return Record(
+    return MemoryRecord(
         READER.name,
         f"memory:{digest}",
         text,
@@ -167,12 +167,12 @@ def _memory(text: str, created: str | None, conversation: str, source: str) -> R
     )
 
 
-def _rank(memory: Record) -> tuple[bool, str]:
+def _rank(memory: MemoryRecord) -> tuple[bool, str]:
     """How well its time is known, the best first: when it was kept, rather than the day in a list; and the first time of several."""
     return memory.metadata["source"] == "model_set_context", memory.created or "~"
 
 
-def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, Record] | None:
+def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, MemoryRecord] | None:
     """The custom instructions that this conversation began with, and when that was."""
     for node in nodes.values():
         content = table(table(node, "message"), "content")
@@ -186,7 +186,7 @@ def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, Record] | N
             time = moment(conversation.get("create_time")) or ""
             text = "\n\n".join(parts)
             # No time of creation, which would be another with each export, and so would be the note.
-            return time, Record(
+            return time, MemoryRecord(
                 READER.name,
                 "custom-instructions",
                 text,

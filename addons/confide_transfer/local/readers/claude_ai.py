@@ -24,7 +24,7 @@ from confide_transfer.local.formats.account_export import (
     rows,
     table,
 )
-from confide_transfer.local.reader import Fields, Losses, Record
+from confide_transfer.local.reader import Fields, Losses, MemoryRecord
 
 _MEMORIES = re.compile(r"memories\.json|memories/[^/]+\.json")
 _PROJECTS = re.compile(r"projects\.json|projects/[^/]+\.json")
@@ -35,7 +35,7 @@ _MOST_ATTACHED = 20_000
 """Characters of a text that was attached to a message; a document has its place in a project."""
 
 
-def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Record]:
+def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
     """Memories, then projects with their documents, then conversations; each in the order of the export."""
     is_any = False
     names: dict[str, str] = {}
@@ -65,11 +65,11 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Reco
         raise UnreadableError(path, losses.named[0].reason)
 
 
-def _memories(memory: Fields, names: dict[str, str]) -> Iterator[Record]:
+def _memories(memory: Fields, names: dict[str, str]) -> Iterator[MemoryRecord]:
     account = _word(memory, "account_uuid")
     text = memory.get("conversations_memory")
     if isinstance(text, str) and text.strip():
-        yield Record(
+        yield MemoryRecord(
             READER.name,
             f"memory:{account}",
             as_json(text).strip(),
@@ -81,7 +81,7 @@ def _memories(memory: Fields, names: dict[str, str]) -> Iterator[Record]:
     for project, text in table(memory, "project_memories").items():
         if isinstance(text, str) and text.strip():
             name = names.get(project)
-            yield Record(
+            yield MemoryRecord(
                 READER.name,
                 f"project-memory:{as_json(project)}",
                 as_json(text).strip(),
@@ -93,13 +93,13 @@ def _memories(memory: Fields, names: dict[str, str]) -> Iterator[Record]:
             )
 
 
-def _project(project: Fields, losses: Losses) -> Iterator[Record]:
+def _project(project: Fields, losses: Losses) -> Iterator[MemoryRecord]:
     name, uuid = _word(project, "name"), as_json(project["uuid"])
     about: Fields = {"type": "project_context", "category": "projects", "entity": name or None}
     said = [_word(project, "description")]
     if instructions := _word(project, "prompt_template"):
         said.append(f"## Instructions\n\n{instructions}")
-    yield Record(
+    yield MemoryRecord(
         READER.name,
         f"project:{uuid}",
         # One that says nothing is what its documents are a part of.
@@ -114,7 +114,7 @@ def _project(project: Fields, losses: Losses) -> Iterator[Record]:
     for number, doc in enumerate(docs if isinstance(docs, list) else [], 1):
         match doc:
             case {"uuid": str(own), "content": str(content)}:
-                yield Record(
+                yield MemoryRecord(
                     READER.name,
                     f"doc:{as_json(own)}",
                     as_json(content),
@@ -127,13 +127,13 @@ def _project(project: Fields, losses: Losses) -> Iterator[Record]:
                 losses.add(f"document {number} of project {uuid}", "has no uuid or no content")
 
 
-def _conversation(conversation: Fields) -> Record:
+def _conversation(conversation: Fields) -> MemoryRecord:
     turns = []
     for message in conversation["chat_messages"]:
         if isinstance(message, dict) and (who := _SHOWN.get(_word(message, "sender"))):
             turns.append((who, as_json(_text(message))))
     content = dialogue(turns)
-    return Record(
+    return MemoryRecord(
         READER.name,
         f"conversation:{as_json(conversation['uuid'])}",
         content,

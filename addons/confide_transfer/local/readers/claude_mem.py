@@ -12,7 +12,7 @@ from typing import Any
 
 from confide_transfer.local.fields import as_json, json_value, moment
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Record, screened
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, MemoryRecord, screened
 
 # Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
 _TABLES = {
@@ -35,7 +35,7 @@ _USUAL = {
 _TITLE_CHARS = 120
 
 
-def _records(database: sqlite3.Connection) -> Iterator[Record]:
+def _records(database: sqlite3.Connection) -> Iterator[MemoryRecord]:
     """Sessions with their prompts, then observations, then summaries; each in the order of their numbers."""
     sessions: dict[str, str] = {}
     prompts = columns_in(database).get("user_prompts", frozenset())
@@ -70,7 +70,7 @@ def _prompts(database: sqlite3.Connection, session: sqlite3.Row, columns: frozen
             yield text
 
 
-def _session(row: sqlite3.Row, prompts: list[str]) -> Record | None:
+def _session(row: sqlite3.Row, prompts: list[str]) -> MemoryRecord | None:
     fields = _fields(row)
     first = str(fields.pop("user_prompt", "") or "").strip()
     if not prompts:
@@ -83,7 +83,7 @@ def _session(row: sqlite3.Row, prompts: list[str]) -> Record | None:
     return _record("session", content, fields, "started_at", title=as_json(title), type="episodic", updated=ended)
 
 
-def _observation(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
+def _observation(row: sqlite3.Row, sessions: dict[str, str]) -> MemoryRecord:
     fields = _fields(row)
     facts, concepts = _texts(fields.pop("facts", None)), _texts(fields.pop("concepts", None))
     said = [str(fields.pop(name, None) or "").strip() for name in ("subtitle", "narrative", "text")]
@@ -102,7 +102,7 @@ def _observation(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
     )
 
 
-def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
+def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> MemoryRecord:
     fields = _fields(row)
     request = str(fields.pop("request", None) or "").strip()
     parts = [request]
@@ -114,11 +114,11 @@ def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> Record:
     return _record("summary", content, fields, title=_line(request) or None, type="episodic", relations=related)
 
 
-def _record(kind: str, content: str, fields: Fields, begun: str = "created_at", **known: Any) -> Record:
+def _record(kind: str, content: str, fields: Fields, begun: str = "created_at", **known: Any) -> MemoryRecord:
     """The record with what is left of the fields as its metadata."""
     origin = f"{kind}:{fields.pop('id')}"
     project, created = _project(fields), _time(fields, begun)
-    return Record(READER.name, origin, content, project=project, created=created, metadata=fields, **known)
+    return MemoryRecord(READER.name, origin, content, project=project, created=created, metadata=fields, **known)
 
 
 def _part_of(row: sqlite3.Row, sessions: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from confide_memory.note import MAX_KEYWORDS
 from confide_transfer.local.fields import record_of
 from confide_transfer.local.formats.sqlite import SqliteReader, telling
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 
 _COLUMNS = frozenset({"id", "content", "category", "tags", "importance", "created_at", "updated_at"})
 _REDACTED = "[REDACTED:"
 _TAKEN = frozenset({"id", "content", "expanded_keywords", "is_sensitive"})
 
 
-def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
+def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRecord]:
     for row in map(dict, database.execute("SELECT * FROM memories ORDER BY id")):
         server_id, content = row.get("server_id"), row["content"]
         origin = f"server-{server_id}" if server_id is not None else f"local-{row['id']}"

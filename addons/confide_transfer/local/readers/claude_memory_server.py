@@ -17,9 +17,9 @@ from pathlib import Path
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import json_object, record_of
-from confide_transfer.local.files import is_folder
 from confide_transfer.local.formats.sqlite import has_tables, opened, tables_of, telling
-from confide_transfer.local.reader import MAX_FILES, Fields, Losses, Reader, Record
+from confide_transfer.local.import_files import is_folder
+from confide_transfer.local.reader import MAX_FILES, Fields, Losses, MemoryRecord, Reader
 
 _TABLES: dict[str, frozenset[str]] = {
     "memories": frozenset({"id", "content", "source", "project_id", "created_at", "updated_at", "metadata"}),
@@ -54,7 +54,7 @@ class ClaudeMemoryServerReader(Reader):
         database = path / "global.db" if is_folder(path) else path
         return has_tables(database, _TABLES | {"chunks": frozenset()})
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""
         if not is_folder(path):
             for record in _read(path, losses):
@@ -84,7 +84,7 @@ def _project_databases(folder: Path) -> list[Path]:
     return [database for name in names if (database := folder / name / "project.db").exists()]
 
 
-def _read(path: Path, losses: Losses) -> Iterator[Record]:
+def _read(path: Path, losses: Losses) -> Iterator[MemoryRecord]:
     has_tasks = "tasks" in tables_of(path)
     with opened(path, _TABLES | ({"tasks": _TASKS, "task_results": _RESULTS} if has_tasks else {})) as database:
         for row in database.execute("SELECT * FROM memories ORDER BY rowid"):
@@ -94,7 +94,7 @@ def _read(path: Path, losses: Losses) -> Iterator[Record]:
                 yield from _task(database, dict(row), losses)
 
 
-def _memory(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[Record]:
+def _memory(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[MemoryRecord]:
     origin, content, project = str(row.pop("id")), row.pop("content"), row.pop("project_id")
     if not isinstance(content, str):
         losses.add(origin, "has no text")
@@ -113,7 +113,7 @@ def _memory(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterat
     yield record_of(ClaudeMemoryServerReader.name, origin, content, fields, scope=scope)
 
 
-def _task(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[Record]:
+def _task(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[MemoryRecord]:
     """A task of the overnight queue: what was to be done and, under headings, what came of it."""
     task, content = row.pop("id"), row.pop("description")
     origin = f"task-{task}"

@@ -17,8 +17,8 @@ from typing import Any
 from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import as_json, record_of
-from confide_transfer.local.files import head, name_of, open_plain, read_text
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Fields, Losses, Reader, Record
+from confide_transfer.local.import_files import head, name_of, open_plain, read_text
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Fields, Losses, MemoryRecord, Reader
 
 TEXTS = ("content", "text", "memory", "value", "body", "note")
 LISTS = ("memories", "notes", "records", "items", "results", "data")
@@ -45,7 +45,7 @@ class JsonReader(Reader):
         begins = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         return begins in ((b"{", b"[") if suffix in _ARRAYS else (b"{",))
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         is_lines = path.suffix.lower() in _LINES
         found = False
         place = name_of(path)
@@ -126,7 +126,7 @@ def _lines(path: Path, losses: Losses) -> Iterator[Any]:
                 losses.add(f"line {number}", "is not JSON")
 
 
-def _record(file: str, number: int, item: Any, losses: Losses) -> Record | None:
+def _record(file: str, number: int, item: Any, losses: Losses) -> MemoryRecord | None:
     if isinstance(item, str) and item.strip():
         item = {"content": item}
     said = item if isinstance(item, Mapping) else {}
@@ -154,7 +154,7 @@ def _origin(file: str, identity: str) -> str:
     return identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
 
 
-def _told_apart(record: Record, seen: dict[str, str]) -> Record:
+def _told_apart(record: MemoryRecord, seen: dict[str, str]) -> MemoryRecord:
     """The record, with an origin of its own where another text of the file has the same: a key, say, that is no id."""
     digest = hashlib.sha256(record.content.encode()).hexdigest()[:16]
     if seen.setdefault(record.origin, digest) == digest:

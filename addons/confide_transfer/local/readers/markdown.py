@@ -20,9 +20,9 @@ from confide_memory import front_matter, note_names
 from confide_memory.documents import iso
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
-from confide_transfer.local.files import files_below, is_folder, name_of, read_text
 from confide_transfer.local.formats.sections import Section, plain, sections, title_of
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Losses, Reader, Record, slug
+from confide_transfer.local.import_files import files_below, is_folder, name_of, read_text
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Losses, MemoryRecord, Reader, slug
 
 MAX_FILE_BYTES = 2**22
 _WHOLE_CHARS = 4000
@@ -62,7 +62,7 @@ _LINKED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _MarkdownFile:
     """A file as its notes are made from it; `name` is where it is, as on every machine that has it."""
 
     name: str
@@ -85,12 +85,12 @@ class MarkdownReader(Reader):
         """A markdown file, or a folder: what is in it is seen when it is read."""
         return is_folder(path) or path.suffix.lower() in (".md", ".markdown")
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """See `Reader.read`. Decision records come last, since each may be about any other."""
         yield from _told_apart(self._read(path, losses))
 
-    def _read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        decisions: dict[str, tuple[Record, Decision]] = {}
+    def _read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
+        decisions: dict[str, tuple[MemoryRecord, DecisionRecord]] = {}
         if not is_folder(path):
             yield from _records(path, decisions, losses)
         else:
@@ -104,7 +104,7 @@ class MarkdownReader(Reader):
         yield from _related(decisions)
 
 
-def _told_apart(records: Iterator[Record]) -> Iterator[Record]:
+def _told_apart(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
     """The records, with where it stands in the title of one that says the same as another under other headings, or in a file of another
     name: `Ann` owns billing, and `Ann` owns search. Copies of a file stay alike."""
     places: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
@@ -120,7 +120,9 @@ def _told_apart(records: Iterator[Record]) -> Iterator[Record]:
         known.add(place)
 
 
-def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: Losses) -> Iterator[Record]:
+def _records(
+    path: Path, decisions: dict[str, tuple[MemoryRecord, DecisionRecord]], losses: Losses
+) -> Iterator[MemoryRecord]:
     """The notes of a file; a decision record goes to `decisions`."""
     text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
     name = name_of(path)
@@ -135,7 +137,7 @@ def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: 
     except ValueError:
         raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
     updated = iso(path.stat().st_mtime)
-    file = _File(name, fields, body, updated)
+    file = _MarkdownFile(name, fields, body, updated)
     if is_decision(name, found):
         decisions[name] = _decided(file, found)
         return
@@ -146,7 +148,7 @@ def _records(path: Path, decisions: dict[str, tuple[Record, Decision]], losses: 
             yield record
 
 
-def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
+def _notes(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecord]:
     if _is_one(file):
         usual = _usual(file, _document_title(found))
         identity = _note_id(file)
@@ -157,7 +159,7 @@ def _notes(file: _File, found: list[Section]) -> Iterator[Record]:
         yield from _sections(file, found)
 
 
-def _decided(file: _File, found: list[Section]) -> tuple[Record, Decision]:
+def _decided(file: _MarkdownFile, found: list[Section]) -> tuple[MemoryRecord, DecisionRecord]:
     said = decision_of(file.name, file.text, found, file.fields.get("status"))
     fields = {key: value for key, value in file.fields.items() if key.lower() != "status"}
     usual = _usual(file, _document_title(found))
@@ -167,7 +169,7 @@ def _decided(file: _File, found: list[Section]) -> tuple[Record, Decision]:
     return record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said
 
 
-def _related(decisions: dict[str, tuple[Record, Decision]]) -> Iterator[Record]:
+def _related(decisions: dict[str, tuple[MemoryRecord, DecisionRecord]]) -> Iterator[MemoryRecord]:
     """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
     succeeding: dict[str, set[str]] = {}
     for other, (_, of_other) in decisions.items():
@@ -184,7 +186,7 @@ def _related(decisions: dict[str, tuple[Record, Decision]]) -> Iterator[Record]:
         yield replace(record, relations=(*record.relations, *relations), metadata=metadata)
 
 
-def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
+def _sections(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecord]:
     document = _document_title(found)
     seen: dict[str, int] = {}
     for section in found:
@@ -208,7 +210,7 @@ def _sections(file: _File, found: list[Section]) -> Iterator[Record]:
             yield record_of("markdown", _numbered(place, seen), section.text, _shared(file), **own)
 
 
-def _is_one(file: _File) -> bool:
+def _is_one(file: _MarkdownFile) -> bool:
     """Whether the file is a note as it is: one of ours, or a short one that its front matter names."""
     keys = {key.lower() for key in file.fields}
     is_ours = _note_id(file) is not None
@@ -216,12 +218,12 @@ def _is_one(file: _File) -> bool:
     return bool(file.text.strip()) and (is_ours or is_named)
 
 
-def _note_id(file: _File) -> str | None:
+def _note_id(file: _MarkdownFile) -> str | None:
     identity = file.fields.get("id")
     return identity if isinstance(identity, str) and note_names.ID.fullmatch(identity) else None
 
 
-def _usual(file: _File, title: str | None) -> Fields:
+def _usual(file: _MarkdownFile, title: str | None) -> Fields:
     stem = file.name.rpartition("/")[2].rpartition(".")[0]
     usual: Fields = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
     if day := _DAY.search(stem):
@@ -229,7 +231,7 @@ def _usual(file: _File, title: str | None) -> Fields:
     return usual
 
 
-def _shared(file: _File) -> Fields:
+def _shared(file: _MarkdownFile) -> Fields:
     """What the front matter says of each part of the file: all but its name."""
     return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
 
@@ -263,7 +265,7 @@ def _numbered(origin: str, seen: dict[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionRecord:
     """What a decision record says of itself; the date is YYYY-MM-DD, other records are paths like its own."""
 
     status: str | None
@@ -291,7 +293,7 @@ def is_template(path: str) -> bool:
     return "template" in name and (bool(folders and folders[-1] in _FOLDERS) or name.startswith("adr"))
 
 
-def decision_of(path: str, text: str, found: list[Section], status: object) -> Decision:
+def decision_of(path: str, text: str, found: list[Section], status: object) -> DecisionRecord:
     """What the record at `path` says; `status` is what its front matter gives."""
     stated = str(status) if isinstance(status, str) else ""
     section = next((one.text for one in found if one.headings and one.headings[-1].lower() == "status"), "")
@@ -303,7 +305,7 @@ def decision_of(path: str, text: str, found: list[Section], status: object) -> D
     for word, target in _LINKED.findall(about):
         named = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         (superseded_by if word.lower().endswith("d") else supersedes).append(named)
-    return Decision(
+    return DecisionRecord(
         _status(stated or section or (line[1] if line else "")),
         date[1] if date else None,
         tuple(dict.fromkeys(supersedes)),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from confide_transfer.local.fields import as_json, json_value, moment
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import Fields, Losses, Record, kind_of, screened
+from confide_transfer.local.reader import Fields, Losses, MemoryRecord, kind_of, screened
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
@@ -24,7 +24,7 @@ _USUAL = {"store": "default", "version": 1, "confidence": 1.0, "embedding_pendin
 _CATEGORIES = {"decision": "decisions", "preference": "preferences", "project": "projects", "person": "people"}
 
 
-def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
+def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRecord]:
     tables = columns_in(database)
     columns, links = tables["memories"], tables.get("memory_graph", frozenset())
     alive = "deleted_at IS NULL" if "deleted_at" in columns else "1"
@@ -59,13 +59,13 @@ def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
     )
 
 
-def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[Fields]) -> Record:
+def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[Fields]) -> MemoryRecord:
     own = json_value(row["metadata"]) or {}
     metadata = own if isinstance(own, dict) else {"metadata": own}
     # Its own default, for memories that were given no tag.
     tags = [tag.strip() for tag in str(row["tags"] or "").split(",") if tag.strip() and tag.strip() != "untagged"]
     kind = row["memory_type"] if isinstance(row["memory_type"], str) and row["memory_type"] else None
-    return Record(
+    return MemoryRecord(
         READER.name,
         row["content_hash"],
         content,

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from confide_memory.note import MAX_RELATIONS
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
-from confide_transfer.local.files import head, is_folder, read_text
 from confide_transfer.local.formats.sqlite import opened, tables_of
-from confide_transfer.local.reader import Fields, Losses, Reader, Record, kind_of
+from confide_transfer.local.import_files import head, is_folder, read_text
+from confide_transfer.local.reader import Fields, Losses, MemoryRecord, Reader, kind_of
 
 _COLLECTION = "memories"
 _ORDER = ("created_at", "updated_at", "memory_type", "scope", "entity", "project", "task_id", "tags", "status")
@@ -67,7 +67,7 @@ class MinMemoryReader(Reader):
         start = head(path) if path.suffix == ".json" else b""
         return start.lstrip().startswith(b"{") and b'"points"' in start and b'"payload"' in start
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         storage = _storage(path)
         if storage is None and is_folder(path):
             raise UnreadableError(path, f"has no Qdrant collection named {_COLLECTION}")
@@ -105,7 +105,7 @@ def _scrolled(path: Path, losses: Losses) -> Iterator[Point]:
         losses.add("next_page_offset", "says that the collection has more points than this answer")
 
 
-def _records(point: Point, losses: Losses) -> Iterator[Record]:
+def _records(point: Point, losses: Losses) -> Iterator[MemoryRecord]:
     payload = point.payload
     text = payload.get("text")
     if not isinstance(text, str):

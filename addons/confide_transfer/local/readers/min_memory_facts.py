@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from confide_transfer.local.fields import record_of
 from confide_transfer.local.formats.sqlite import SqliteReader
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 
 _COLUMNS = frozenset({"entity", "attribute", "value", "timestamp"})
 _PROJECTS = frozenset({"clarity"})
 """The entity that the design takes for a project; all others are about the person."""
 
 
-def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[Record]:
+def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRecord]:
     seen: Counter[str] = Counter()
     for row in map(dict, database.execute("SELECT * FROM facts ORDER BY rowid")):
         entity, attribute, value, timestamp = (row.pop(name) for name in ("entity", "attribute", "value", "timestamp"))

@@ -15,8 +15,8 @@ from typing import Any
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import as_json
-from confide_transfer.local.files import head, name_of, placed, read_text
-from confide_transfer.local.reader import Losses, Reader, Record, kind_of, screened
+from confide_transfer.local.import_files import head, name_of, placed, read_text
+from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screened
 
 _MOST_PLACES = 64
 
@@ -48,7 +48,7 @@ class ServerMemory(Reader):
         found = itertools.islice((home / ".npm" / "_npx").glob(f"*/{package}"), _MOST_PLACES)
         return [home / "memory.jsonl", *sorted(found)]
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """In the order of the file; entities of the same name, which the server never writes, become one."""
         entities: dict[str, _Entity] = {}
         relations: list[tuple[int, str, str, str]] = []
@@ -87,12 +87,12 @@ def _parsed(line: str) -> Any:
         return None
 
 
-def _record(entity: _Entity) -> Record:
+def _record(entity: _Entity) -> MemoryRecord:
     stated = [(kind_of(name)[0], target) for name, target in entity.relations]
     unmapped = [{"relationType": name, "to": target} for name, target in entity.relations if not kind_of(name)[1]]
     # An entity without observations is a name that others refer to.
     content = "\n".join("- " + text.replace("\n", "\n  ") for text in entity.observations) or entity.name
-    return Record(
+    return MemoryRecord(
         ServerMemory.name,
         entity.name,
         content,

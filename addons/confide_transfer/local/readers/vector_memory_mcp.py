@@ -18,9 +18,9 @@ from typing import Any
 from confide_memory.note import MAX_RELATIONS
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_transfer.local.fields import json_object, moment, record_of
-from confide_transfer.local.files import head, is_folder
 from confide_transfer.local.formats.sqlite import has_tables, opened
-from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, Reader, Record
+from confide_transfer.local.import_files import head, is_folder
+from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, MemoryRecord, Reader
 
 _DELETED = "DELETED"
 _TABLE = "memories.lance"
@@ -54,7 +54,7 @@ class VectorMemoryReader(Reader):
             return _has_columns(_table(path))
         return has_tables(path, {"memories": _MARKS})
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         if is_folder(path):
             yield from _records(lambda: _lance_rows(_table(path), self.title), losses)
             return
@@ -66,7 +66,7 @@ def _table(path: Path) -> Path:
     return path if path.name == _TABLE else path / _TABLE
 
 
-def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
+def _records(rows: _Rows, losses: Losses) -> Iterator[MemoryRecord]:
     """Read twice: a relation is stated by the newer memory, and known from the older one."""
     newer_of = {row["id"]: row["superseded_by"] for row in rows()}
     alive = {memory for memory, newer in newer_of.items() if newer != _DELETED}
@@ -85,7 +85,7 @@ def _records(rows: _Rows, losses: Losses) -> Iterator[Record]:
             yield _record(row, origin, content, older[:MAX_RELATIONS], is_known=row["superseded_by"] in alive)
 
 
-def _record(row: Mapping[str, object], origin: str, content: str, older: list[str], *, is_known: bool) -> Record:
+def _record(row: Mapping[str, object], origin: str, content: str, older: list[str], *, is_known: bool) -> MemoryRecord:
     fields: Fields = {}
     for name in _TIMES:
         if (time := row.get(name)) is not None:

@@ -8,8 +8,8 @@ from confide_daemon.addons import Addon, SessionHost, SessionPart
 from confide_daemon.config import DaemonConfig
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
-from confide_transfer.move.daemon.documents import Moving
 from confide_transfer.move.daemon.requests import MovingRequests
+from confide_transfer.move.daemon.space_transfer import Moving
 
 
 class Move(Addon):

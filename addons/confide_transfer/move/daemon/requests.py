@@ -21,7 +21,7 @@ from confide_daemon.server.requests.whole_space import require_all, require_devi
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_text, text_hash, unsafe
 from confide_memory.wire.operation import Nothing
-from confide_transfer.move.daemon.documents import PAGE_FACTS, Load, Moving
+from confide_transfer.move.daemon.space_transfer import PAGE_FACTS, Load, Moving
 from confide_transfer.move.daemon.table import MovingTable
 from confide_transfer.move.shared.moved import (
     MOVE_BEGIN,

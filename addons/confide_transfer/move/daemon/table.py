@@ -11,8 +11,8 @@ import json
 from typing import Final
 
 from confide_daemon.store.database import Table
-from confide_daemon.store.rows import Origin
-from confide_daemon.store.tables.classes import lines_as_json, lines_in
+from confide_daemon.store.rows import TextOrigin
+from confide_daemon.store.tables.class_table import lines_as_json, lines_in
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import day_of, has_clash, source_of
 from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession
@@ -55,7 +55,7 @@ class MovingTable(Table):
         """How many revisions there are."""
         return int(self._one("SELECT count(*) FROM revision") or 0)
 
-    def take(self, one: MovedRevision, text: str | None, origin: Origin) -> tuple[int, bool]:
+    def take(self, one: MovedRevision, text: str | None, origin: TextOrigin) -> tuple[int, bool]:
         """Keeps a revision as it was: the id of its document, and whether it is its newest now. One that is there is put right.
 
         `text`: what `one.packed` holds, which the caller has compared with its hash.

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from confide_crypto.errors import RequestError, SealingError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_memory.documents import Asks
+from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import encoded
 from confide_memory.wire.sealing import MOVE_ROSTER, RECORD, RECORDS, MoveRosterRequest
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
 from confide_proxy.sealing.context import batches
-from confide_transfer.move.local import holdings
-from confide_transfer.move.local.holdings import Holdings, Revision, held
+from confide_transfer.move.local import inventory
+from confide_transfer.move.local.inventory import Holdings, Revision, held
 from confide_transfer.move.shared.moved import (
     MAX_MOVED,
     MOVE_BEGIN,
@@ -59,7 +59,7 @@ Progress = Callable[[float, float | None, str], None]
 
 
 @dataclass(slots=True)
-class Left:
+class MoveLeftovers:
     """What could not be carried.
 
     Attributes:
@@ -74,13 +74,13 @@ class Left:
 class Carrier:
     """One move. Its methods raise RequestError, ConnectionLost, TimeoutError from the links, UnfitAnswerError of nonsense."""
 
-    def __init__(self, source: Asks, target: Asks, keys: SpaceKeys, progress: Progress) -> None:
+    def __init__(self, source: RequestChannel, target: RequestChannel, keys: SpaceKeys, progress: Progress) -> None:
         """`keys`: of the space; `progress` is told how much of how much, and of what."""
         self._source = source
         self._target = target
         self._keys = keys
         self._progress = progress
-        self.left = Left()
+        self.left = MoveLeftovers()
         self.changes = 0
         """That the space had seen when it was held still: its old daemon closes it where there were no more."""
         self.space = ""
@@ -187,7 +187,7 @@ class Carrier:
         at = 0
         while at < len(missing):
             # Pages that are there already are passed over.
-            async for page in holdings.revisions(self._source, missing[at] - 1, texts=True):
+            async for page in inventory.revisions(self._source, missing[at] - 1, texts=True):
                 bringing = [one for one in page if one.id in wanted]
                 good = await asyncio.to_thread(self._readable, bringing)
                 for batch in batches(
@@ -219,13 +219,13 @@ class Carrier:
             for batch in batches(found, len, most=MOST_RECORDS, most_size=MOST_RECORD_BYTES):
                 await RECORDS.ask(self._target, {"records": [encoded(one) for one in batch]}, timeout_s=DEADLINE_S)
 
-    async def _opened(self, link: Asks, ids: Sequence[str]) -> list[bytes | None]:
+    async def _opened(self, link: RequestChannel, ids: Sequence[str]) -> list[bytes | None]:
         found: list[bytes | None] = []
         for at in range(0, len(ids), _AT_ONCE):
             found += await asyncio.gather(*(self._record(link, one) for one in ids[at : at + _AT_ONCE]))
         return found
 
-    async def _record(self, link: Asks, secret_id: str) -> bytes | None:
+    async def _record(self, link: RequestChannel, secret_id: str) -> bytes | None:
         """A record under the newest epoch, which was opened; None where that cannot be."""
         try:
             answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
@@ -240,7 +240,7 @@ class Carrier:
 
     def _resealed(self, secret_id: str, data: bytes) -> bytes | None:
         try:
-            record = Record.parse(data)
+            record = SealedRecord.parse(data)
             if record.secret_id.hex() != secret_id:
                 return None
             record.open(self._keys)

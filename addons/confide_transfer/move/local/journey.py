@@ -17,29 +17,29 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_crypto.transport.open import Connection
-from confide_memory.documents import Asks
+from confide_crypto.transport.open_channel import Connection
+from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
-from confide_proxy.devices.connection import SpaceConnection
 from confide_proxy.devices.roster_cache import RosterCache
+from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import MoveError
 from confide_proxy.link.daemon import save_pin
+from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import Patient
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.ledger import carry
 from confide_proxy.sync.project_names import ProjectNames
 from confide_transfer.move.local import place as places
-from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, Left, Progress
-from confide_transfer.move.local.holdings import Holdings, held
-from confide_transfer.move.local.place import Note, Place
+from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, MoveLeftovers, Progress
+from confide_transfer.move.local.inventory import Holdings, held
+from confide_transfer.move.local.place import MoveEnd, MoveNote
 from confide_transfer.move.shared.moved import MOVE_LEAVE, MOVE_STATE, MoveState
 
 
 @dataclass(slots=True)
-class Moved:
+class MoveSummary:
     """What a move has come to.
 
     Attributes:
@@ -50,7 +50,7 @@ class Moved:
     """
 
     holdings: Holdings
-    left: Left
+    left: MoveLeftovers
     tasks: int = 0
     aside: Path | None = None
     is_closed: bool = True
@@ -65,7 +65,7 @@ class Departure:
         others: the names of its other devices, which have to join the new daemon themselves.
     """
 
-    link: Asks
+    link: RequestChannel
     space: SpaceConnection
     roster: Roster
     keys: SpaceKeys
@@ -73,7 +73,7 @@ class Departure:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, paths: Paths, config: ProxyConfig) -> AsyncIterator[Self]:
+    async def open(cls, paths: ProxyPaths, config: ProxyConfig) -> AsyncIterator[Self]:
         """Connected, with the space's keys. Raises what `SpaceConnection.open` raises, and why there are no keys."""
         machine = MachineKeys(paths)
         async with SpaceConnection.open(paths, config, machine=machine) as space:
@@ -84,7 +84,7 @@ class Departure:
             own = machine.identity().public_key
             devices = keyring.roster.devices
             others = [one.name for key, one in devices.items() if key != own and not one.is_paper]
-            yield cls(Patient(space.connection), space, keyring.roster, keyring.keys, others)
+            yield cls(RetryingLink(space.connection), space, keyring.roster, keyring.keys, others)
 
     async def look(self) -> tuple[Holdings, int]:
         """What there is to be moved, and how many tasks. Raises MoveError: the daemon is too old."""
@@ -92,7 +92,7 @@ class Departure:
         return await held(self.link), stands["tasks"] or 0
 
 
-async def state(link: Asks, who: str) -> MoveState:
+async def state(link: RequestChannel, who: str) -> MoveState:
     """How a space stands to moves: `state`, `revisions`, `records`. Raises MoveError: `who`, a daemon, is too old."""
     try:
         return await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S)
@@ -106,7 +106,7 @@ class Journey:
     """One move of this machine's space to `target`."""
 
     def __init__(
-        self, paths: Paths, config: ProxyConfig, target: Place, invite: Invite | None, *, with_tasks: bool = True
+        self, paths: ProxyPaths, config: ProxyConfig, target: MoveEnd, invite: Invite | None, *, with_tasks: bool = True
     ) -> None:
         self._paths = paths
         self._config = config
@@ -115,27 +115,27 @@ class Journey:
         self._with_tasks = with_tasks
         self._aside: Path | None = None
 
-    async def go(self, departure: Departure, progress: Progress) -> Moved:
+    async def go(self, departure: Departure, progress: Progress) -> MoveSummary:
         """Carry everything, compare it, and go over.
 
         Raises MoveError: it cannot be; then nothing has changed for this machine. What was carried so far is not carried again.
         """
         source = await asyncio.to_thread(places.present, self._paths)
-        await asyncio.to_thread(places.save, self._paths.move, Note(source, self._target))
+        await asyncio.to_thread(places.save, self._paths.move, MoveNote(source, self._target))
         if self._target.joined is None:
             await self._make_room()
         async with self._arrival() as connection:
             target = places.as_shown(self._target, connection)
-            link = Patient(connection)
+            link = RetryingLink(connection)
             carrier = Carrier(departure.link, link, departure.keys, progress)
             await carrier.begin(departure.roster, with_tasks=self._with_tasks)
             if carrier.tasks:
                 await _bringing()
             await carrier.carry()
             holdings = await carrier.finish()
-            note = Note(source, target, is_over=True, changes=carrier.changes)
+            note = MoveNote(source, target, is_over=True, changes=carrier.changes)
             await asyncio.to_thread(self._go_over, note, departure, carrier.space)
-            moved = Moved(holdings, carrier.left, aside=self._aside)
+            moved = MoveSummary(holdings, carrier.left, aside=self._aside)
             try:
                 await _close(departure.link, carrier.changes)
                 if carrier.tasks:
@@ -153,14 +153,14 @@ class Journey:
         if not self._paths.daemon_data.is_dir():
             return
         async with self._arrival() as connection:
-            stands = await state(Patient(connection), "the daemon of this machine")
+            stands = await state(RetryingLink(connection), "the daemon of this machine")
         if stands["state"] == "left":
             self._aside = await places.set_aside(self._paths)
         elif stands["state"] == "settled" and stands["revisions"]:
             hint = f"give {self._paths.daemon_data} another name, and move again"
             raise MoveError("this machine has a memory of its own already, which was never moved", hint=hint)
 
-    def _go_over(self, note: Note, departure: Departure, name: str) -> None:
+    def _go_over(self, note: MoveNote, departure: Departure, name: str) -> None:
         """`name`: of the space at its new daemon."""
         paths, keyring = self._paths, departure.space.keyring
         places.save(paths.move, note)
@@ -179,11 +179,11 @@ class Journey:
         paths.left.unlink(missing_ok=True)
 
 
-async def _close(link: Asks, changes: int) -> None:
+async def _close(link: RequestChannel, changes: int) -> None:
     await MOVE_LEAVE.ask(link, {"changes": changes}, timeout_s=HOLD_DEADLINE_S)
 
 
-async def _bring(source: Asks, target: Asks) -> int:
+async def _bring(source: RequestChannel, target: RequestChannel) -> int:
     """Have what add-ons keep with the daemon follow; how many tasks. Raises RequestError, ConnectionLost, TimeoutError."""
     return sum([await bring(source, target) for bring in await _bringing()])
 
@@ -196,13 +196,13 @@ async def _bringing() -> list[Any]:
     return found
 
 
-async def _give_up(target: Asks) -> None:
+async def _give_up(target: RequestChannel) -> None:
     """Have the daemon wait for none of it. Raises as `_bring`."""
     for give_up in await asyncio.to_thread(addons.each, "given_up"):
         await give_up(target)
 
 
-async def finish(paths: Paths, config: ProxyConfig, note: Note, *, with_tasks: bool = True) -> bool:
+async def finish(paths: ProxyPaths, config: ProxyConfig, note: MoveNote, *, with_tasks: bool = True) -> bool:
     """Tell the daemon that was left, and bring its tasks, where a move was broken off just behind its end.
 
     Args:
@@ -216,13 +216,13 @@ async def finish(paths: Paths, config: ProxyConfig, note: Note, *, with_tasks: b
     if not note.is_over or not here.is_same(note.target):
         return False
     async with places.connected(note.target, paths, config, MachineKeys(paths)) as arrived:
-        target = Patient(arrived)
+        target = RetryingLink(arrived)
         has_tasks = (await state(target, "the daemon of this memory"))["tasks"] is not None
         if has_tasks and not with_tasks:
             await _give_up(target)
         try:
             async with places.connected(note.source, paths, config, MachineKeys(paths)) as left:
-                source = Patient(left)
+                source = RetryingLink(left)
                 await _close(source, note.changes)
                 if has_tasks and with_tasks:
                     await _bring(source, target)

@@ -19,39 +19,39 @@ from typing import Any
 
 from confide_crypto.errors import DeniedError, KeyFileError, KeyTextError, RequestError
 from confide_crypto.handshake.invite import Invite
-from confide_crypto.keys.files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.private_files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.limits import Timers
 from confide_crypto.transport.dial import shown_url
-from confide_crypto.transport.open import Connection, connect
+from confide_crypto.transport.open_channel import Connection, connect
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import StateError
-from confide_proxy.link import daemon, local
-from confide_proxy.link.daemon import Joined
+from confide_proxy.link import daemon, local_process
+from confide_proxy.link.daemon import KnownDaemon
+from confide_proxy.link.daemon_link import CONNECT_DEADLINE_S, end
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.link.link import CONNECT_DEADLINE_S, end
-from confide_proxy.paths import Paths
+from confide_proxy.paths import ProxyPaths
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MoveEnd:
     """A daemon; `joined` is None for this machine's own."""
 
-    joined: Joined | None
+    joined: KnownDaemon | None
 
     @property
     def name(self) -> str:
         """As a person is told."""
         return "this machine" if self.joined is None else shown_url(self.joined.url)
 
-    def is_same(self, other: Place) -> bool:
+    def is_same(self, other: MoveEnd) -> bool:
         """Whether both are one daemon, by their keys."""
         keys = [None if one.joined is None else one.joined.daemon_static for one in (self, other)]
         return keys[0] == keys[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class MoveNote:
     """A move that is under way.
 
     Attributes:
@@ -59,25 +59,25 @@ class Note:
         changes: that the space had seen then.
     """
 
-    source: Place
-    target: Place
+    source: MoveEnd
+    target: MoveEnd
     is_over: bool = False
     changes: int = 0
 
 
-def load(path: Path) -> Note | None:
+def load(path: Path) -> MoveNote | None:
     """The move that is under way. Raises KeyFileError: the file is open to others, or damaged."""
     if not path.exists():
         return None
     data = read_private_file(path)
     try:
         said = json.loads(data)
-        return Note(_place(said["from"]), _place(said["to"]), said["over"] is True, int(said["changes"]))
+        return MoveNote(_place(said["from"]), _place(said["to"]), said["over"] is True, int(said["changes"]))
     except (ValueError, KeyError, TypeError, IndexError, KeyTextError) as error:
         raise KeyFileError(path, "is damaged", hint="delete it, and begin the move again") from error
 
 
-def save(path: Path, note: Note) -> None:
+def save(path: Path, note: MoveNote) -> None:
     """Note a move, in place of any other. Raises KeyFileError."""
     said = {"from": _said(note.source), "to": _said(note.target), "over": note.is_over, "changes": note.changes}
     write_private_file(path, json.dumps(said).encode(), replace=True)
@@ -88,14 +88,14 @@ def forget(path: Path) -> None:
     remove_private_file(path)
 
 
-def present(paths: Paths) -> Place:
+def present(paths: ProxyPaths) -> MoveEnd:
     """The daemon that has this machine's memory now. Raises KeyFileError."""
-    return Place(daemon.load_pin(paths.link))
+    return MoveEnd(daemon.load_pin(paths.link))
 
 
 @asynccontextmanager
 async def connected(
-    place: Place, paths: Paths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
+    place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
 ) -> AsyncIterator[Connection]:
     """A connection to a place, which attaches nothing. An invite is used up only where the daemon does not know this machine yet.
 
@@ -122,7 +122,7 @@ async def _told(op: str, _body: dict[str, object]) -> dict[str, object]:
 
 
 async def _dial(
-    place: Place, paths: Paths, config: ProxyConfig, invite: Invite | None, identity: Identity, is_settled: bool
+    place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, invite: Invite | None, identity: Identity, is_settled: bool
 ) -> Connection:
     joined = place.joined
     if joined is None:
@@ -140,18 +140,18 @@ async def _dial(
     )
 
 
-def as_shown(place: Place, connection: Connection) -> Place:
+def as_shown(place: MoveEnd, connection: Connection) -> MoveEnd:
     """The place, with the keys that its daemon has shown."""
     if place.joined is None:
         return place
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (place.joined.daemon_static, connection.peer_key)
-    return Place(Joined(place.joined.url, static, key))
+    return MoveEnd(KnownDaemon(place.joined.url, static, key))
 
 
-async def set_aside(paths: Paths) -> Path:
+async def set_aside(paths: ProxyPaths) -> Path:
     """End the daemon of this machine, and give its data folder another name; which. Raises DaemonStopError, StateError."""
-    await local.stop(paths)
+    await local_process.stop(paths)
     data = paths.daemon_data
     aside = data.with_name(f"{data.name}-moved-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
@@ -161,9 +161,9 @@ async def set_aside(paths: Paths) -> Path:
     return aside
 
 
-def _said(place: Place) -> dict[str, str | list[str]] | None:
+def _said(place: MoveEnd) -> dict[str, str | list[str]] | None:
     return None if place.joined is None else replace(place.joined, pair=None).as_record()
 
 
-def _place(said: Any) -> Place:
-    return Place(None if said is None else Joined.read(said))
+def _place(said: Any) -> MoveEnd:
+    return MoveEnd(None if said is None else KnownDaemon.read(said))

@@ -15,7 +15,7 @@ from confide_daemon.access.audit import record
 from confide_daemon.access.callers import (
     SCOPES,
     Caller,
-    Ended,
+    EndedKey,
     caller_now,
     end_caller,
     insert_ended,
@@ -96,7 +96,7 @@ def _carry_spaces(shown: apsw.Connection, own: apsw.Connection, now: float) -> N
 def _carry_ends(shown: apsw.Connection, own: apsw.Connection, now: float) -> None:
     sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
     for row in own.execute(sql):
-        ended = Ended(*row)
+        ended = EndedKey(*row)
         caller = caller_now(shown, ended.key)
         if caller is None:
             insert_ended(shown, ended)
@@ -116,7 +116,7 @@ def _hold(shown: apsw.Connection, caller: Caller, now: float) -> None:
 
 
 def _end(shown: apsw.Connection, caller: Caller, now: float) -> None:
-    end_caller(shown, Ended(caller.public_key, max(now, caller.added_at)))
+    end_caller(shown, EndedKey(caller.public_key, max(now, caller.added_at)))
     record(shown, now, "revoked", alias=caller.alias, public_key=caller.public_key, detail=_WHY)
 
 

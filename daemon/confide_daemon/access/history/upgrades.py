@@ -32,7 +32,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class UpgradePreview:
     """A folder as it is before an upgrade."""
 
     pending: Pending | None  # None: there is nothing to do
@@ -42,7 +42,7 @@ class Outlook:
     ]  # the versions of confide on the machines that may connect, by their names, as far as they are known
 
 
-def outlook(database: apsw.Connection) -> Outlook:
+def outlook(database: apsw.Connection) -> UpgradePreview:
     """What an upgrade finds, whatever version has written the registry. Raises StorageError: a newer one."""
     found = pending(database)
     spaces: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
@@ -50,7 +50,7 @@ def outlook(database: apsw.Connection) -> Outlook:
     if any(row[1] == "proxy_version" for row in database.execute("PRAGMA table_info(callers)")):
         sql = "SELECT alias, proxy_version FROM callers WHERE revoked_at IS NULL AND proxy_version IS NOT NULL ORDER BY alias"
         proxies = database.execute(sql).fetchall()
-    return Outlook(found, dict(spaces), dict(proxies))
+    return UpgradePreview(found, dict(spaces), dict(proxies))
 
 
 def pending(database: apsw.Connection) -> Pending | None:

@@ -1,4 +1,4 @@
--- The files of the daemon's own key (`datadir/identity.py`), where several nodes are one daemon; empty elsewhere.
+-- The files of the daemon's own key (`datadir/daemon_keys.py`), where several nodes are one daemon; empty elsewhere.
 CREATE TABLE daemon_keys (
   name TEXT PRIMARY KEY CHECK (name IN ('identity.key', 'rotation.json', 'identity.previous.key')),
   content BLOB NOT NULL

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.embedder import BatchLimits, Vectors, unit
 from confide_daemon.embedding.libraries import packaged
 from confide_daemon.embedding.local.batches import THREADS, Batches
 from confide_daemon.embedding.local.bert import Bert
@@ -50,7 +50,7 @@ class MiniLM:
 
     id = "local"
     model = "all-MiniLM-L6-v2-int8"
-    limits = Limits()
+    limits = BatchLimits()
     leaves_blanks = True
 
     def __init__(self, weights: memoryview, *, threads: int = THREADS) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embedding import libraries
-from confide_daemon.embedding.embedder import Limits, Vectors, unit
+from confide_daemon.embedding.embedder import BatchLimits, Vectors, unit
 from confide_daemon.embedding.local.batches import THREADS, Batches
 from confide_daemon.embedding.local.weights import MODEL, read_weights
 from confide_daemon.errors import EmbedderError
@@ -58,7 +58,7 @@ class OnnxEmbedder:
     """A sentence model: tokens in, one unit vector a text out."""
 
     id = "local"
-    limits = Limits()
+    limits = BatchLimits()
 
     def __init__(
         self,

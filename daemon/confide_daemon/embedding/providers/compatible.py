@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confide_daemon.embedding.embedder import Embedder, Limits, Purpose
+from confide_daemon.embedding.embedder import BatchLimits, Embedder, Purpose
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
 from confide_daemon.errors import QuotaError
 
@@ -67,6 +67,6 @@ def create(config: EmbeddingSettings) -> Embedder:
         dimensions=settings.dimensions or None,
         # These models split text finer than cl100k_base does; a text that is refused all the same is halved.
         max_tokens=max(1, prefixes.max_tokens * 3 // 4 - len(prefixes.document) // 2),
-        limits=Limits(texts=TEXTS, tokens=8_000, concurrency=4),
+        limits=BatchLimits(texts=TEXTS, tokens=8_000, concurrency=4),
         key_is_needed=False,
     )

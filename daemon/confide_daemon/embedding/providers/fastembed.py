@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embedding import libraries
-from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
+from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors, unit
 from confide_daemon.embedding.local.weights import file_digest
 from confide_daemon.embedding.settings import EmbeddingSettings
 from confide_daemon.errors import EmbedderError
@@ -58,7 +58,7 @@ class FastEmbedder:
 
     def __init__(self, library: Any, model: str, folder: Path, *, threads: int) -> None:
 
-        self.limits = Limits()
+        self.limits = BatchLimits()
         try:
             self._model = library.TextEmbedding(
                 model, specific_model_path=str(folder), local_files_only=True, threads=threads, cuda=False

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from confide_daemon.embedding.embedder import Embedder, Limits, Vectors, unit
+from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors, unit
 from confide_daemon.embedding.local.weights import file_digest
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes, for_model, named
 from confide_daemon.errors import EmbedderError
@@ -79,7 +79,7 @@ class GgufEmbedder:
     def __init__(self, library: Any, path: Path, prefixes: Prefixes, *, threads: int) -> None:
 
         # Nothing is gained by many in a call.
-        self.limits = Limits(texts=4)
+        self.limits = BatchLimits(texts=4)
         # The weights are part of the name: another file at the same place is another model.
         self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from confide_daemon.embedding.embedder import Embedder, Limits, Vectors
+from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors
 from confide_daemon.embedding.settings import EmbeddingSettings
 
 
@@ -23,7 +23,7 @@ class HashedEmbedder:
     """Feature hashing of words (Weinberger et al. 2009)."""
 
     id = "hashed"
-    limits = Limits()
+    limits = BatchLimits()
 
     def __init__(self, dimensions: int = 64, *, model: str = "words-v1") -> None:
         self.dimensions = dimensions

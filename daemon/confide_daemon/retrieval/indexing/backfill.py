@@ -15,9 +15,9 @@ from typing import TypeVar
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding import Vectors
 from confide_daemon.errors import BudgetError, EmbedderError
-from confide_daemon.retrieval.indexing.model import Budget, Provider, in_thread
-from confide_daemon.store.rows import Waiting
-from confide_daemon.store.store import Store
+from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, MonthlyBudget, in_thread
+from confide_daemon.store.rows import WaitingPiece
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
 
@@ -35,9 +35,9 @@ class Filling:
     """Fills one generation with one model, a round at a time."""
 
     _threads: StoreThreads
-    _budget: Budget
+    _budget: MonthlyBudget
     _generation: Generation
-    _provider: Provider
+    _provider: BudgetedModel
     _on_computed: Callable[[int], None] = lambda _count: None
     """Told how many pieces have got a vector that a model has computed."""
     _after: int = 0  # pieces up to here were seen; new ones have higher ids
@@ -53,7 +53,7 @@ class Filling:
         have = [(piece, known[piece.hash]) for piece in waiting if piece.hash in known]
         for start in range(0, len(have), STORED_AT_ONCE):
             await self._store(have[start : start + STORED_AT_ONCE])
-        unknown: dict[bytes, list[Waiting]] = {}
+        unknown: dict[bytes, list[WaitingPiece]] = {}
         for piece in waiting:
             if piece.hash not in known:
                 unknown.setdefault(piece.hash, []).append(piece)
@@ -61,11 +61,11 @@ class Filling:
             self._after = waiting[-1].id
         return True
 
-    async def _read(self) -> tuple[list[Waiting], dict[bytes, Vectors]]:
+    async def _read(self) -> tuple[list[WaitingPiece], dict[bytes, Vectors]]:
         limits = self._provider.limits
         most = min(MOST_READ, limits.texts * limits.concurrency)
 
-        def read(store: Store) -> tuple[list[Waiting], dict[bytes, Vectors]]:
+        def read(store: Store) -> tuple[list[WaitingPiece], dict[bytes, Vectors]]:
             if not any(one.id == self._generation.id for one in store.vectors.generations()):
                 return [], {}  # dropped meanwhile
             found = store.vectors.waiting(self._generation.id, after=self._after, limit=most)
@@ -77,11 +77,11 @@ class Filling:
 
         return await self._threads.write(read)
 
-    async def _embed(self, texts: list[list[Waiting]]) -> bool:
+    async def _embed(self, texts: list[list[WaitingPiece]]) -> bool:
         """Embeds each text once, for all pieces that hold it; whether there was room for all of them in the calls of one round."""
         await self._threads.write(lambda store: store.check_room())
         failures: list[ConfideError] = []
-        calls: list[tuple[list[list[Waiting]], int]] = []
+        calls: list[tuple[list[list[WaitingPiece]], int]] = []
         try:
             for call in _calls(texts, self._provider):
                 tokens = sum(pieces[0].tokens for pieces in call)
@@ -108,7 +108,7 @@ class Filling:
             raise min(failures, key=lambda error: isinstance(error, BudgetError))
         return sum(len(call) for call, _ in calls) == len(texts)
 
-    async def _call(self, texts: list[list[Waiting]], tokens: int) -> None:
+    async def _call(self, texts: list[list[WaitingPiece]], tokens: int) -> None:
         try:
             rows = await in_thread(lambda: self._provider.model.embed([pieces[0].text for pieces in texts]))
         except EmbedderError:
@@ -120,7 +120,7 @@ class Filling:
             await self._store(pairs[start : start + STORED_AT_ONCE])
         self._on_computed(len(pairs))
 
-    async def _store(self, pairs: Sequence[tuple[Waiting, Vectors]]) -> None:
+    async def _store(self, pairs: Sequence[tuple[WaitingPiece, Vectors]]) -> None:
         def keep(store: Store) -> None:
             generation = self._generation
             with store.writing_derived():
@@ -132,10 +132,10 @@ class Filling:
         await self._threads.write(keep)
 
 
-def _calls(texts: list[list[Waiting]], provider: Provider) -> list[list[list[Waiting]]]:
+def _calls(texts: list[list[WaitingPiece]], provider: BudgetedModel) -> list[list[list[WaitingPiece]]]:
     """The texts cut into calls as the model takes them, at most as many as it takes at once."""
     limits = provider.limits
-    calls: list[list[list[Waiting]]] = []
+    calls: list[list[list[WaitingPiece]]] = []
     while texts and len(calls) < limits.concurrency:
         count = limits.fit(pieces[0].tokens for pieces in texts)
         calls.append(texts[:count])

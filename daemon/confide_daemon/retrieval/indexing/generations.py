@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from confide_daemon.retrieval.indexing.model import Condition, Provider, Standing
-from confide_daemon.store.store import Store
+from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, Condition, ModelStatus
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 
 
@@ -32,7 +32,7 @@ PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GenerationGap:
     """A generation and how many pieces it lacks."""
 
     generation: Generation
@@ -44,13 +44,13 @@ def live_generation(store: Store) -> Generation | None:
     return next((one for one in store.vectors.generations() if one.live), None)
 
 
-def holdings(store: Store) -> list[Held]:
+def holdings(store: Store) -> list[GenerationGap]:
     """The generations, the oldest first, each with how many pieces it lacks."""
-    return [Held(one, store.vectors.waiting_count(one.id)) for one in store.vectors.generations()]
+    return [GenerationGap(one, store.vectors.waiting_count(one.id)) for one in store.vectors.generations()]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GenerationPlan:
     """What is to be done now; `add` and `fill` name models by their place in the order."""
 
     target: int | None = None  # the model whose generation should serve; None: to be seen
@@ -68,8 +68,8 @@ class Plan:
 
 
 def decide(
-    held: Sequence[Held], models: Sequence[Standing], *, renew: bool = False, patience: Patience = PATIENCE
-) -> Plan:
+    held: Sequence[GenerationGap], models: Sequence[ModelStatus], *, renew: bool = False, patience: Patience = PATIENCE
+) -> GenerationPlan:
     """What to do with these generations, the oldest first, and these models, the wanted one first.
 
     `renew`: a new generation of the model that should serve was asked for.
@@ -83,7 +83,7 @@ def decide(
     serving = building or (live if _name(live) == wanted else None)
     drop = list(_left_over(held, {model.name for model in models}))
     fill = tuple(_fill([one for one in held if one not in drop], models, live, serving))
-    return Plan(
+    return GenerationPlan(
         target=target,
         drop=tuple(one.generation.id for one in drop),
         add=add,
@@ -94,13 +94,13 @@ def decide(
     )
 
 
-def successor(held: Sequence[Held], name: str | None) -> Held | None:
+def successor(held: Sequence[GenerationGap], name: str | None) -> GenerationGap | None:
     """The generation of this name that is to take the live one's place: the newest, unless that is the live one itself."""
     newest = next((one for one in reversed(held) if one.generation.name == name), None)
     return None if newest is None or newest.generation.live else newest
 
 
-def _left_over(held: Sequence[Held], names: set[str | None]) -> Iterable[Held]:
+def _left_over(held: Sequence[GenerationGap], names: set[str | None]) -> Iterable[GenerationGap]:
     """Generations that have a newer one of the same model, or whose model is not configured."""
     newest = {one.generation.name: one for one in held}
     for one in held:
@@ -110,11 +110,11 @@ def _left_over(held: Sequence[Held], names: set[str | None]) -> Iterable[Held]:
             yield one
 
 
-def _name(held: Held | None) -> str | None:
+def _name(held: GenerationGap | None) -> str | None:
     return held.generation.name if held else None
 
 
-def _target(models: Sequence[Standing], patience: Patience) -> int | None:
+def _target(models: Sequence[ModelStatus], patience: Patience) -> int | None:
     """The first that can be used; while one before it loads, or is down not long enough, that is not decided."""
     for place, model in enumerate(models):
         if model.condition is Condition.READY:
@@ -129,7 +129,10 @@ def _target(models: Sequence[Standing], patience: Patience) -> int | None:
 
 
 def _fill(
-    kept: Sequence[Held], models: Sequence[Standing], live: Held | None, serving: Held | None
+    kept: Sequence[GenerationGap],
+    models: Sequence[ModelStatus],
+    live: GenerationGap | None,
+    serving: GenerationGap | None,
 ) -> Iterable[tuple[int, int]]:
     """The live one first, so that what was just stored is found; then the one that is to serve, then what costs nothing."""
     places = {model.name: place for place, model in enumerate(models) if model.can_embed}
@@ -142,7 +145,7 @@ def _fill(
             yield one.generation.id, place
 
 
-def _probe(models: Sequence[Standing], filled: set[int]) -> Iterable[int]:
+def _probe(models: Sequence[ModelStatus], filled: set[int]) -> Iterable[int]:
     """Models that nothing else asks whether they are back, while another one could serve in their place."""
     if len(models) < 2:
         return
@@ -151,7 +154,7 @@ def _probe(models: Sequence[Standing], filled: set[int]) -> Iterable[int]:
             yield place
 
 
-def servers(held: Sequence[Held], models: Sequence[Standing]) -> list[tuple[Generation, int]]:
+def servers(held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> list[tuple[Generation, int]]:
     """The generations that may answer a search, the best first, each with its model.
 
     The live one, whatever it lacks (that is found by its words); after it those that lack nothing, in the order of their models.
@@ -166,7 +169,7 @@ def servers(held: Sequence[Held], models: Sequence[Standing]) -> list[tuple[Gene
 ALONE = "found by keywords alone"
 
 
-def loading(provider: Provider) -> str:
+def loading(provider: BudgetedModel) -> str:
     """What is said of a model that is not there yet."""
     failure = provider.model.failure
     return "the embedding model is still loading" + (f": {failure}" if failure is not None else "")
@@ -201,7 +204,7 @@ class ProviderStatus:
     monthly_tokens: int | None  # the budget; None: there is none
 
 
-def generation_status(held: Sequence[Held], building: int | None, total: int) -> list[GenerationStatus]:
+def generation_status(held: Sequence[GenerationGap], building: int | None, total: int) -> list[GenerationStatus]:
     """All of them, the oldest first. `building`: the one that is to serve next."""
     found = []
     for generation, missing in ((one.generation, one.missing) for one in held):
@@ -211,7 +214,7 @@ def generation_status(held: Sequence[Held], building: int | None, total: int) ->
     return found
 
 
-def provider_status(provider: Provider) -> ProviderStatus:
+def provider_status(provider: BudgetedModel) -> ProviderStatus:
     condition = provider.standing().condition
     reason = None if condition is Condition.READY else provider.reason
     price = provider.model.price_per_million
@@ -228,7 +231,7 @@ def provider_status(provider: Provider) -> ProviderStatus:
     )
 
 
-def warnings(providers: Sequence[Provider], live: Generation | None) -> list[str]:
+def warnings(providers: Sequence[BudgetedModel], live: Generation | None) -> list[str]:
     """What a person should know of the models."""
     said = []
     serving = next((one for one in providers if live is not None and one.name == live.name), None)

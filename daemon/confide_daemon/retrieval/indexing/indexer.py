@@ -22,16 +22,29 @@ from confide_daemon.documents import provenance
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.backfill import Filling
-from confide_daemon.retrieval.indexing.generations import Held, Patience, Plan, decide, holdings, successor
-from confide_daemon.retrieval.indexing.model import Budget, Condition, Provider, Standing, in_thread
+from confide_daemon.retrieval.indexing.generations import (
+    GenerationGap,
+    GenerationPlan,
+    Patience,
+    decide,
+    holdings,
+    successor,
+)
+from confide_daemon.retrieval.indexing.indexed_model import (
+    BudgetedModel,
+    Condition,
+    ModelStatus,
+    MonthlyBudget,
+    in_thread,
+)
 from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
-from confide_daemon.store.store import Store
-from confide_daemon.store.tables.documents import UNCUTTABLE
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.document_tables import UNCUTTABLE
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
-from confide_memory.markdown import headings
+from confide_memory.markdown_blocks import headings
 from confide_memory.note import Note
 
 log = logging.getLogger(__name__)
@@ -192,7 +205,7 @@ NO_ROOM = (
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IndexProgress:
     """How far the vectors are: of the generation being built when there is one, else of the live one."""
 
     done: int
@@ -203,11 +216,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class IndexTarget:
     """What the work is to lead to: whether a new generation was asked for and not yet begun, and how the models stand."""
 
     renewing: bool
-    models: list[Standing]
+    models: list[ModelStatus]
 
 
 class Indexer:
@@ -216,8 +229,8 @@ class Indexer:
     def __init__(
         self,
         threads: StoreThreads,
-        providers: Sequence[Provider],
-        budget: Budget,
+        providers: Sequence[BudgetedModel],
+        budget: MonthlyBudget,
         derivation: Derivation,
         patience: Patience,
         disk: Disk,
@@ -235,7 +248,7 @@ class Indexer:
         self._closing = False
         self._renew = False
         self._filling: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._plan = Plan()
+        self._plan = GenerationPlan()
         self._lacking: set[str] = set()  # names of vectors that pieces wait for
         self._held_back = False  # after a failure, until it is time to try again
         self._task: asyncio.Task[None] | None = None
@@ -332,15 +345,15 @@ class Indexer:
             said.append(NO_ROOM)
         return said
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ModelStatus]:
         """How the models stand, the wanted one first."""
         return [provider.standing() for provider in self.providers]
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> IndexTarget:
         """What is wanted now. To be taken before the view of the store it is compared with, which may only be newer."""
-        return Outlook(self._renew, self.standings())
+        return IndexTarget(self._renew, self.standings())
 
-    def progress(self, store: Store, outlook: Outlook) -> Progress:
+    def progress(self, store: Store, outlook: IndexTarget) -> IndexProgress:
         """How far the vectors are, in one view of the store."""
         renewing, models = outlook.renewing, outlook.models
         held = holdings(store)
@@ -353,7 +366,7 @@ class Indexer:
         building = successor(held, towards)
         current = building or live
         if current is None:
-            return Progress(0, total, None, building=False)
+            return IndexProgress(0, total, None, building=False)
         complete = (
             live is not None
             and live.missing == 0
@@ -364,7 +377,7 @@ class Indexer:
             and not store.documents.count_uncuttable()
         )
         done = total - current.missing
-        return Progress(done, total, current.generation.id, building=building is not None, complete=complete)
+        return IndexProgress(done, total, current.generation.id, building=building is not None, complete=complete)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -382,12 +395,12 @@ class Indexer:
                     await self._wake.wait()
             if not self._wake.is_set():
                 self._held_back = False
-        self._plan = Plan()
+        self._plan = GenerationPlan()
 
     async def _decide(self) -> None:
         models = self.standings()
         plan = await self._threads.write(lambda store: self._apply(store, models))
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, GenerationPlan)
         self._plan = plan
         if self._held_back:
             return
@@ -402,9 +415,9 @@ class Indexer:
             if (generation, place) not in self._filling:
                 self._start((generation, place), self._fill(generation, place))
 
-    def _apply(self, store: Store, models: Sequence[Standing]) -> Plan:
+    def _apply(self, store: Store, models: Sequence[ModelStatus]) -> GenerationPlan:
         """Lets generations come, go and change places until that is as it should be; what is left to fill."""
-        plan = Plan()
+        plan = GenerationPlan()
         for _ in range(DECISIONS):
             held = holdings(store)
             self._lacking = {one.generation.name for one in held if one.missing}
@@ -427,14 +440,14 @@ class Indexer:
                 self._renew = False
         return plan
 
-    def _postponed(self, plan: Plan) -> Plan:
+    def _postponed(self, plan: GenerationPlan) -> GenerationPlan:
         """The plan less what it adds to a disk that has little room: generations go and change places all the same."""
         may_add = plan.add is None or self._disk.has_room_for("generations")
         may_fill = not plan.fill or self._disk.has_room_for("vectors")
         self._has_put_off = self._has_put_off or not (may_add and may_fill)
         return replace(plan, add=plan.add if may_add else None, fill=plan.fill if may_fill else ())
 
-    def _waiting(self, store: Store, held: Sequence[Held], models: Sequence[Standing]) -> int:
+    def _waiting(self, store: Store, held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> int:
         live = next((one for one in held if one.generation.live), None)
         if live is not None:
             return live.missing
@@ -489,7 +502,7 @@ class Indexer:
     def _count(self, pieces: int) -> None:
         self.computed += pieces
 
-    async def _probe(self, provider: Provider) -> None:
+    async def _probe(self, provider: BudgetedModel) -> None:
         await in_thread(provider.probe)
 
     @contextlib.contextmanager

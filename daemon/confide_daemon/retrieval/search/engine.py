@@ -18,7 +18,7 @@ from confide_daemon.retrieval.search.query import SearchQuery, filter_of
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     Legs,
-    Succession,
+    NoteSuccession,
     Weights,
     balanced,
     best_first,
@@ -31,11 +31,11 @@ from confide_daemon.retrieval.search.results import (
     MOST_RELATED,
     Candidate,
     Factors,
-    Group,
     Grouping,
-    Hit,
+    HitGroup,
+    HitScores,
     Noted,
-    Shown,
+    SearchHit,
     explained,
     hit_of,
     relatives,
@@ -43,21 +43,21 @@ from confide_daemon.retrieval.search.results import (
 from confide_daemon.retrieval.search.scoring import (
     MOST_COUNTED,
     WORDS_ONLY,
-    Counts,
     Evidence,
-    Terms,
-    Yardstick,
+    QueryTerms,
+    ScoreCalibration,
+    TermCounts,
     field_of,
     size_of,
     stem_line,
 )
-from confide_daemon.store.rows import Filter, HitRow, Place
-from confide_daemon.store.store import Store
+from confide_daemon.store.rows import Filter, HitRow, PiecePlace
+from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
-from confide_memory.tools.days import Days, days_of
-from confide_memory.tools.question import MOST_TERMS, Question, of_days, question, saturate
+from confide_memory.tools.days import DayRange, days_of
+from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question, saturate
 from confide_memory.tools.search_text import falling
 
 # The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
@@ -76,10 +76,10 @@ TIED = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """What `run` finds. `has_words`: the keyword leg had something to look for."""
 
-    hits: list[Hit]
+    hits: list[SearchHit]
     warnings: list[str]
     has_words: bool
     explanation: dict[str, Any] | None = None
@@ -89,7 +89,7 @@ class Found:
 class SearchResult:
     """The hits, and how they were found."""
 
-    hits: list[Hit]
+    hits: list[SearchHit]
     mode: str  # hybrid, vector, keyword
     warnings: list[str]
     index_age_s: float  # how long the oldest piece has waited for its vector; 0 when none waits
@@ -106,10 +106,10 @@ def run(
     weights: Weights,
     now: float,
     timings: dict[str, float],
-    yardstick: Yardstick | None = None,
+    yardstick: ScoreCalibration | None = None,
     reranker: Reranker | None = None,
     stemmed: Callable[[str], str] = stem_line,
-) -> Found:
+) -> SearchOutcome:
     """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
 
     Args:
@@ -119,7 +119,7 @@ def run(
         reranker: looks at the best again.
         stemmed: `stem_line`, or what remembers the lines it has given.
     """
-    search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or Yardstick())
+    search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or ScoreCalibration())
     ranked = search.ranked()
     if reranker is not None:
         ranked = search.reranked(ranked, reranker)
@@ -139,7 +139,7 @@ class _Search:
         stemmed: Callable[[str], str],
         generation: Generation | None,
         vector: Vectors | None,
-        yardstick: Yardstick,
+        yardstick: ScoreCalibration,
     ) -> None:
         self._store = store
         self._generation = generation
@@ -150,17 +150,19 @@ class _Search:
         self._query = query
         self._weights = weights
         self._today = datetime.fromtimestamp(now, UTC).date()
-        self._days: Days | None = days_of(query.text, self._today) if weights.dated else None
-        self._question: Question = question(query.text, query.keywords, aside=self._days.words if self._days else "")
+        self._days: DayRange | None = days_of(query.text, self._today) if weights.dated else None
+        self._question: SearchQuestion = question(
+            query.text, query.keywords, aside=self._days.words if self._days else ""
+        )
         wide = None if self._days is None else of_days(self._question, self._days.latest(MOST_TERMS))
         self._asks_for_days = wide is not None
         self._question = wide or self._question
-        self._terms = Terms(self._question.terms, self._question.also)
-        self._identifiers = Terms(self._question.identifiers) if self._question.identifiers else None
-        self._weighed: tuple[Terms, float] | None = None
+        self._terms = QueryTerms(self._question.terms, self._question.also)
+        self._identifiers = QueryTerms(self._question.identifiers) if self._question.identifiers else None
+        self._weighed: tuple[QueryTerms, float] | None = None
         self._clock = _Clock(timings)
         self._timings = timings
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, PiecePlace] = {}
         self._factors: dict[int, Factors] = {}
         self._warnings: list[str] = []
         self._grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=weights.joined)
@@ -307,7 +309,7 @@ class _Search:
             self._factors[candidate.place.id].order = order
         return order
 
-    def _shown(self, groups: Sequence[Group], succession: Succession | None) -> list[Shown]:
+    def _shown(self, groups: Sequence[HitGroup], succession: NoteSuccession | None) -> list[HitScores]:
         """What is shown of each: its score, and what another rank than by relevance puts it at. The one that orders never rises."""
         orders = [self._order(group.best) for group in groups]
         places: dict[int, list[int]] = {}
@@ -321,8 +323,8 @@ class _Search:
                         orders[newer] = max(orders[newer], orders[place])
         orders = falling(orders)
         if self._query.rank == "relevance":
-            return [Shown(order) for order in orders]
-        return [Shown(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
+            return [HitScores(order) for order in orders]
+        return [HitScores(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
 
     def _score_shown(self, evidence: Evidence, factors: Factors) -> float:
         """The score that is shown of a piece."""
@@ -391,7 +393,7 @@ class _Search:
     def _margins(self, best: float | None) -> tuple[float, float]:
         return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
 
-    def _weighed_terms(self) -> tuple[Terms, float]:
+    def _weighed_terms(self) -> tuple[QueryTerms, float]:
         """The question's terms with how rare they are here, and how large that is; counted once."""
         if self._weighed is None:
             asked = self._question
@@ -401,11 +403,11 @@ class _Search:
                 most=MOST_COUNTED,
                 is_limited=self._query.is_limited,
             )
-            self._weighed = Terms(asked.terms, asked.also, Counts(having, pieces)), size_of(pieces)
+            self._weighed = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces)), size_of(pieces)
             self._clock.lap("rarity")
         return self._weighed
 
-    def found(self, ranked: Sequence[int]) -> Found:
+    def found(self, ranked: Sequence[int]) -> SearchOutcome:
         query = self._query
         grouping = self._grouping
         rows: dict[int, HitRow] = {}
@@ -416,11 +418,11 @@ class _Search:
         self._clock.lap("group")
         groups, noted, succession = grouping.groups, Noted(), None
         if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
-            succession = Succession.of(self._store, notes, query.reach, query.classes)
+            succession = NoteSuccession.of(self._store, notes, query.reach, query.classes)
             if succession:
                 above = self._above(succession, notes)
                 rows |= {row.id: row for _, row in above}
-                groups = [*groups, *(Group([candidate]) for candidate, _ in above)]
+                groups = [*groups, *(HitGroup([candidate]) for candidate, _ in above)]
                 groups = [groups[place] for place in succession.arranged([group.document for group in groups])]
                 groups = self._within(groups, rows)
             noted = self._noted(succession, [group.document for group in groups])
@@ -436,9 +438,9 @@ class _Search:
         if query.explain:
             bests = [group.best.place.id for group in groups]
             explanation = explained(self._question, self._days, self._legs, bests, self._factors)
-        return Found(hits, warnings, bool(self._question.match), explanation)
+        return SearchOutcome(hits, warnings, bool(self._question.match), explanation)
 
-    def _above(self, succession: Succession, notes: Sequence[int]) -> list[tuple[Candidate, HitRow]]:
+    def _above(self, succession: NoteSuccession, notes: Sequence[int]) -> list[tuple[Candidate, HitRow]]:
         """What supersedes notes that were found, and was not found by itself: a piece of each, whatever its score."""
         ahead = self._store.documents.permitted(succession.ahead_of(notes), filter_of(self._query))
         best: dict[int, int] = {}
@@ -459,9 +461,9 @@ class _Search:
             self._factors[piece].is_pulled = True
         return list(self._scored(pieces, least=-1.0, cosines=cosines))
 
-    def _within(self, groups: Sequence[Group], rows: Mapping[int, HitRow]) -> list[Group]:
+    def _within(self, groups: Sequence[HitGroup], rows: Mapping[int, HitRow]) -> list[HitGroup]:
         """As many of the groups as were asked for; the first is kept even if it alone is over the budget of tokens."""
-        kept: list[Group] = []
+        kept: list[HitGroup] = []
         spent, budget = 0, self._query.max_tokens
         for group in groups:
             tokens = sum(row.tokens for row in group.rows(rows))
@@ -470,7 +472,7 @@ class _Search:
                 spent += tokens
         return kept[: self._query.max_results]
 
-    def _noted(self, succession: Succession, documents: Sequence[int]) -> Noted:
+    def _noted(self, succession: NoteSuccession, documents: Sequence[int]) -> Noted:
         notes = self._store.notes.of_documents(documents)
         if not self._query.with_related:
             return Noted(notes, succession)

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide_daemon.store.rows import Place, Supersession
-from confide_daemon.store.store import Store
+from confide_daemon.store.rows import PiecePlace, Supersession
+from confide_daemon.store.space_store import Store
 from confide_memory.tools.question import SATURATION
 
 RANKINGS = ("confide", "original")
@@ -111,7 +111,7 @@ def best_first(scores: Mapping[int, float]) -> list[int]:
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
-def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Weights) -> dict[int, float]:
+def votes(scores: Mapping[int, float], places: Mapping[int, PiecePlace], weights: Weights) -> dict[int, float]:
     """What each piece gains from those around it: what stands among good pieces is likely right.
 
     A short note that is a document of its own has the short notes of the same project and day that were stored just before and after it
@@ -141,11 +141,11 @@ def votes(scores: Mapping[int, float], places: Mapping[int, Place], weights: Wei
     return found
 
 
-def _is_short(place: Place) -> bool:
+def _is_short(place: PiecePlace) -> bool:
     return place.pieces is not None and place.pieces <= SHORT
 
 
-def _beside(other: Place | None, place: Place, scores: Mapping[int, float]) -> float:
+def _beside(other: PiecePlace | None, place: PiecePlace, scores: Mapping[int, float]) -> float:
     if other is None or other.document == place.document or not _is_short(other):
         return 0.0
     return scores[other.id] if (other.day, other.project) == (place.day, place.project) else 0.0
@@ -175,7 +175,7 @@ def balanced(
     )
 
 
-class Succession:
+class NoteSuccession:
     """What supersedes what, from the notes that were found to the newest ones. Documents stand for their notes."""
 
     def __init__(self, links: Sequence[Supersession]) -> None:
@@ -193,7 +193,7 @@ class Succession:
         documents: Sequence[int],
         projects: frozenset[str] | None,
         classes: frozenset[str] | None = None,
-    ) -> Succession:
+    ) -> NoteSuccession:
         """As far as notes of these projects and classes tell (None: all)."""
         return cls(store.notes.supersession_chains(documents, projects, classes))
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from confide_daemon.retrieval.search.ranking import Legs, Succession
+from confide_daemon.retrieval.search.ranking import Legs, NoteSuccession
 from confide_daemon.retrieval.search.scoring import Evidence
-from confide_daemon.store.rows import HitRow, LinkedRow, NoteRow, Place, Supersession
-from confide_daemon.store.store import Store
+from confide_daemon.store.rows import HitRow, LinkedRow, NoteRow, PiecePlace, Supersession
+from confide_daemon.store.space_store import Store
 from confide_memory.classes import UNTRUSTED, lowest
 from confide_memory.documents import iso
-from confide_memory.tools.days import Days
-from confide_memory.tools.question import Question
+from confide_memory.tools.days import DayRange
+from confide_memory.tools.question import SearchQuestion
 
 # Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9
@@ -32,7 +32,7 @@ LINK = "see_also"
 class Candidate:
     """A piece with its scores, each in 0 to 1 but the cosine in -1 to 1. `rank` orders, `score` is its own."""
 
-    place: Place
+    place: PiecePlace
     rank: float
     score: float
     vector: float | None
@@ -43,7 +43,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Group:
+class HitGroup:
     """Pieces that stand beside each other, best first, and how many others of the project and source say the same."""
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -68,10 +68,10 @@ class Grouping:
         self._max_results = max_results
         self._max_tokens = max_tokens
         self._joined = joined
-        self._at: dict[tuple[int, int], Group] = {}
-        self._said: list[tuple[frozenset[str], HitRow, Group]] = []
+        self._at: dict[tuple[int, int], HitGroup] = {}
+        self._said: list[tuple[frozenset[str], HitRow, HitGroup]] = []
         self._spent = 0
-        self.groups: list[Group] = []
+        self.groups: list[HitGroup] = []
 
     @property
     def alike(self) -> int:
@@ -96,7 +96,7 @@ class Grouping:
         if near is None or len(near.candidates) == self._joined:
             if len(self.groups) == self._max_results:
                 return False
-            near = Group()
+            near = HitGroup()
             self.groups.append(near)
         near.candidates.append(candidate)
         self._at[(place.document, place.position)] = near
@@ -142,7 +142,7 @@ class Factors:
     dated: float  # of the days that the question names
     source: float  # transcripts stand behind notes
     evidence: Evidence | None = None  # of the score, once that is worked out
-    score: float | None = None  # its own, before it is brought in line with those around it (`Shown`)
+    score: float | None = None  # its own, before it is brought in line with those around it (`HitScores`)
     order: float | None = None  # what another rank than by relevance puts it at
     is_pulled: bool = False  # it stands here for a note that it supersedes
 
@@ -152,7 +152,7 @@ class Factors:
 
 
 def explained(
-    asked: Question, days: Days | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
+    asked: SearchQuestion, days: DayRange | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
 ) -> dict[str, object]:
     """As `memory_search` answers it: how the search went as a whole, and for each hit what its best piece, one of these, has."""
     keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
@@ -228,7 +228,7 @@ def relatives(
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """Some lines of a document, and why they were found. Scores are in 0 to 1, but `vector` is a cosine in -1 to 1."""
 
     path: str
@@ -256,7 +256,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HitScores:
     """What is shown of a hit: how likely it is an answer, and what another rank than by relevance puts it at."""
 
     score: float
@@ -268,7 +268,7 @@ class Noted:
     """What is known of the notes among the hits; by document, and what they are related with by their ids."""
 
     notes: Mapping[int, NoteRow] = field(default_factory=dict)
-    succession: Succession = field(default_factory=lambda: Succession(()))
+    succession: NoteSuccession = field(default_factory=lambda: NoteSuccession(()))
     related: Mapping[str, tuple[Relative, ...]] | None = None
     linked: Mapping[int, Sequence[LinkedRow]] = field(default_factory=dict)
 
@@ -287,11 +287,11 @@ class Noted:
         return None if note is None and not links else (*stated, *links)[:MOST_RELATED]
 
 
-def hit_of(group: Group, rows: Mapping[int, HitRow], noted: Noted, shown: Shown) -> Hit:
+def hit_of(group: HitGroup, rows: Mapping[int, HitRow], noted: Noted, shown: HitScores) -> SearchHit:
     best = group.best
     ordered = group.rows(rows)
     first = rows[best.place.id]
-    return Hit(
+    return SearchHit(
         path=first.path,
         project=first.project,
         start_line=ordered[0].start_line,

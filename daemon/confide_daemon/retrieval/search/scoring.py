@@ -4,7 +4,7 @@ Pieces are ranked by comparing them with each other (`ranking`), which says noth
 shown score is a logistic function of what can be compared between questions, and between spaces: in a large one the best of many pieces
 is better by chance alone, so words count by how rare they are there, the number of pieces speaks against a hit, and the best cosine counts
 by what it is above that of notes which have nothing to do with the space (`cohort`). Which of a question's terms stand in a piece is
-weighed by how much each says (`Terms`): what is rare in the space tells pieces apart, what stands in a tenth of them does not.
+weighed by how much each says (`QueryTerms`): what is rare in the space tells pieces apart, what stands in a tenth of them does not.
 
 With a vector the weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`): right first hits against the best hit
 of questions that nothing answers, on the development side of `bench/quiet`, alone and beside 200, 700 and 2,000 pieces of other texts, and
@@ -27,9 +27,9 @@ import numpy as np
 
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.embedding.tokens import count_tokens
+from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import EmbedderError
-from confide_daemon.retrieval.indexing.model import Provider, in_thread
+from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, in_thread
 from confide_daemon.retrieval.search import cohort
 from confide_daemon.retrieval.search.cohort import Cohort
 from confide_daemon.store.tables.keyword import BACKGROUND, K1, line_of, stems
@@ -50,7 +50,7 @@ HYBRID = {
 }
 VECTOR = {"vector": 10.0, "constant": -6.0}
 # Of what nobody asked for: how likely a piece helps with a prompt, most of which need no memory. Fitted on the prompts of the development
-# side of `bench/quiet` and of `bench.quiet.growing`, and moved so that at 0.4 (`hooks.holder.recall.HIT_SCORE`) no bed is louder than it
+# side of `bench/quiet` and of `bench.quiet.growing`, and moved so that at 0.4 (`hooks.server.recall.HIT_SCORE`) no bed is louder than it
 # was. How far a piece stands above the field does nearly all that the number of pieces did: that one silenced what fits as a memory grew.
 UNASKED = {
     "keyword": 1.6,
@@ -163,7 +163,7 @@ def field_of(scores: Iterable[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TermCounts:
     """How many pieces hold each term, `MOST_COUNTED` at most, of how many in all."""
 
     having: tuple[int, ...]
@@ -176,10 +176,10 @@ class Counts:
         return rare if having else rare * (UNKNOWN + (1 - UNKNOWN) * self.pieces / (self.pieces + HALF_KNOWN))
 
 
-class Terms:
+class QueryTerms:
     """The question's terms, to be looked for in texts; `also` are words that stand in for them (the caller's synonyms)."""
 
-    def __init__(self, terms: Sequence[Term], also: Sequence[Term] = (), counts: Counts | None = None) -> None:
+    def __init__(self, terms: Sequence[Term], also: Sequence[Term] = (), counts: TermCounts | None = None) -> None:
         """`counts`: of `terms` and then `also`; None: all are equally rare."""
         rarity = [counts.rarity(index) if counts else 1.0 for index in range(len(terms) + len(also))]
         weights = [term.weight * rare for term, rare in zip((*terms, *also), rarity, strict=True)]
@@ -214,7 +214,7 @@ class Terms:
 
 
 def stem_line(text: str) -> str:
-    """A piece's text as `Terms.share` takes it."""
+    """A piece's text as `QueryTerms.share` takes it."""
     return " ".join(stems(f"{text}\n{index_words(text)}"))
 
 
@@ -251,7 +251,7 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Yardstick:
+class ScoreCalibration:
     """What the cosines of one model mean: its scale, and its cohort, None where that is not known."""
 
     scale: CosineScale = PACKAGED
@@ -276,7 +276,7 @@ def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
     return CosineScale(unrelated, related) if related - unrelated > 0.02 else None
 
 
-_known: dict[str, Yardstick | None] = {}  # by provider/model/dimensions; a process has few
+_known: dict[str, ScoreCalibration | None] = {}  # by provider/model/dimensions; a process has few
 
 
 class Yardsticks:
@@ -287,19 +287,19 @@ class Yardsticks:
     the same texts; another model is measured once in a process, when it first serves a search: some 2,000 tokens.
     """
 
-    def __init__(self, providers: Sequence[Provider]) -> None:
+    def __init__(self, providers: Sequence[BudgetedModel]) -> None:
         self._providers = providers
         self._task: asyncio.Task[None] | None = None
         self._retry_at = 0.0
 
-    def of(self, name: str | None) -> Yardstick | None:
+    def of(self, name: str | None) -> ScoreCalibration | None:
         """The yardstick of a model (provider/model/dimensions), None while it is not known."""
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
-            return Yardstick(PACKAGED, cohort.packaged())
+            return ScoreCalibration(PACKAGED, cohort.packaged())
         return None if name is None else _known.get(name)
 
-    def _provider(self, name: str | None) -> Provider | None:
+    def _provider(self, name: str | None) -> BudgetedModel | None:
         return next((one for one in self._providers if name is not None and one.name == name), None)
 
     def begin(self, name: str | None) -> None:
@@ -324,7 +324,7 @@ class Yardsticks:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _measure(self, name: str, provider: Provider) -> None:
+    async def _measure(self, name: str, provider: BudgetedModel) -> None:
         try:
             _known[name] = await in_thread(lambda: _ask(provider))
         except ConfideError as error:
@@ -333,7 +333,7 @@ class Yardsticks:
         self._task = None
 
 
-def _ask(provider: Provider) -> Yardstick | None:
+def _ask(provider: BudgetedModel) -> ScoreCalibration | None:
     questions = [provider.query_vector(question) for question, _ in PAIRS]
     present = [vector for vector in questions if vector is not None]
     if len(present) < len(PAIRS):
@@ -342,4 +342,4 @@ def _ask(provider: Provider) -> Yardstick | None:
     with provider.paying(sum(count_tokens(text) for text in texts)):
         vectors = np.asarray(provider.model.embed(texts))
     found = scale(np.stack(present), vectors[: len(PAIRS)])
-    return None if found is None else Yardstick(found, cohort.of(vectors))
+    return None if found is None else ScoreCalibration(found, cohort.of(vectors))

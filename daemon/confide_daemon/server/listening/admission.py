@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from confide_crypto.transport.open import Connection
+from confide_crypto.transport.open_channel import Connection
 from confide_daemon.access.audit import AuditLog
-from confide_daemon.access.authorization import Callers, Gate
+from confide_daemon.access.authorization import CallerAuthorization, Gate
 from confide_daemon.access.callers import Caller
-from confide_daemon.access.registry import State
+from confide_daemon.access.registry import RegistryState
 from confide_daemon.config import DaemonConfig
-from confide_daemon.server.listening.refusals import Refusals
+from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.rates import Rate, Rates
 
 Serve = Callable[[Connection, Caller, Rate], Awaitable[None]]
@@ -22,7 +22,7 @@ class Admitting(Protocol):
     """The daemon, as it is seen by who lets its callers in."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> RegistryState:
         """The data folder, opened."""
 
     @property
@@ -47,7 +47,9 @@ class Admission(Gate):
         self._open: Counter[bytes] = Counter()
         self.rates = Rates()
         most_of_each = daemon.config.server.max_sessions_per_caller
-        self.callers = Callers(daemon.state.registry, daemon.state.folder.authorized, self, max_sessions=most_of_each)
+        self.callers = CallerAuthorization(
+            daemon.state.registry, daemon.state.folder.authorized, self, max_sessions=most_of_each
+        )
 
     @property
     def is_full(self) -> bool:

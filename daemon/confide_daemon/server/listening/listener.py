@@ -17,12 +17,12 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from confide_crypto.limits import Timers, websocket_options
-from confide_crypto.transport.open import Authorize, Connection, accept
+from confide_crypto.transport.open_channel import Authorize, Connection, accept
 from confide_daemon import figures
-from confide_daemon.datadir.identity import Keys
+from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.errors import ListenError
-from confide_daemon.server.listening.answers import Answers, response
-from confide_daemon.server.listening.refusals import Refusals, result_of
+from confide_daemon.server.listening.health_endpoint import Answers, response
+from confide_daemon.server.listening.refused_connections import Refusals, result_of
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, GuardedConnection, Strangers, limit_http
 
 ACCEPTED_AT_ONCE: Final = 8
@@ -47,7 +47,7 @@ def where_of(host: str, port: int) -> dict[str, Any]:
     }
 
 
-class Listening(Protocol):
+class SocketOwner(Protocol):
     """The daemon, as its sockets see it."""
 
     @property
@@ -62,12 +62,12 @@ class Listening(Protocol):
         """Return those that are answered to now."""
 
 
-class Listener:
+class SocketListener:
     """Takes connections from `open` until `shut`; what was let in by then is its owner's to end."""
 
     def __init__(
         self,
-        daemon: Listening,
+        daemon: SocketOwner,
         authorize: Authorize,
         on_open: Callable[[Connection], Awaitable[None]],
         answers: Answers | None = None,

@@ -16,7 +16,7 @@ from websockets.server import ServerProtocol
 
 from confide_crypto.errors import BusyError
 from confide_daemon import figures
-from confide_daemon.server.listening.refusals import Refusals
+from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.rates import TokenBucket
 
 MAX_STRANGERS: Final = 256

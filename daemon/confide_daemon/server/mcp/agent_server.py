@@ -1,6 +1,6 @@
 """The MCP server of one agent, or of all sessions behind one token: what its requests are answered with, and what it is told unasked.
 
-Who speaks the protocol is `protocol`, or the SDK; what is answered comes from `tools`, `resources` and `prompts`.
+Who speaks the protocol is `mcp_protocol`, or the SDK; what is answered comes from `tools`, `resources` and `prompts`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, Protocol, TypeVar
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
-from confide_daemon.documents.changes import Change
+from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.server.mcp import prompts, resources, tool_calls
-from confide_daemon.server.mcp.protocol import (
+from confide_daemon.server.mcp.mcp_protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     SUBSCRIPTION,
-    Asked,
     Conversation,
     Handler,
+    McpRequest,
     Message,
     ProtocolError,
     Send,
     wanted,
 )
-from confide_daemon.server.mcp.tool_calls import Origin, catalogue
+from confide_daemon.server.mcp.tool_calls import CallOrigin, catalogue
 from confide_daemon.spaces.space import Space
-from confide_daemon.tools.context import ToolContext
+from confide_daemon.tools.tool_context import ToolContext
 from confide_memory.documents import is_note
 from confide_memory.tools.call import STRUCTURED
 
@@ -57,7 +57,7 @@ RESOURCE_UPDATED = "notifications/resources/updated"
 class _Older:
     """A client that is told unasked, and of which resources."""
 
-    asked: Asked  # what it asked last
+    asked: McpRequest  # what it asked last
     subscribed: set[str] = field(default_factory=set)
 
 
@@ -116,7 +116,7 @@ class AgentHost(Protocol):
     async def tracked(self, work: Awaitable[_Result]) -> _Result:
         """Run something that a shutdown waits for."""
 
-    def origin(self, meta: Mapping[str, object] | None) -> Origin:
+    def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
         """What is believed of the `_meta` of a call. Raises RequestError."""
 
 
@@ -165,7 +165,7 @@ class AgentServer:
         for stream in self._streams:
             stream.end()
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: DocumentChange) -> None:
         """A document has a new revision; who has subscribed hears of it soon."""
         has_moved = change.before is None or change.text is None
         if not has_moved and not self._spellings:
@@ -212,7 +212,7 @@ class AgentServer:
             for older in list(self._older.values()):
                 await older.asked.tell(RESOURCES_CHANGED)
 
-    def _saw(self, asked: Asked) -> _Older:
+    def _saw(self, asked: McpRequest) -> _Older:
         """The client that asks, as it is told of news; one of the later era has opened a stream for them."""
         if asked.is_modern:
             return _Older(asked)
@@ -226,13 +226,13 @@ class AgentServer:
 
     # tools
 
-    async def _list_tools(self, asked: Asked) -> Message:
+    async def _list_tools(self, asked: McpRequest) -> Message:
         self._saw(asked)
         withheld = self._host.withheld
         tools = [tool for tool in catalogue(self._host.toolsets)["tools"] if tool["name"] not in withheld]
         return {"tools": tools}
 
-    async def _call_tool(self, asked: Asked) -> Message:
+    async def _call_tool(self, asked: McpRequest) -> Message:
         self._saw(asked)
         try:
             async with self._host.held():
@@ -240,7 +240,7 @@ class AgentServer:
         except RequestError as error:
             return tool_calls.refused(error)
 
-    async def _called(self, asked: Asked) -> Message:
+    async def _called(self, asked: McpRequest) -> Message:
         if (refusal := self._host.refusal()) is not None:
             return tool_calls.refused(refusal)
         try:
@@ -263,24 +263,24 @@ class AgentServer:
 
     # resources
 
-    async def _list_resources(self, asked: Asked) -> Message:
+    async def _list_resources(self, asked: McpRequest) -> Message:
         self._saw(asked)
         cursor = asked.params.get("cursor")
         found, following = await self._asked(lambda context: resources.listed(context, cursor))
         return {"resources": found, **({} if following is None else {"nextCursor": following})}
 
-    async def _list_templates(self, asked: Asked) -> Message:
+    async def _list_templates(self, asked: McpRequest) -> Message:
         self._saw(asked)
         return {"resourceTemplates": list(resources.TEMPLATES)}
 
-    async def _read_resource(self, asked: Asked) -> Message:
+    async def _read_resource(self, asked: McpRequest) -> Message:
         self._saw(asked)
         uri = asked.params["uri"]
         text, meta = await self._asked(lambda context: resources.read(context, uri))
         content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, **({"_meta": meta} if meta else {})}
         return {"contents": [content]}
 
-    async def _subscribe(self, asked: Asked) -> Message:
+    async def _subscribe(self, asked: McpRequest) -> Message:
         subscribed = self._saw(asked).subscribed
         uri = asked.params["uri"]
         if not uri.startswith("memory://") or len(uri) > MAX_URI:
@@ -291,12 +291,12 @@ class AgentServer:
         self._spell()
         return {}
 
-    async def _unsubscribe(self, asked: Asked) -> Message:
+    async def _unsubscribe(self, asked: McpRequest) -> Message:
         self._saw(asked).subscribed.discard(asked.params["uri"])
         self._spell()
         return {}
 
-    async def _listen(self, asked: Asked) -> Message:
+    async def _listen(self, asked: McpRequest) -> Message:
         said = wanted(asked.params)
         stream = _Stream(said)
         if len(stream.uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in stream.uris):
@@ -326,11 +326,11 @@ class AgentServer:
 
     # prompts
 
-    async def _list_prompts(self, asked: Asked) -> Message:
+    async def _list_prompts(self, asked: McpRequest) -> Message:
         self._saw(asked)
         return {"prompts": prompts.listed()}
 
-    async def _get_prompt(self, asked: Asked) -> Message:
+    async def _get_prompt(self, asked: McpRequest) -> Message:
         self._saw(asked)
         says, text = await self._asked(
             lambda context: prompts.get(context, asked.params["name"], asked.params.get("arguments"))

@@ -9,7 +9,7 @@ from typing import Final
 from confide_daemon.addons import installed
 from confide_daemon.errors import ToolError
 from confide_daemon.tools import search
-from confide_daemon.tools.context import Prompt, ToolContext
+from confide_daemon.tools.tool_context import Prompt, ToolContext
 from confide_memory.tools.arguments import check
 
 MOST_CHARS: Final = 4000

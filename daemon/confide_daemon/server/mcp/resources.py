@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from confide_crypto.errors import ConfideError
 from confide_daemon.errors import NotFoundError, ToolError
 from confide_daemon.store.rows import DocumentRow, NoteRow
-from confide_daemon.tools.context import ToolContext
+from confide_daemon.tools.tool_context import ToolContext
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT, iso, source_of
 from confide_memory.note import level_of

@@ -31,7 +31,7 @@ from confide_daemon.access.callers import Grants
 from confide_daemon.addons import installed
 from confide_daemon.errors import StorageError
 from confide_daemon.server.mcp import prompts, resources
-from confide_daemon.server.mcp.protocol import (
+from confide_daemon.server.mcp.mcp_protocol import (
     HANDSHAKE_VERSIONS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -54,7 +54,7 @@ from confide_daemon.tools import (
     update,
 )
 from confide_daemon.tools import list as listing
-from confide_daemon.tools.context import Definition, Tool, ToolContext, ToolResult
+from confide_daemon.tools.tool_context import Definition, Tool, ToolContext, ToolResult
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.forms import Carried
@@ -179,7 +179,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CallOrigin:
     """What a machine says of a call."""
 
     operation: str | None = None  # the id under which it may send it again
@@ -192,7 +192,7 @@ class Origin:
     notes: tuple[str, ...] = ()  # what its machine says of its files
 
     @classmethod
-    def of(cls, operation: Any, said: Any, sent: Any = None) -> Origin:
+    def of(cls, operation: Any, said: Any, sent: Any = None) -> CallOrigin:
         """All as they stand in a message, None where they are not given. Raises RequestError where one of them is not of its form."""
         if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
             raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
@@ -208,7 +208,7 @@ class Origin:
             raise RequestError("invalid", "the time of a call is not an ISO 8601 time") from None
 
     @classmethod
-    def of_meta(cls, meta: Mapping[str, object] | None) -> Origin:
+    def of_meta(cls, meta: Mapping[str, object] | None) -> CallOrigin:
         """What the `_meta` of a tool call says. Raises as `of`."""
         if not meta:
             return cls()
@@ -382,7 +382,7 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
     name, arguments = body.get("tool"), body.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, dict) or body.get("operation") is None:
         raise RequestError("invalid", "a call names its operation, its tool and its arguments")
-    origin = Origin.of(body["operation"], body.get("said"))
+    origin = CallOrigin.of(body["operation"], body.get("said"))
     if "class" in body:  # what waited is an agent's at best: who said it is not known any more
         origin = replace(origin, class_=lowest((AGENT, str(body["class"]))))
     # Whatever the connection lists: a command, or another session, may bring what waits.
@@ -405,7 +405,7 @@ async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequ
     if asked is None or not asked.definition.read_only:
         raise RequestError("invalid", "no such tool, or none that only reads")
     try:
-        context = Origin.of_meta(wanted["meta"]).within(surroundings(wanted["project"]))
+        context = CallOrigin.of_meta(wanted["meta"]).within(surroundings(wanted["project"]))
         return {"result": (await _call(asked, wanted["arguments"], context)).structured}
     except ConfideError as error:
         raise RequestError.of(error) from error

@@ -19,12 +19,12 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from confide_crypto.errors import KeyFileError
-from confide_crypto.keys.files import read_private_file
+from confide_crypto.keys.private_files import read_private_file
 from confide_daemon.config import MetricsConfig, parse_listen
 from confide_daemon.datadir.credentials import MAX_KEY, credential
 from confide_daemon.errors import ListenError
 from confide_daemon.server.listening.listener import quiet_logger, where_of
-from confide_daemon.server.listening.refusals import Refusals
+from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, Strangers
 
 CREDENTIAL: Final = "confide-metrics-token"

@@ -1,4 +1,4 @@
-"""The daemon's metrics in Prometheus' text format: what was recorded (`confide_daemon.figures`) and how it is now (`now`).
+"""The daemon's metrics in Prometheus' text format: what was recorded (`confide_daemon.figures`) and how it is now (`live_status`).
 
 At most 450 series. With `per_space` the largest spaces have two each, under their ids and nothing else of them.
 """
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from confide_daemon import __version__
 from confide_daemon.figures import PREFIX, RECORDED
-from confide_daemon.server.operator.now import Looking, Now
+from confide_daemon.server.operator.live_status import LiveStatus, Looking
 
 MOST_SERIES: Final = 450
 MOST_SPACES: Final = 25
@@ -32,7 +32,7 @@ class Metrics(Collector):
     def __init__(self, looking: Looking, *, per_space: bool) -> None:
         self._looking = looking
         self._per_space = per_space
-        self._now: Now | None = None
+        self._now: LiveStatus | None = None
         self._values: dict[str, tuple[str, Value]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         for recorded in RECORDED:

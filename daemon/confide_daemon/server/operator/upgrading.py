@@ -15,13 +15,13 @@ from pathlib import Path
 from confide_crypto.errors import ConfideError
 from confide_daemon import __version__
 from confide_daemon.access.history.upgrades import Pending
-from confide_daemon.access.registry import State, look_at_upgrade, open_state
+from confide_daemon.access.registry import RegistryState, look_at_upgrade, open_state
 from confide_daemon.addons import installed
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, LockedError, UpgradeNeededError
 from confide_daemon.spaces.custodian import Custodian
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:
         return {name: _take(state, one, now) for name, one in names.items() if folder.space(one).exists()}
 
 
-def _take(state: State, space_id: str, now: float) -> bool:
+def _take(state: RegistryState, space_id: str, now: float) -> bool:
     try:
         _, key = Custodian(space_id, state.folder, state.master).opening_key()
     except LockedError:

@@ -31,7 +31,7 @@ Writers = Callable[[], Mapping[str, Callable[[], Awaitable[None]]]]
 """By an id of ours, what returns once the writer has come to it."""
 
 
-class Service:
+class WatchdogService:
     """The service as systemd sees it; where systemd has not started it, nobody is told."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from confide_crypto.errors import RequestError
 from confide_daemon.addons import SessionHost
 from confide_daemon.spaces.space import Space
 from confide_memory.documents import check_stored_path, source_of
-from confide_memory.wire.history import LOWER, TRUST, Doubt, Lowered, LowerRequest, Trust, TrustRequest
+from confide_memory.wire.revisions import LOWER, TRUST, Doubt, Lowered, LowerRequest, Trust, TrustRequest
 
 
 class ClassRequests:

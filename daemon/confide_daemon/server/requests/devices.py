@@ -23,17 +23,17 @@ from confide_crypto.errors import (
 )
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, Change, Entry
+from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, RosterChange, RosterEntry
 from confide_crypto.sealing.space_keys import check_wrap_key
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access.callers import Caller
 from confide_daemon.access.enrollment import check_name
 from confide_daemon.addons import SessionHost
-from confide_daemon.documents.lives import Lives
+from confide_daemon.documents.restore_receipts import Receipts
 from confide_daemon.errors import GrantError, NotFoundError, WrongKeyError
-from confide_daemon.sealing.rosters import Waiting
+from confide_daemon.sealing.rosters import WaitingDevice
 from confide_daemon.spaces.pool import Spaces
-from confide_daemon.tools.context import SealingFacts
+from confide_daemon.tools.tool_context import SealingFacts
 from confide_memory.documents import iso
 from confide_memory.forms import Carried
 from confide_memory.wire import sealing as wire
@@ -116,7 +116,7 @@ class RosterRequests:
 
     # Requests
 
-    async def _roster(self, asked: wire.RosterRequest) -> wire.Roster:
+    async def _roster(self, asked: wire.RosterRequest) -> wire.RosterAnswer:
         caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         waiting = await self._waiting(caller, roster)
@@ -155,7 +155,7 @@ class RosterRequests:
     async def _extend(self, asked: wire.ExtendRequest) -> wire.Extended:
         entry = asked["entry"]
         try:
-            parsed = Entry.parse(entry)
+            parsed = RosterEntry.parse(entry)
             await self._check_right(parsed)
             caller = self._session.caller_now()
             rosters = self._desk.rosters
@@ -163,7 +163,7 @@ class RosterRequests:
         except RosterError as error:
             is_late = isinstance(error, ForkedRosterError | MissingEntryError)
             # Of two that begin a space, each makes one of its own.
-            is_late |= isinstance(error, ForeignEntryError) and parsed.change is Change.GENESIS
+            is_late |= isinstance(error, ForeignEntryError) and parsed.change is RosterChange.GENESIS
             if is_late:
                 hint = "look at the list again, and make the change anew"
                 raise RequestError("conflict", "the list of devices has changed meanwhile", hint) from error
@@ -188,21 +188,21 @@ class RosterRequests:
         # While it is locked there is nothing: a roster comes before the first key of a database that its machines keep.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
             async with self._spaces.held(caller.space_id) as space:
-                if not await Lives(space.threads).is_empty():
+                if not await Receipts(space.threads).is_empty():
                     raise RequestError("conflict", "there is memory in this space already", _INTO_NEW)
         caller = self._session.caller_now()
         taken = await asyncio.to_thread(rosters.adopt, caller.space_id, roster, by=caller.alias)
         self._desk.announce(caller.space_id, self._changed.set)
         return {"number": _number(taken)}
 
-    async def _check_right(self, entry: Entry) -> None:
+    async def _check_right(self, entry: RosterEntry) -> None:
         """Whether the caller may bring such an entry; who may sign it, the roster says.
 
         A machine that may only read adds and removes nobody. It still follows its own key to a new one (PROTOCOL.md 7.10), one at a time,
         or comes back by a recovery code.
         """
         caller = self._session.caller_now()
-        if entry.change is Change.GENESIS:
+        if entry.change is RosterChange.GENESIS:
             caller.grants.require_scope()
             if not await asyncio.to_thread(self._desk.may_decide, caller):
                 hint = "connect with a machine that reaches all of it; it approves this one"
@@ -216,7 +216,7 @@ class RosterRequests:
         if roster is None or not await asyncio.to_thread(self._follows_its_key, roster, entry, caller.public_key):
             self._session.caller_now().grants.require_scope()
 
-    def _follows_its_key(self, roster: Roster, entry: Entry, key: bytes) -> bool:
+    def _follows_its_key(self, roster: Roster, entry: RosterEntry, key: bytes) -> bool:
         """Whether an entry changes nothing but the key of the caller with this one: no other device comes by it, and none goes."""
         added_by, added = roster.added_by, entry.device
         if added is not None:
@@ -226,7 +226,7 @@ class RosterRequests:
             waits = any(added_by[each] == key for each in roster.devices if each != key)
             is_next = mine is not None and (added.name, added.is_paper) == (mine.name, False)
             return is_next and entry.signer == key and not waits and not self._desk.is_enrolled(added.key)
-        if entry.change is not Change.REMOVE or entry.signer != key or self._desk.is_enrolled(entry.removed):
+        if entry.change is not RosterChange.REMOVE or entry.signer != key or self._desk.is_enrolled(entry.removed):
             return False
         return key in (added_by.get(entry.removed), entry.removed) or added_by.get(key) == entry.removed
 
@@ -303,7 +303,7 @@ class RosterRequests:
     async def _current(self, space_id: str) -> Roster | None:
         return await asyncio.to_thread(self._desk.rosters.current, space_id)
 
-    async def _waiting(self, caller: Caller, roster: Roster | None) -> list[Waiting]:
+    async def _waiting(self, caller: Caller, roster: Roster | None) -> list[WaitingDevice]:
         """Who waits, for a device; for others, themselves."""
         found = await asyncio.to_thread(self._desk.pairings.waiting, caller.space_id, roster)
         is_device = roster is not None and caller.public_key in roster.devices

@@ -9,24 +9,24 @@ from confide_daemon.addons import SessionHost
 from confide_daemon.retrieval.search.results import LINK
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
-from confide_daemon.store.tables.mentions import LinkRow
-from confide_daemon.store.tables.overview import RelationRow
+from confide_daemon.store.tables.mention_table import LinkRow
+from confide_daemon.store.tables.overview_queries import StatedRelation
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, iso
 from confide_memory.forms import MAX_DAYS
 from confide_memory.wire.files import OfProject
-from confide_memory.wire.history import (
+from confide_memory.wire.revisions import (
     BRIEFING,
     DAYS,
     RELATIONS,
-    Briefing,
-    Days,
+    BriefingAnswer,
+    BriefingPiece,
+    DaysItem,
     DaysRequest,
-    Piece,
     Relations,
     RelationsRequest,
 )
-from confide_memory.wire.history import RelationRow as Relation
+from confide_memory.wire.revisions import RelationItem as Relation
 
 
 class OverviewRequests:
@@ -37,7 +37,7 @@ class OverviewRequests:
         self._session = session
         self.operations = dict([DAYS.by(self._days), RELATIONS.by(self._relations), BRIEFING.by(self._briefing)])
 
-    async def _days(self, asked: DaysRequest) -> Days:
+    async def _days(self, asked: DaysRequest) -> DaysItem:
         moment = datetime.fromisoformat(asked["since"]).timestamp()
         grants = self._session.grants
         days, ages = await self._space.listing.days(
@@ -70,7 +70,7 @@ class OverviewRequests:
             "relations": [*found, *(_link(project, row) for row in links if (row.id, row.other) not in known)][:limit]
         }
 
-    async def _briefing(self, asked: OfProject) -> Briefing:
+    async def _briefing(self, asked: OfProject) -> BriefingAnswer:
         project = asked["project"]
         grants = self._session.grants
         grants.require_project(project)
@@ -80,13 +80,13 @@ class OverviewRequests:
         grants.require_project(project)
         grants.require_source("memory")
 
-        def pieces(rows: Iterable[HitRow]) -> list[Piece]:
+        def pieces(rows: Iterable[HitRow]) -> list[BriefingPiece]:
             return [piece for row in rows if grants.has_project(row.project) and (piece := _piece(row)) is not None]
 
         return {"head": pieces(found.head), "newest": pieces(found.newest)}
 
 
-def _stated(row: RelationRow) -> Relation:
+def _stated(row: StatedRelation) -> Relation:
     return {
         "id": row.id,
         "title": row.title,
@@ -111,7 +111,7 @@ def _link(project: str, row: LinkRow) -> Relation:
     }
 
 
-def _piece(row: HitRow) -> Piece | None:
+def _piece(row: HitRow) -> BriefingPiece | None:
     """As it is sent; None where it is all front matter."""
     fields, text = front_matter.split(f"{row.text}\n") if row.position == 0 else ("", row.text)
     if not text.strip():

@@ -11,13 +11,13 @@ from datetime import datetime
 
 from confide_daemon.access.callers import Grants
 from confide_daemon.addons import SessionHost
-from confide_daemon.documents.changes import Change
-from confide_daemon.documents.history import EVERYTHING, MOST_FORGOTTEN_LISTED
-from confide_daemon.documents.service import MAX_LISTED
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.document_history import EVERYTHING, MOST_FORGOTTEN_LISTED
+from confide_daemon.documents.document_service import MAX_LISTED
 from confide_daemon.spaces.space import Space
 from confide_memory.classes import OWNER
 from confide_memory.documents import check_stored_path, iso
-from confide_memory.wire import history as wire
+from confide_memory.wire import revisions as wire
 from confide_memory.wire.files import OfProject
 
 
@@ -200,7 +200,7 @@ class ProjectRequests:
             ]
         }
 
-    async def _restore(self, asked: wire.RestoreRequest) -> wire.Restored:
+    async def _restore(self, asked: wire.RestoreRequest) -> wire.RestoreAnswer:
         project, path = asked["project"], asked["path"]
         grants = self._session.grants
         grants.require_write(project, path)
@@ -208,7 +208,7 @@ class ProjectRequests:
             project, check_stored_path(path), revision=asked["revision"], author=grants.alias, by=OWNER
         )
         if result.changed:
-            self._session.publish_here_too(Change.of(project, path, result, result.previous_hash))
+            self._session.publish_here_too(DocumentChange.of(project, path, result, result.previous_hash))
         return {
             "revision": result.revision,
             "hash": result.hash,
@@ -217,7 +217,7 @@ class ProjectRequests:
             "queued": await queued_for(self._space, self._session.grants, result.queued),
         }
 
-    async def _forget(self, asked: wire.ForgetRequest) -> wire.Forgotten:
+    async def _forget(self, asked: wire.ForgetRequest) -> wire.ForgetAnswer:
         """A step: whoever asks goes on until it is complete. Of the machines none is told, since none is to touch its file."""
         project, paths = asked["project"], asked["paths"]
         self._require_writer(project)

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import transcripts
-from confide_daemon.documents.changes import Change
-from confide_daemon.documents.lives import Lives
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.restore_receipts import Receipts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Copies, CopiesHost
 from confide_daemon.server.requests.projects import queued_for
@@ -46,7 +46,7 @@ class SyncRequests:
         )
 
     async def _receipt(self, _asked: Nothing) -> Receipt:
-        return {"receipt": (await Lives(self._space.threads).standing()).receipt}
+        return {"receipt": (await Receipts(self._space.threads).standing()).receipt}
 
     async def _digest(self, asked: wire.DigestRequest) -> wire.Differing:
         """The buckets in which the machine's files are not what it should have; the others are compared with this."""
@@ -64,7 +64,7 @@ class SyncRequests:
         self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
         return {"differ": differ}
 
-    async def _compare(self, asked: wire.CompareRequest) -> wire.Compared:
+    async def _compare(self, asked: wire.CompareRequest) -> wire.CompareAnswer:
         project, gone, gone_hashes = asked["project"], asked["gone"], asked["goneHashes"]
         grants = self._session.grants
         if project == GLOBAL_PROJECT and not grants.has_project(project):
@@ -104,7 +104,7 @@ class SyncRequests:
             self._copies.forget(project, path)
             if dropped.get(path):
                 # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
-                self._session.publish(Change(project, path, dropped[path], "", None, None))
+                self._session.publish(DocumentChange(project, path, dropped[path], "", None, None))
         return {
             "send": list(result.send) if grants.may_write else [],
             "adopt": list(result.adopt),
@@ -124,7 +124,7 @@ class SyncRequests:
         except GrantError as error:
             raise RequestError.of(error) from error
 
-    async def _put(self, asked: wire.PutRequest) -> wire.Written:
+    async def _put(self, asked: wire.PutRequest) -> wire.PutAnswer:
         project, path, text, hash = asked["project"], asked["path"], asked["text"], asked["hash"]
         grants = self._session.grants
         grants.require_write(project, path)
@@ -144,12 +144,12 @@ class SyncRequests:
         # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
         if is_same:
             self._copies.confirm(project, path, result.revision, hash)
-        change = Change.of(project, path, result, result.previous_hash)
+        change = DocumentChange.of(project, path, result, result.previous_hash)
         if result.changed:
             self._session.publish(change)
         if not is_same:
             self._copies.bring_later(change)  # the answer may be lost, or come when the file is being edited
-        answer: wire.Written = {
+        answer: wire.PutAnswer = {
             "revision": result.revision,
             "hash": result.hash,
             "merged": result.merged,
@@ -159,7 +159,7 @@ class SyncRequests:
         }
         return answer if is_same else {**answer, "text": result.text}
 
-    async def _remove(self, asked: wire.RemoveRequest) -> wire.Written:
+    async def _remove(self, asked: wire.RemoveRequest) -> wire.PutAnswer:
         project, path = asked["project"], asked["path"]
         self._session.grants.require_write(project, path)
         before = await self._hash_of(project, path)
@@ -172,7 +172,7 @@ class SyncRequests:
             return {"revision": result.revision, "removed": False, "text": result.text}
         self._copies.forget(project, path)
         if before is not None:
-            self._session.publish(Change(project, path, result.revision, "", before, None))
+            self._session.publish(DocumentChange(project, path, result.revision, "", before, None))
         return {"revision": result.revision, "removed": True}
 
     async def _pull(self, asked: wire.PullRequest) -> wire.Pulled:

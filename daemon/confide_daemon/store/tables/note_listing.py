@@ -16,7 +16,7 @@ from typing import Any
 from confide_daemon.store.database import AMONG, Table
 from confide_daemon.store.rows import EntityRow, NoteCounts, NoteFilter, NoteList, NoteRow
 from confide_daemon.store.tables.keyword import spellings
-from confide_daemon.store.tables.notes import SELECT, TAG_MARK, row_of
+from confide_daemon.store.tables.note_table import SELECT, TAG_MARK, row_of
 from confide_memory.documents import NOTES
 from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded

@@ -23,7 +23,7 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors, is_blank
 from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, carried
-from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, Place, Waiting
+from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, PiecePlace, WaitingPiece
 from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
 
@@ -193,12 +193,12 @@ class VectorTables(Table):
                 sql = f"DELETE FROM vector_cache WHERE id IN ({oldest}) RETURNING id"
                 held -= len(self._rows(sql, (before, held - limit)))
 
-    def waiting(self, generation: int, *, after: int, limit: int) -> list[Waiting]:
+    def waiting(self, generation: int, *, after: int, limit: int) -> list[WaitingPiece]:
         """Pieces without a vector in the generation, by id, from above `after`."""
         sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
                   LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
                   ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
-        return [Waiting(*row) for row in self._rows(sql, (after, limit))]
+        return [WaitingPiece(*row) for row in self._rows(sql, (after, limit))]
 
     def waiting_count(self, generation: int) -> int:
         sql = f"""SELECT (SELECT count(*) FROM chunk)
@@ -474,12 +474,12 @@ class PieceTable(Table):
                   WHERE c.document = ? AND c.doubted IS 0 AND d.made <> 'untrusted' ORDER BY c.position {order} LIMIT ?"""
         return [row[0] for row in self._rows(sql, (document, limit))]
 
-    def places(self, pieces: Sequence[int]) -> list[Place]:
+    def places(self, pieces: Sequence[int]) -> list[PiecePlace]:
         if not pieces:
             return []
         sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM carray(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
-        return [Place._make(row) for row in self._rows(sql, (carried(pieces),))]
+        return [PiecePlace._make(row) for row in self._rows(sql, (carried(pieces),))]
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         if not pieces:

@@ -21,11 +21,11 @@ from typing import Any, Final
 import numpy as np
 
 from confide_crypto.errors import RecordError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.errors import DamagedError, StorageError
 from confide_daemon.store.database import AMONG, Rows, Table
 from confide_daemon.store.rows import Breach
-from confide_daemon.store.tables.documents import UNCUTTABLE
+from confide_daemon.store.tables.document_tables import UNCUTTABLE
 from confide_daemon.store.tables.pieces import piece_hash
 from confide_memory.documents import text_hash
 
@@ -220,7 +220,7 @@ def _examine(rows: Rows) -> Iterator[list[Breach]]:
             found = _next(scan, slices)
 
 
-def _next(scan: Scan, slices: Iterator[list[Any]]) -> list[Breach] | None:
+def _next(scan: IntegrityScan, slices: Iterator[list[Any]]) -> list[Breach] | None:
     try:
         wrong = next(slices, None)
     except DamagedError:  # which ends the slices
@@ -277,9 +277,9 @@ def _is_record(identity: object, kind: object, epoch: object, packed: object) ->
     return known is not None and (known.secret_id, known.kind, known.epoch) == (identity, kind, epoch)
 
 
-def record_in(packed: object) -> Record | None:
+def record_in(packed: object) -> SealedRecord | None:
     try:
-        return Record.parse(packed) if isinstance(packed, bytes) else None
+        return SealedRecord.parse(packed) if isinstance(packed, bytes) else None
     except RecordError:
         return None
 
@@ -311,7 +311,7 @@ def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class IntegrityScan:
     """What is read by rising id, slice by slice, and what of it is wrong."""
 
     what: str  # the breach
@@ -330,26 +330,26 @@ class Scan:
             yield self.wrong(found)
 
 
-PIECES: Final = Scan(
+PIECES: Final = IntegrityScan(
     PIECES_DAMAGED,
     "SELECT id, hash, text, document FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
     SLICE,
     lambda found: [row for row in found if not isinstance(row[2], str) or piece_hash(row[2]) != row[1]],
 )
-TEXTS: Final = Scan(
+TEXTS: Final = IntegrityScan(
     TEXTS_LOST,
     """SELECT d.id, d.hash, r.text FROM document d JOIN revision r ON r.document = d.id AND r.number = d.revision
        WHERE d.id > ? AND NOT d.deleted AND d.hash <> '' ORDER BY d.id LIMIT ?""",
     64,  # revisions: the largest has a megabyte
     lambda found: [row for row in found if not _is_text(*row[1:])],
 )
-RECORDS: Final = Scan(
+RECORDS: Final = IntegrityScan(
     RECORDS_DAMAGED,
     "SELECT number, id, kind, epoch, record FROM sealed_record WHERE number > ? AND place IS NULL ORDER BY number LIMIT ?",
     16,  # sealed records: the largest has four
     lambda found: [row for row in found if not _is_record(*row[1:])],
 )
-CACHE: Final = Scan(
+CACHE: Final = IntegrityScan(
     CACHE_UNUSABLE,
     "SELECT id, vector, model FROM vector_cache WHERE id > ? ORDER BY id LIMIT ?",
     SLICE,
@@ -357,9 +357,9 @@ CACHE: Final = Scan(
 )
 
 
-def vectors_of(generation: int, dimensions: int) -> Scan:
+def vectors_of(generation: int, dimensions: int) -> IntegrityScan:
     sql = f"SELECT chunk, embedding FROM vector_{generation} WHERE chunk > ? ORDER BY chunk LIMIT ?"
-    return Scan(VECTOR_UNUSABLE, sql, SLICE, lambda found: _unusable(found, dimensions), generation)
+    return IntegrityScan(VECTOR_UNUSABLE, sql, SLICE, lambda found: _unusable(found, dimensions), generation)
 
 
 _KEPT: Final = 200

@@ -135,14 +135,14 @@ def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> 
     columns = [row[1] for row in source.execute(f"PRAGMA table_info({name})")]
     fields = ", ".join(f'"{column}"' for column in columns)
     insert = f"INSERT OR IGNORE INTO {name} ({fields}) VALUES ({', '.join('?' * len(columns))})"
-    reader = _Reader(source, name, fields, _highest_id(source))
+    reader = _RowReader(source, name, fields, _highest_id(source))
     for rows in reader.batches():
         with transaction(target):
             target.executemany(insert, rows)
     return reader.lost
 
 
-class _Reader:
+class _RowReader:
     """All rows of a table that can be read, in the order of their row ids."""
 
     def __init__(self, source: apsw.Connection, table: str, fields: str, highest: int | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SecretFinding:
     """A place in a text. It does not hold the value, so that neither its repr nor an error with it can show one.
 
     Attributes:
@@ -32,9 +32,9 @@ class Finding:
         return self.end - self.start
 
 
-def resolved(findings: list[Finding]) -> list[Finding]:
+def resolved(findings: list[SecretFinding]) -> list[SecretFinding]:
     """Of those that overlap the surest, and of equally sure ones the longest; in the order of the text."""
-    chosen: list[Finding] = []
+    chosen: list[SecretFinding] = []
     starts: list[int] = []
     for finding in sorted(findings, key=lambda each: (-each.confidence, -each.length, each.start, each.kind)):
         at = bisect_left(starts, finding.end)  # whatever begins behind its end is none of its business

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
 from confide_proxy.sealing.detection.prefilter import compiled
 
@@ -378,7 +378,7 @@ def is_random(value: str, least: int = 16) -> bool:
     return letters > 0 and digits + letters >= 0.7 * size and entropy(value) >= min(3.0, 0.75 * math.log2(size))
 
 
-def find_random(text: str) -> Iterator[Finding]:
+def find_random(text: str) -> Iterator[SecretFinding]:
     """Every string that looks made by chance, but for checksums, ids, paths, and data in base64."""
     for match in compiled(_STRING).finditer(text):
         value = match[0].rstrip("=")
@@ -399,7 +399,7 @@ def find_random(text: str) -> Iterator[Finding]:
             and entropy(value) >= _LEAST_BITS
             and not is_sample(value)
         ):
-            yield Finding("high-entropy", match.start(), match.end(), RANDOM_CONFIDENCE, "entropy")
+            yield SecretFinding("high-entropy", match.start(), match.end(), RANDOM_CONFIDENCE, "entropy")
 
 
 def is_template(value: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_proxy.sealing.detection import decoding, plausibility
 from confide_proxy.sealing.detection.decoding import View, visible
-from confide_proxy.sealing.detection.finding import Finding, resolved
+from confide_proxy.sealing.detection.finding import SecretFinding, resolved
 from confide_proxy.sealing.detection.plausibility import is_unmistakable
 from confide_proxy.sealing.detection.prefilter import (
     SHORTEST_TOKEN,
@@ -43,7 +43,7 @@ _FEW: Final = 64
 """So many beginnings are searched for one by one, which is faster than a look at every character."""
 
 
-def scan(text: str, least: float = 0.0) -> list[Finding]:
+def scan(text: str, least: float = 0.0) -> list[SecretFinding]:
     """The credentials in a text, in its order, none over another; also those that are hidden a little (`decoding`): by characters that
     nobody sees, by one step of an encoding, by a line end.
 
@@ -54,7 +54,7 @@ def scan(text: str, least: float = 0.0) -> list[Finding]:
     return _scanned(text, least)
 
 
-def _scanned(text: str, least: float) -> list[Finding]:
+def _scanned(text: str, least: float) -> list[SecretFinding]:
     text = plain(text)
     lowered = lower(text)
     is_worth = gives_reason(lowered)
@@ -70,7 +70,7 @@ def _scanned(text: str, least: float) -> list[Finding]:
     return _with_cut(text, found) if is_cut else found
 
 
-def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
+def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
     """Those that stand in the text as it is."""
 
     # In this order: of values that are found twice the first says of what kind their repetitions are.
@@ -105,7 +105,7 @@ def _by_rules(text: str, lowered: str, least: float) -> list[Finding]:
     return resolved([*found, *_repeated(text, found)]) if found else []
 
 
-def _hidden(text: str, least: float) -> Iterator[Finding]:
+def _hidden(text: str, least: float) -> Iterator[SecretFinding]:
     """Those that stand in it encoded."""
 
     sure = max(least, REPEATED_FROM)
@@ -117,7 +117,7 @@ def _hidden(text: str, least: float) -> Iterator[Finding]:
         yield from (_moved(found, view) for found in islice(sure_of, 1))
 
 
-def _emphasised(text: str) -> Iterator[Finding]:
+def _emphasised(text: str) -> Iterator[SecretFinding]:
     """Tokens, and secrets of our own, with marks of emphasis inside."""
 
     if view := decoding.unemphasised(text):
@@ -126,7 +126,7 @@ def _emphasised(text: str) -> Iterator[Finding]:
                 yield _moved(each, view)
 
 
-def _with_cut(text: str, found: list[Finding]) -> list[Finding]:
+def _with_cut(text: str, found: list[SecretFinding]) -> list[SecretFinding]:
     """The same with those that a line end cuts in two; also where the first part alone is found, and what follows can only be the rest."""
 
     view = decoding.joined(text, SHORTEST_TOKEN)
@@ -144,28 +144,28 @@ def _with_cut(text: str, found: list[Finding]) -> list[Finding]:
     return found
 
 
-def _by_reason(text: str, least: float) -> list[Finding]:
+def _by_reason(text: str, least: float) -> list[SecretFinding]:
     lowered = lower(text)
     return _by_rules(text, lowered, least) if gives_reason(lowered) else []
 
 
-def _moved(found: Finding, view: View) -> Finding:
-    return Finding(found.kind, *view.span(found.start, found.end), found.confidence, found.detector, found.prefix)
+def _moved(found: SecretFinding, view: View) -> SecretFinding:
+    return SecretFinding(found.kind, *view.span(found.start, found.end), found.confidence, found.detector, found.prefix)
 
 
-def _outside(found: list[Finding], hidden: Iterator[Finding]) -> list[Finding]:
+def _outside(found: list[SecretFinding], hidden: Iterator[SecretFinding]) -> list[SecretFinding]:
     """The hidden ones that are nowhere over what stands in the text as it is."""
 
     starts = [each.start for each in found]
 
-    def is_free(each: Finding) -> bool:
+    def is_free(each: SecretFinding) -> bool:
         before = bisect_left(starts, each.end)
         return before == 0 or found[before - 1].end <= each.start
 
     return resolved([each for each in hidden if is_free(each)])
 
 
-def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
     """Those that touch nothing that is sealed or redacted already, as in `password=(sealed:…)` (PROTOCOL.md 10.4)."""
     sealed = [found.span() for found in STANDIN.finditer(text)]
     ends = [stop for _, stop in sealed]
@@ -175,10 +175,10 @@ def outside(text: str, findings: Iterable[Finding]) -> Iterator[Finding]:
             yield finding
 
 
-def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
+def _repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
     """The same values where nothing says what they are: a password that is set in one line and used in another."""
 
-    values: dict[str, Finding] = {}
+    values: dict[str, SecretFinding] = {}
     for each in found:
         value = text[each.start : each.end]
         is_long = REPEATED_CHARS <= each.length <= LONGEST_REPEATED
@@ -190,7 +190,7 @@ def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
         text, lambda at: starts_word(text, at), lambda at: not text[at : at + 1].isalnum()
     ):
         first = values[text[start:end]]
-        yield Finding(first.kind, start, end, first.confidence, "repeated", first.prefix)
+        yield SecretFinding(first.kind, start, end, first.confidence, "repeated", first.prefix)
 
 
 class Repeats:

@@ -32,10 +32,10 @@ from typing import Final, NamedTuple
 from confide_memory.documents import MEMORY_FOLDER
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.absence.checkout import Checkout, blob_of
-from confide_proxy.sync.absence.identity import born_after, identity_of
+from confide_proxy.sync.absence.folder_identity import born_after, identity_of
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
-from confide_proxy.sync.ledger import Confirmed, Ledger
+from confide_proxy.sync.ledger import Confirmed, SyncLedger
 
 MOST: Final = 10
 """Files that somebody deletes at once by hand; ten notes are an afternoon's tidying."""
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
         return bool(self.kept) and self.why not in ("", _TAKEN)
 
 
-class Told(NamedTuple):
+class ReportedDeletion(NamedTuple):
     """A deletion that the daemon was told of: what the file held, and the revision that deleted it."""
 
     at: float
@@ -101,11 +101,11 @@ class Told(NamedTuple):
 class Absence:
     """Judges one folder. Methods touch the disk briefly."""
 
-    def __init__(self, folder: Folder, ledger: Ledger, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Folder, ledger: SyncLedger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._ledger = ledger
         self._clock = clock
-        self._told: deque[Told] = deque(maxlen=_MOST_TOLD)
+        self._told: deque[ReportedDeletion] = deque(maxlen=_MOST_TOLD)
         self._renames: set[str] = set()
         """Files that were found to be renamed, and whose old names are not told of yet."""
         self._since: float | None = None
@@ -275,9 +275,9 @@ class Absence:
         if path in self._renames:
             self._renames.discard(path)
         else:
-            self._told.append(Told(self._clock(), path, known, revision))
+            self._told.append(ReportedDeletion(self._clock(), path, known, revision))
 
-    def take_told(self) -> list[Told]:
+    def take_told(self) -> list[ReportedDeletion]:
         """The deletions that were told shortly before a loss, and are of it. Each is given once."""
         is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
         since = self._clock() - (LATE_S if is_whole else HOLD_S)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
-    Entry,
-    Outcome,
+    ParsedLine,
     Parser,
+    ToolOutcome,
     UnknownLineError,
     cleaned,
     mention,
@@ -54,10 +54,10 @@ def _session_of(path: Path) -> str | None:
     return path.stem if is_one and _SESSION.fullmatch(path.stem) else None
 
 
-def _parse(line: bytes) -> Entry:
+def _parse(line: bytes) -> ParsedLine:
     record = record_of(line)
     kind = record.get("type")
-    where = Entry(
+    where = ParsedLine(
         time=utc(text_in(record, "timestamp")),
         branch=text_in(record, "gitBranch"),
         session=text_in(record, "sessionId"),
@@ -83,10 +83,12 @@ def _calls(blocks: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
             yield text_in(block, "id"), mention(text_in(block, "name"), block.get("input"))
 
 
-def _outcomes(blocks: list[dict[str, object]]) -> Iterator[Outcome]:
+def _outcomes(blocks: list[dict[str, object]]) -> Iterator[ToolOutcome]:
     for block in blocks:
         if text_in(block, "type") == "tool_result":
-            yield Outcome(text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content")))
+            yield ToolOutcome(
+                text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content"))
+            )
 
 
 def _text(content: Any, *, is_user: bool) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.sync.transcripts.parsers import (
-    Entry,
-    Outcome,
+    ParsedLine,
     Parser,
+    ToolOutcome,
     UnknownLineError,
     cleaned,
     mention,
@@ -49,7 +49,7 @@ def _session_of(path: Path) -> str | None:
     return found[1] if found else None
 
 
-def _parse(line: bytes) -> Entry:
+def _parse(line: bytes) -> ParsedLine:
     record = record_of(line)
     kind, payload = record.get("type"), record.get("payload")
     if not isinstance(payload, dict) or (kind != "response_item" and kind not in _SILENT):
@@ -58,27 +58,27 @@ def _parse(line: bytes) -> Entry:
     if kind == "session_meta":
         git = payload.get("git")
         branch = text_in(git, "branch") if isinstance(git, dict) else ""
-        return Entry(time=time, branch=branch, session=text_in(payload, "id"), cwd=text_in(payload, "cwd"))
+        return ParsedLine(time=time, branch=branch, session=text_in(payload, "id"), cwd=text_in(payload, "cwd"))
     if kind in _SILENT:
-        return Entry(time=time, cwd=text_in(payload, "cwd") if kind == "turn_context" else "")
+        return ParsedLine(time=time, cwd=text_in(payload, "cwd") if kind == "turn_context" else "")
     return _item(payload, time)
 
 
-def _item(item: dict[str, object], time: str) -> Entry:
+def _item(item: dict[str, object], time: str) -> ParsedLine:
     kind, role = text_in(item, "type"), text_in(item, "role")
     if kind == "message":
         if role not in ("user", "assistant"):
-            return Entry(time=time)  # the developer's and the system's
+            return ParsedLine(time=time)  # the developer's and the system's
         text = _content(item.get("content"), is_user=role == "user")
-        return Entry("user" if role == "user" else "assistant", text, time) if text else Entry(time=time)
+        return ParsedLine("user" if role == "user" else "assistant", text, time) if text else ParsedLine(time=time)
     if kind in _CALLS:
         call = _call(kind, item)
-        return Entry("assistant", call, time, calls=((text_in(item, "call_id"), call),))
+        return ParsedLine("assistant", call, time, calls=((text_in(item, "call_id"), call),))
     if kind in _OMITTED:
         is_outcome = kind.endswith("_call_output")
         output = item.get("output")
-        outcome = Outcome(text_in(item, "call_id"), is_outcome and _has_failed(output), stored_in(_said_in(output)))
-        return Entry(time=time, outcomes=(outcome,) if is_outcome else ())
+        outcome = ToolOutcome(text_in(item, "call_id"), is_outcome and _has_failed(output), stored_in(_said_in(output)))
+        return ParsedLine(time=time, outcomes=(outcome,) if is_outcome else ())
     raise UnknownLineError("an unknown item of a rollout")
 
 

@@ -46,7 +46,7 @@ class UnknownLineError(ValueError):
     """A line that is broken, or of a kind that the parser does not know."""
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """How a call went.
 
     Attributes:
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ParsedLine:
     """What a line says, "" where it does not say. Without a text it is no message, but may say where the session is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Entry:
     session: str = ""
     cwd: str = ""
     calls: tuple[tuple[str, str], ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ToolOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Parser:
     inner: str
     depth: int
     session_of: Callable[[Path], str | None]
-    parse: Callable[[bytes], Entry]
+    parse: Callable[[bytes], ParsedLine]
 
     def home(self) -> Path:
         """Where the client keeps its transcripts, unless the configuration names another folder."""
@@ -165,7 +165,7 @@ def mention(tool: str, arguments: Any) -> str:
 
 
 def stored_in(answer: Any) -> tuple[str, str, int] | None:
-    """What `Outcome.stored` says, of an answer that is a text or a list of blocks; as `memory_store` and `memory_update` word it."""
+    """What `ToolOutcome.stored` says, of an answer that is a text or a list of blocks; as `memory_store` and `memory_update` word it."""
     if isinstance(answer, list):
         answer = next((text_in(block, "text") for block in answer if isinstance(block, dict)), "")
     found = _STORED.search(answer, 0, _MOST_HEAD) if isinstance(answer, str) else None

@@ -20,17 +20,26 @@ from typing import Final
 
 from confide_crypto import atomic
 from confide_crypto.errors import RequestError
-from confide_memory.documents import INLINE_BYTES, Asks
+from confide_memory.documents import INLINE_BYTES, RequestChannel
 from confide_memory.wire.files import TRANSCRIPT, TranscriptRequest, TranscriptState
-from confide_proxy.link.link import Patient
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
+from confide_proxy.link.daemon_link import RetryingLink
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import named_over
 from confide_proxy.sync.transcripts import claude_code, codex
-from confide_proxy.sync.transcripts.files import Batch, Found, collect, found_below, head_of, mark_of, opened, origin_of
 from confide_proxy.sync.transcripts.parsers import Parser, sendable
+from confide_proxy.sync.transcripts.transcript_files import (
+    OutgoingBatch,
+    TranscriptFile,
+    collect,
+    found_below,
+    head_of,
+    mark_of,
+    opened,
+    origin_of,
+)
 from confide_proxy.sync.walk import Narrowing
 
 log = logging.getLogger(__name__)
@@ -48,7 +57,7 @@ _COMPACT_AFTER = 1000
 
 
 @dataclass(slots=True)
-class Sent:
+class SentTotals:
     """Sessions of which something was sent, messages in all, and lines that were skipped: broken, unknown or too long."""
 
     sessions: int = 0
@@ -60,7 +69,7 @@ class Sent:
 class _Step:
     """What to send next: nothing where there is no batch."""
 
-    batch: Batch | None
+    batch: OutgoingBatch | None
     head: str = ""
     mark: str = ""
     is_doubtful: bool = False  # the file is not the one that the cache speaks of
@@ -70,15 +79,17 @@ PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for modu
 """By the names of `config.TRANSCRIPT_SOURCES`."""
 
 
-class Source:
+class TranscriptSource:
     """One client's folder, in one space: `progress` says how far its sessions are, as far as this machine knows, `sent` what was sent
     through this object. Nothing is sent without `sealing`."""
 
-    def __init__(self, paths: Paths, space: str, parser: Parser, root: Path, sealing: Sealing | None = None) -> None:
+    def __init__(
+        self, paths: ProxyPaths, space: str, parser: Parser, root: Path, sealing: SessionSealing | None = None
+    ) -> None:
         self.parser = parser
         self.root = root
-        self.sent = Sent()
-        self.progress = Progress(paths.transcripts, space, root)
+        self.sent = SentTotals()
+        self.progress = SourceProgress(paths.transcripts, space, root)
         self._paths = paths
         self._space = space
         self._sealing = sealing
@@ -92,7 +103,7 @@ class Source:
         self._asked.clear()
         self._aside.clear()
 
-    async def look_back(self, link: Asks) -> None:
+    async def look_back(self, link: RequestChannel) -> None:
         """Whether the daemon has what it last took of this source; if not, its data folder was put back from an older copy, and nothing
         that is known of any session holds any more.
 
@@ -105,7 +116,9 @@ class Source:
             return
         session, known = newest
         try:
-            answer = await TRANSCRIPT.ask(Patient(link), self._named(session, known), timeout_s=_DEADLINE_S, bulk=True)
+            answer = await TRANSCRIPT.ask(
+                RetryingLink(link), self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
+            )
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
@@ -116,29 +129,34 @@ class Source:
             log.warning("the daemon has lost transcripts that it had; they are sent again")
             await asyncio.to_thread(self.progress.go_back)
 
-    def found(self) -> tuple[list[Found], list[Path]]:
+    def found(self) -> tuple[list[TranscriptFile], list[Path]]:
         """The transcripts that are there, and the folders that they are in. Blocks."""
         return found_below(self.root, self.parser)
 
-    def is_settled(self, file: Found) -> bool:
+    def is_settled(self, file: TranscriptFile) -> bool:
         """Whether there is nothing to send of it."""
         known = self.progress.get(file.session)
         stat = (known.inode, known.size, known.mtime_ns)
         return file.session in self._aside or known.is_forgotten or stat == (file.inode, file.size, file.mtime_ns)
 
-    def pending_bytes(self, files: list[Found]) -> int:
+    def pending_bytes(self, files: list[TranscriptFile]) -> int:
         """How many bytes of these have not been gone through."""
         waiting = (file for file in files if not self.is_settled(file))
         return sum(max(0, file.size - self.progress.get(file.session).offset) for file in waiting)
 
     async def advance(
-        self, link: Asks, file: Found, *, to_the_end: bool, progress: Callable[[int], None] | None = None
+        self,
+        link: RequestChannel,
+        file: TranscriptFile,
+        *,
+        to_the_end: bool,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         """Send what is due of one transcript: whole batches, and with `to_the_end` what is left as well. `progress` is told how many bytes
         were gone through. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
         messages = self.sent.messages
         try:
-            await self._advance(Patient(link), file, to_the_end, progress)
+            await self._advance(RetryingLink(link), file, to_the_end, progress)
         except TimeoutError:
             raise  # the link's; it is an OSError too
         except OSError as error:
@@ -151,7 +169,9 @@ class Source:
             self._aside.add(file.session)
         self.sent.sessions += self.sent.messages > messages
 
-    async def _advance(self, link: Asks, file: Found, to_the_end: bool, progress: Callable[[int], None] | None) -> None:
+    async def _advance(
+        self, link: RequestChannel, file: TranscriptFile, to_the_end: bool, progress: Callable[[int], None] | None
+    ) -> None:
         placed = await self._placed(link, file, self.progress.get(file.session))
         if placed is None:
             return
@@ -185,7 +205,9 @@ class Source:
             if known.is_forgotten or (taken and not step.batch.is_full):
                 return
 
-    async def _placed(self, link: Asks, file: Found, known: Known) -> Known | None:
+    async def _placed(
+        self, link: RequestChannel, file: TranscriptFile, known: SessionPosition
+    ) -> SessionPosition | None:
         """With the project that the session's working folder belongs to; None where it is not known yet, or keeps its sessions back."""
         origin = self._origins.get(file.session) or await asyncio.to_thread(self._origin, file.path)
         if origin is None:
@@ -208,7 +230,7 @@ class Source:
         with opened(self.root, path) as fd:
             return origin_of(fd, self.parser)
 
-    def _next(self, file: Found, known: Known, to_the_end: bool) -> _Step:
+    def _next(self, file: TranscriptFile, known: SessionPosition, to_the_end: bool) -> _Step:
         with opened(self.root, file.path) as fd:
             head = head_of(fd)
             if not head:
@@ -229,7 +251,9 @@ class Source:
                 return _Step(None)
             return _Step(batch, head, mark_of(fd, batch.end))
 
-    async def _send(self, link: Asks, session: str, known: Known, step: _Step) -> tuple[Known, bool]:
+    async def _send(
+        self, link: RequestChannel, session: str, known: SessionPosition, step: _Step
+    ) -> tuple[SessionPosition, bool]:
         batch = step.batch
         assert batch is not None
         assert self._sealing is not None
@@ -252,17 +276,17 @@ class Source:
         self._asked.add(session)
         return _answered(replace(known, branch=batch.branch), answer), answer["taken"]
 
-    def _named(self, session: str, known: Known) -> TranscriptRequest:
+    def _named(self, session: str, known: SessionPosition) -> TranscriptRequest:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
 
-    def _remember(self, session: str, known: Known) -> None:
+    def _remember(self, session: str, known: SessionPosition) -> None:
         with suppress(OSError):  # a full disk: the daemon is asked again another time
             self.progress.set(session, known)
 
 
-def _answered(known: Known, answer: TranscriptState) -> Known:
+def _answered(known: SessionPosition, answer: TranscriptState) -> SessionPosition:
     """What is known after an answer of the daemon's."""
-    return Known(
+    return SessionPosition(
         known.project,
         known.branch,
         answer["version"],
@@ -274,7 +298,7 @@ def _answered(known: Known, answer: TranscriptState) -> Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SessionPosition:
     """How far one session is.
 
     Attributes:
@@ -297,21 +321,21 @@ class Known:
     mtime_ns: int = 0
 
 
-class Progress:
+class SourceProgress:
     """The sessions of one source in one space. Methods touch the disk briefly."""
 
     def __init__(self, folder: Path, space: str, source: Path) -> None:
         name = hashlib.blake2b(f"{space}\0{source}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
         self._file = folder / f"{name}.jsonl"
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, SessionPosition] = {}
         if self._load() > len(self._known) + _COMPACT_AFTER:
             self._compact()
 
-    def get(self, session: str) -> Known:
+    def get(self, session: str) -> SessionPosition:
         """How far a session is; nothing is known of a new one."""
-        return self._known.get(session, Known())
+        return self._known.get(session, SessionPosition())
 
-    def newest(self) -> tuple[str, Known] | None:
+    def newest(self) -> tuple[str, SessionPosition] | None:
         """The session whose state at the daemon was last learned, and that state; None: there is none yet."""
         return next(((name, known) for name, known in reversed(self._known.items()) if known.version), None)
 
@@ -327,7 +351,7 @@ class Progress:
         self._known = {session: known for session, known in self._known.items() if known.is_forgotten}
         self._compact()
 
-    def set(self, session: str, known: Known) -> None:
+    def set(self, session: str, known: SessionPosition) -> None:
         """Remember it. Raises OSError: the disk refuses; it is known all the same, as long as this object lives."""
         self._put(session, known)
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -338,7 +362,7 @@ class Progress:
         finally:
             os.close(fd)
 
-    def _put(self, session: str, known: Known) -> None:
+    def _put(self, session: str, known: SessionPosition) -> None:
         if known.version != self.get(session).version:
             self._known.pop(session, None)  # to stand last
         self._known[session] = known
@@ -351,10 +375,12 @@ class Progress:
         for line in lines:
             try:
                 session, *values = json.loads(line)
-                known = Known(*values)
+                known = SessionPosition(*values)
             except (ValueError, TypeError):
                 continue  # damaged, or of another version: the daemon is asked
-            is_sound = all(type(value) is type(usual) for value, usual in zip(values, astuple(Known()), strict=False))
+            is_sound = all(
+                type(value) is type(usual) for value, usual in zip(values, astuple(SessionPosition()), strict=False)
+            )
             if isinstance(session, str) and is_sound:
                 self._put(session, known)
         return len(lines)
@@ -363,5 +389,5 @@ class Progress:
         atomic.write(self._file, b"".join(starmap(_encoded, self._known.items())), is_kept=False)
 
 
-def _encoded(session: str, known: Known) -> bytes:
+def _encoded(session: str, known: SessionPosition) -> bytes:
     return json.dumps([session, *astuple(known)], separators=(",", ":")).encode() + b"\n"

@@ -21,7 +21,7 @@ from watchdog.utils import UnsupportedLibcError
 
 from confide_memory.documents import MEMORY_FOLDER, composed, path_problem
 from confide_memory.globs import fixed_part, is_deep
-from confide_proxy.sync.absence.identity import seen_as
+from confide_proxy.sync.absence.folder_identity import seen_as
 from confide_proxy.sync.folder import Folder
 
 LOOK_S = 2.0

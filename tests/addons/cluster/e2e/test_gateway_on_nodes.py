@@ -26,10 +26,10 @@ from tests.support.programs.signing_in import REDIRECT, Program, error_of
 
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import DeniedError
+from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
-from confide_crypto.keys.tokens import digest_of
-from confide_crypto.transport.open import connect
-from confide_daemon.datadir.identity import load
+from confide_crypto.transport.open_channel import connect
+from confide_daemon.datadir.daemon_keys import load
 
 PUBLIC = f"http://127.0.0.1:{free_port()}"
 """Of the balancer, which is none here: each test says which node it leads to."""

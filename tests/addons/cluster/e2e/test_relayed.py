@@ -21,9 +21,9 @@ from tests.support.programs.processes import Inside, wait_until
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
 from confide_crypto.keys.identity import Identity, parse_daemon_key
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 from confide_daemon.access.registry import open_state
-from confide_daemon.datadir.identity import load
+from confide_daemon.datadir.daemon_keys import load
 from confide_memory.documents import text_hash
 
 # Of these bench/nodes.py has the figures; here they hold on a machine with twenty other things to do.

@@ -22,7 +22,7 @@ from tests.support.programs.newer import newer
 from tests.support.programs.nodes import Node, Nodes, several
 from tests.support.programs.processes import SERVER_KEEPS, wait_until
 
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
 from confide_crypto.errors import EXIT_STORAGE, DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_master

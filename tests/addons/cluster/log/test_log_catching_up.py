@@ -12,17 +12,17 @@ import pytest
 from tests.support.daemon.logged import Node, Store, held
 
 from confide_backup.daemon import sealed_keys, snapshot
-from confide_backup.daemon.closed import ClosedSpaces, caught_up, present
-from confide_backup.daemon.service import Asked, Backups
-from confide_backup.daemon.target import Target, signers_of
+from confide_backup.daemon.backup_service import BackupRequest, Backups
+from confide_backup.daemon.offline_spaces import OfflineSpaces, caught_up, present
+from confide_backup.daemon.target import BackupTarget, signers_of
 from confide_backup.settings import BackupConfig
-from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.log.log_tables import Log
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.store import store as stores
+from confide_daemon.store import space_store as stores
 
 
-async def copied(node: Node, spaces: snapshot.Spaces | None = None) -> tuple[bytes | None, bool]:
+async def copied(node: Node, spaces: snapshot.SpaceAccess | None = None) -> tuple[bytes | None, bool]:
     """The key of the space here once its file is ready to be copied, and whether that has all."""
     spaces = spaces or node.spaces
     async with spaces.still(node.space_id) as stilled:
@@ -68,7 +68,7 @@ async def test_what_another_node_holds_is_copied_as_it_is_there_now(store: Store
             assert rows == held(one.path, one.key)[table] or table in ("life", "given"), table
         await one.put("memory/e.md", "it goes on\n")
         # So it is for a command where nobody serves the folder.
-        assert await copied(two, ClosedSpaces(two.state, leases=two.leases)) == (one.key, True)
+        assert await copied(two, OfflineSpaces(two.state, leases=two.leases)) == (one.key, True)
         assert "memory/e.md" in sound_texts(two, two.key)
     async with store.node("two") as two:
         assert "memory/e.md" in await two.texts()
@@ -106,9 +106,9 @@ async def test_where_its_key_is_not_here_it_stays_as_it_was(store: Store, tmp_pa
         assert await copied(two) == (key, False)
         assert set(sound_texts(two, key)) == {"memory/a.md"}
         assert await present(two.leases, two.state.folder, [two.space_id, "0" * 16]) == [two.space_id]
-        target = Target(tmp_path / "backups")
+        target = BackupTarget(tmp_path / "backups")
         target.prepare(signers_of(two.state), data=two.state.folder.root)
         sealed_keys.make(two.state.folder)
         backups = Backups(two.state, two.spaces, BackupConfig(to=str(target.folder)), None)
-        done = await backups.do(Asked("take"), lambda *_: None)
+        done = await backups.do(BackupRequest("take"), lambda *_: None)
         assert (done["spaces"], done["behind"]) == (1, [two.space_id])

@@ -11,7 +11,7 @@ import pytest
 from tests.support.daemon.postgres import Postgres
 from tests.support.kills.log_drawn import Drawn, folder
 
-from confide_cluster.daemon.log.tables import Log
+from confide_cluster.daemon.log.log_tables import Log
 
 # The suite draws some; `make drawn` ten thousand, which are another ten thousand with another first seed.
 SCHEDULES = int(os.environ.get("CONFIDE_LOG_DRAWN", "8"))

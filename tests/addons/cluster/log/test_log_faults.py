@@ -13,8 +13,8 @@ from tests.daemon.spaces.test_custodian import until
 from tests.support.daemon.logged import Node, Store
 
 from confide_cluster.daemon import relocation
-from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.engine import Engine
+from confide_cluster.daemon.log import log_snapshot
+from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 from confide_daemon.access.registry import open_state
 from confide_daemon.errors import LogError, StorageError
 
@@ -56,7 +56,7 @@ async def test_what_is_changed_in_the_engine_is_refused(store: Store, what: str)
     """The space is not opened, and its health says so; nothing that was changed is believed."""
     is_of_snapshot = "part" in CHANGED[what].split()[:3]
     path = await written(store, with_snapshot=is_of_snapshot)
-    snapshot.remove(path)
+    log_snapshot.remove(path)
     if not is_of_snapshot and "renumbered" in what:
         store.sql("ALTER TABLE entry DROP CONSTRAINT entry_pkey")
     store.sql(CHANGED[what])
@@ -73,7 +73,7 @@ async def test_parts_of_an_older_snapshot_are_not_taken_for_the_newer_ones(store
         await node.put("memory/fourth.md", "another\n")
         await snapshot_of(node)
     store.sql("UPDATE part SET body = (SELECT body FROM kept) WHERE part = 1")
-    snapshot.remove(path)
+    log_snapshot.remove(path)
     async with store.node() as node:
         with pytest.raises(LogError, match="parts"):
             await node.space()
@@ -101,24 +101,24 @@ async def test_a_space_that_the_store_was_put_back_for_is_not_opened_before_a_pe
     store.sql("UPDATE log SET head = %s", newest)
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/first.md", SECOND]
-    assert snapshot.accept(path.parent) == []
+    assert log_snapshot.accept(path.parent) == []
     ((head,),) = store.sql("SELECT max(number) - 1 FROM entry")
     store.sql("DELETE FROM entry WHERE number > %s", head)
     store.sql("UPDATE log SET head = %s", head)
     async with store.node() as node:
         with pytest.raises(StorageError, match="was put back"):
             await node.space()
-        assert snapshot.accept(path.parent) == [path.stem]
+        assert log_snapshot.accept(path.parent) == [path.stem]
         await node.texts()
         assert "storage" in node.spaces.ailments()
         await node.put("memory/later.md", "goes on\n")
-    kept = path.with_name(path.name + snapshot.AHEAD)
+    kept = path.with_name(path.name + log_snapshot.AHEAD)
     assert kept.exists()
     assert kept.stat().st_mode & 0o077 == 0
     async with store.node() as node:
         assert "memory/later.md" in await node.texts()
         assert "storage" in node.spaces.ailments()
-        assert snapshot.accept(path.parent) == []
+        assert log_snapshot.accept(path.parent) == []
 
 
 async def test_a_copy_that_was_written_to_without_its_log_is_no_copy_any_more(store: Store) -> None:
@@ -130,7 +130,7 @@ async def test_a_copy_that_was_written_to_without_its_log_is_no_copy_any_more(st
         assert "memory/alone.md" not in await node.texts()
         assert SECOND in await node.texts()
         assert "storage" in node.spaces.ailments()
-    assert path.with_name(path.name + snapshot.AHEAD).exists()
+    assert path.with_name(path.name + log_snapshot.AHEAD).exists()
 
 
 async def test_a_memory_that_was_never_moved_to_the_store_is_not_thrown_away(store: Store) -> None:
@@ -153,8 +153,8 @@ async def test_where_a_store_has_lost_everything_a_space_does_not_begin_anew(sto
             await node.space()
         assert "storage" in node.spaces.ailments()
     with closing(open_state(store.folder())) as state:
-        relocation.to_store(state, Engine(store.url), 3.0, follow=lambda _name: None)
-    snapshot.remove(node.path)
+        relocation.to_store(state, PostgresEngine(store.url), 3.0, follow=lambda _name: None)
+    log_snapshot.remove(node.path)
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/first.md", SECOND, "memory/third.md"]
 
@@ -165,13 +165,13 @@ async def test_a_file_from_before_the_move_is_kept_beside(store: Store, tmp_path
         await node.put("memory/first.md", "the first note\n")
     shutil.copy(node.path, tmp_path / "before")
     with closing(open_state(store.folder())) as state:
-        relocation.to_store(state, Engine(store.url), 3.0, follow=lambda _name: None)
+        relocation.to_store(state, PostgresEngine(store.url), 3.0, follow=lambda _name: None)
     await written(store)
     shutil.copy(tmp_path / "before", node.path)
     async with store.node() as node:
         assert SECOND in await node.texts()
         assert "storage" in node.spaces.ailments()
-    assert node.path.with_name(node.path.name + snapshot.AHEAD).exists()
+    assert node.path.with_name(node.path.name + log_snapshot.AHEAD).exists()
 
 
 async def test_a_damaged_copy_is_fetched_anew_and_never_salvaged(store: Store) -> None:

@@ -12,13 +12,13 @@ from tests.support.daemon.logged import NAME, Store
 from tests.support.deadline import DEADLINE_S
 from tests.support.kills.rekey_kills import DEVICE, KEYS, rotated
 
-from confide_cluster.daemon.log import opening, snapshot
-from confide_cluster.daemon.log.outbox import Outbox
+from confide_cluster.daemon.log import log_snapshot, opening
+from confide_cluster.daemon.log.log_outbox import LogOutbox
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_daemon.errors import EngineError, LockedError, StorageError
 from confide_daemon.retrieval.search.query import SearchQuery
-from confide_daemon.sealing.rescan import StoredTexts
+from confide_daemon.sealing.unsealed_texts import SpaceTexts
 from confide_daemon.store import migrations
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import copies
@@ -77,7 +77,7 @@ async def test_a_key_that_could_not_be_changed_here_leaves_one_that_opens_both(
                     await node.put("memory/b.md", "goes on\n")
                     break
                 await asyncio.sleep(0.02)
-    snapshot.remove(node.path)
+    log_snapshot.remove(node.path)
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/a.md", "memory/b.md"]
 
@@ -90,7 +90,7 @@ async def test_a_space_whose_machines_keep_the_key_is_fetched_once_they_bring_it
         node.spaces.rosters.extend(node.space_id, roster.entries[0].encode(), by=NAME)
         await node.spaces.unlock(node.space_id, {1: KEYS.database_key(1)}, may_change=True)
         await node.put("memory/a.md", "ours\n")
-    snapshot.remove(node.path)
+    log_snapshot.remove(node.path)
     node.state.folder.custody(node.space_id).unlink()
     async with store.node(keeper="caller") as node:
         new_epoch = rotated(Roster.read([roster.entries[0].encode()]))
@@ -174,7 +174,7 @@ async def test_a_copy_that_took_a_step_before_the_log_is_fetched_anew(
         await node.put("memory/a.md", "by the older one\n")
     speak(newest=True)
     with monkeypatch.context() as killed:
-        killed.setattr(Outbox, "take_snapshot", lambda _outbox: (_ for _ in ()).throw(EngineError("it is killed")))
+        killed.setattr(LogOutbox, "take_snapshot", lambda _outbox: (_ for _ in ()).throw(EngineError("it is killed")))
         async with store.node("two") as two:
             with pytest.raises(EngineError, match="killed"):
                 await two.space()
@@ -196,7 +196,7 @@ async def test_cleaning_leaves_no_older_text_in_the_engine(store: Store) -> None
         await node.put("memory/a.md", "a password that is gone\n")
         space = await node.space()
         before = store.sql("SELECT max(number) FROM entry")[0][0]
-        await StoredTexts(space.threads, space.index.indexer, space.index.searcher).erase()
+        await SpaceTexts(space.threads, space.index.indexer, space.index.searcher).erase()
         await node.put("memory/b.md", "later\n")
     ((base, oldest, parts),) = store.sql(
         "SELECT base, (SELECT min(number) FROM entry), (SELECT count(DISTINCT snapshot) FROM part) FROM log"

@@ -9,14 +9,14 @@ import pytest
 from tests.support.daemon.logged import Store, held
 from tests.support.deadline import DEADLINE_S
 
-from confide_cluster.daemon.log import outbox, snapshot
-from confide_cluster.daemon.log.outbox import Outbox
-from confide_cluster.daemon.spaces import shipping
+from confide_cluster.daemon.log import log_outbox, log_snapshot
+from confide_cluster.daemon.log.log_outbox import LogOutbox
+from confide_cluster.daemon.spaces import replication
 from confide_daemon.errors import StorageError
 from confide_daemon.retrieval.indexing.indexer import Derivation
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.store.upkeep.integrity import UNCUT
-from confide_night.daemon.service import Tasks
+from confide_night.daemon.task_service import Tasks
 
 
 async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> None:
@@ -25,7 +25,7 @@ async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> N
         await node.put("memory/a.md", "# Parrots\n\nthe grey parrot talks\n")
         await node.put("memory/b.md", "the cat is silent\n")
     before = held(node.path, node.key)
-    snapshot.remove(node.path)
+    log_snapshot.remove(node.path)
     async with store.node() as node:
         assert await node.texts() == {
             "memory/a.md": "# Parrots\n\nthe grey parrot talks\n",
@@ -40,7 +40,7 @@ async def test_a_space_is_fetched_anew_where_its_file_is_lost(store: Store) -> N
         if table not in ("life", "given"):
             assert set(rows) <= set(held(node.path, node.key)[table]), table
     assert store.sql("SELECT count(*) FROM part WHERE part > 0")[0][0] >= 1
-    snapshot.remove(node.path)
+    log_snapshot.remove(node.path)
     async with store.node() as node:
         assert sorted(await node.texts()) == ["memory/a.md", "memory/b.md", "memory/c.md"]
 
@@ -53,7 +53,7 @@ async def test_use_counts_outlive_a_kill_though_nobody_waited_for_them(
         await node.put("memory/a.md", "read often\n")
         space = await node.space()
         with monkeypatch.context() as cut_off:
-            cut_off.setattr(Outbox, "flush", lambda _self: None)
+            cut_off.setattr(LogOutbox, "flush", lambda _self: None)
             space.usage.count([1])
             await space.usage._write()
             await node.spaces.close()
@@ -155,9 +155,9 @@ async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the space is used, beside its writes; and when it is closed with a tail that the next one would have to apply."""
-    monkeypatch.setattr(shipping, "EVERY_S", 0.01)
-    monkeypatch.setattr(outbox, "SNAPSHOT_ENTRIES", 20)
-    monkeypatch.setattr(outbox, "REST_ENTRIES", 5)
+    monkeypatch.setattr(replication, "EVERY_S", 0.01)
+    monkeypatch.setattr(log_outbox, "SNAPSHOT_ENTRIES", 20)
+    monkeypatch.setattr(log_outbox, "REST_ENTRIES", 5)
     async with store.node() as node:
         for number in range(30):
             await node.put(f"memory/{number}.md", f"note {number}\n")
@@ -165,7 +165,7 @@ async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
             while not store.sql("SELECT base FROM log WHERE base >= 20"):  # noqa: ASYNC110 - it is told of nowhere
                 await asyncio.sleep(0.02)
         ((before,),) = store.sql("SELECT base FROM log")
-        monkeypatch.setattr(shipping, "EVERY_S", 1000.0)
+        monkeypatch.setattr(replication, "EVERY_S", 1000.0)
         for number in range(8):
             await node.put(f"memory/late{number}.md", f"note {number}\n")
     ((base, head, parts, oldest),) = store.sql(
@@ -175,15 +175,15 @@ async def test_a_snapshot_is_brought_by_itself_where_the_tail_is_long(
     assert parts == 1
     assert head - base <= 5
     assert oldest is None or oldest > base
-    snapshot.remove(node.path)
+    log_snapshot.remove(node.path)
     async with store.node() as node:
         assert len(await node.texts()) == 38
 
 
 async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once no piece waits for one: whoever takes the space over without a file of it computes none again."""
-    monkeypatch.setattr(shipping, "EVERY_S", 0.01)
-    monkeypatch.setattr(shipping, "SNAPSHOT_VECTORS", 20)
+    monkeypatch.setattr(replication, "EVERY_S", 0.01)
+    monkeypatch.setattr(replication, "SNAPSHOT_VECTORS", 20)
     text = "\n\n".join(f"# Part {part}\n\n{'the tide comes and goes ' * 30}{part}" for part in range(30))
     async with store.node() as node:
         await node.put("memory/a.md", text)
@@ -193,7 +193,7 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
         async with asyncio.timeout(DEADLINE_S):
             while not store.sql("SELECT base FROM log WHERE base > 0"):  # noqa: ASYNC110 - it is told of nowhere
                 await asyncio.sleep(0.02)
-        monkeypatch.setattr(shipping, "REST_VECTORS", 10**6)
+        monkeypatch.setattr(replication, "REST_VECTORS", 10**6)
     async with store.node("two") as two:
         space = await two.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)

@@ -17,28 +17,28 @@ import pytest
 from tests.support.daemon.logged import Store
 from tests.support.deadline import DEADLINE_S
 
-from confide_cluster.daemon.log import snapshot
-from confide_cluster.daemon.log.truths import REGISTRY_DERIVED, rows_of, truths
-from confide_cluster.daemon.spaces import joining
-from confide_cluster.daemon.store import Postgres
+from confide_cluster.daemon.log import log_snapshot
+from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
+from confide_cluster.daemon.postgres_store import Postgres
+from confide_cluster.daemon.spaces import node_bootstrap
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import DeniedError
+from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
-from confide_crypto.keys.tokens import digest_of
 from confide_daemon.access import space_removal
-from confide_daemon.access.authorization import Callers, Gate
+from confide_daemon.access.authorization import CallerAuthorization, Gate
 from confide_daemon.access.callers import Grants
 from confide_daemon.access.history import upgrades
-from confide_daemon.access.invites import Invites, Joined, Refused
-from confide_daemon.access.registry import Registry, State, create, open_state
+from confide_daemon.access.registry import Registry, RegistryState, create, open_state
+from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused
 from confide_daemon.datadir.credentials import MasterKey
-from confide_daemon.datadir.identity import load
+from confide_daemon.datadir.daemon_keys import load
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError, LogError, OvertakenError, RotationError, StorageError, TakenError
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
 from confide_http.server.access.applications import Applications
-from confide_http.server.access.sign_in import Asked, Granted, Issued, SignIns, words_of
+from confide_http.server.access.sign_ins import ApprovedGrant, AuthorizationRequest, Issued, SignIns, words_of
 
 KEYS = [bytes([number]) * 32 for number in range(40)]
 
@@ -60,10 +60,10 @@ class Nodes:
             shutil.copy(self.first.master, folder.master)
         return folder
 
-    def join(self, name: str = "first") -> State:
+    def join(self, name: str = "first") -> RegistryState:
         """The opened state of a node, as a daemon has it when it begins."""
         folder = self.folder(name)
-        joining.join(folder, self.config)
+        node_bootstrap.join(folder, self.config)
         return self._stack.enter_context(closing(open_state(folder, store=self.config)))
 
 
@@ -73,7 +73,7 @@ def nodes(store: Store) -> Iterator[Nodes]:
         yield Nodes(store, stack)
 
 
-def rows(state: State) -> dict[str, list[str]]:
+def rows(state: RegistryState) -> dict[str, list[str]]:
     """All truths of a registry."""
     with closing(connect(state.folder.registry, state.master.registry_key(), writer=False)) as connection:
         return {table: list(map(repr, rows_of(connection, table))) for table in truths(connection, REGISTRY_DERIVED)}
@@ -97,7 +97,7 @@ def test_a_node_needs_the_master_key_alone(nodes: Nodes) -> None:
 
 def test_a_folder_without_keys_is_no_node_of_an_empty_store(nodes: Nodes) -> None:
     with pytest.raises(StorageError.__base__, match="not set up"):  # type: ignore[type-var]
-        joining.join(nodes.folder("second"), nodes.config)
+        node_bootstrap.join(nodes.folder("second"), nodes.config)
     assert not nodes.folder("second").registry.exists()
     assert nodes.store.sql("SELECT count(*) FROM log") == [(0,)]
 
@@ -108,10 +108,10 @@ def test_another_master_key_opens_nothing(nodes: Nodes) -> None:
     stranger.master.unlink()
     MasterKey.create(stranger.master)
     with pytest.raises(LogError):
-        joining.join(stranger, nodes.config)
+        node_bootstrap.join(stranger, nodes.config)
 
 
-def use(start: threading.Barrier, state: State, token: bytes, key: bytes, outcomes: list[Any]) -> None:
+def use(start: threading.Barrier, state: RegistryState, token: bytes, key: bytes, outcomes: list[Any]) -> None:
     start.wait()
     outcomes.append(Invites(state.registry).join(token, key))
 
@@ -132,7 +132,7 @@ def test_one_invite_lets_one_machine_in_whichever_node_it_comes_to(nodes: Nodes)
             thread.start()
         for thread in threads:
             thread.join()
-        joined = [one for one in outcomes if isinstance(one, Joined)]
+        joined = [one for one in outcomes if isinstance(one, JoinedInvite)]
         refused = [one for one in outcomes if isinstance(one, Refused)]
         assert (len(joined), len(refused)) == (1, 1)
         assert refused[0].reason == "used"
@@ -250,7 +250,7 @@ def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
 class Taken:
     """Access that is taken away, each in another way, behind a place to which the store is put back then."""
 
-    def __init__(self, state: State, put_back: Callable[[], Callable[[], None]]) -> None:
+    def __init__(self, state: RegistryState, put_back: Callable[[], Callable[[], None]]) -> None:
         registry = self.registry = state.registry
         for number, name in enumerate(("laptop", "desk", "narrowed", "moved", "rotated")):
             registry.add_caller(KEYS[number], Grants(name), space="home", added_by="line")
@@ -259,7 +259,7 @@ class Taken:
         for number, name in enumerate(("spent", "gone"), 20):
             invites.add(KEYS[number], KEYS[number], Grants(name), space="home", ttl_s=3600)
         self.applications, self.sign_ins = Applications(registry), SignIns(registry)
-        asked = Asked("https://a.example/", True, None, "write", "C" * 43, "https://b.example/mcp")
+        asked = AuthorizationRequest("https://a.example/", True, None, "write", "C" * 43, "https://b.example/mcp")
         self.programs = [
             self.applications.add(name, space="home", redirects=["https://a.example/"]) for name in ("Ended", "Used")
         ]
@@ -267,7 +267,9 @@ class Taken:
         for program in self.programs:
             found = self.sign_ins.of_words(words_of(self.sign_ins.ask(program, asked)), "home")
             assert found is not None
-            assert self.sign_ins.approve(found, Granted(program.name, "write", None, "untrusted", 9, KEYS[1].hex()))
+            assert self.sign_ins.approve(
+                found, ApprovedGrant(program.name, "write", None, "untrusted", 9, KEYS[1].hex())
+            )
             code = self.sign_ins.code(str(self.sign_ins.hand_out(found)))
             assert code is not None
             self.issued.append(self.sign_ins.exchange(code))
@@ -275,10 +277,10 @@ class Taken:
         registry.revoke("laptop")
         registry.grant("narrowed", lambda _: (Grants("narrowed", "read", frozenset({"app"})), 9e9))
         invites.add(KEYS[22], KEYS[22], Grants("moved-2"), space="away", ttl_s=3600)
-        assert isinstance(invites.join(KEYS[22], KEYS[3]), Joined)
+        assert isinstance(invites.join(KEYS[22], KEYS[3]), JoinedInvite)
         registry.name_successor(KEYS[4], KEYS[5], session="s")
         registry.succeed(KEYS[5])
-        assert isinstance(invites.join(KEYS[20], KEYS[6]), Joined)
+        assert isinstance(invites.join(KEYS[20], KEYS[6]), JoinedInvite)
         registry.revoke("spent")
         invites.remove("gone")
         registry.revoke("Ended")
@@ -373,7 +375,7 @@ def test_access_that_was_taken_away_stays_so_whatever_the_store_shows(nodes: Nod
     invites.add(KEYS[35], KEYS[35], Grants("new"), space="home", ttl_s=3600)
     with pytest.raises(TakenError, match="put back"):
         first.registry.add_caller(KEYS[36], Grants("newer"), space="home", added_by="line")
-    callers = Callers(first.registry, first.folder.authorized, Gate(), max_sessions=9)
+    callers = CallerAuthorization(first.registry, first.folder.authorized, Gate(), max_sessions=9)
     with pytest.raises(DeniedError) as refused:
         asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))
     assert refused.value.reason == "busy"
@@ -447,7 +449,7 @@ def test_a_registry_from_before_is_kept_beside(nodes: Nodes) -> None:
     assert (first.folder.root / "registry.db.before").exists()
 
 
-def _lost(state: State, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
+def _lost(state: RegistryState, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
     """The next commit is not answered: it was carried out, or never will be."""
     import psycopg
 
@@ -549,7 +551,7 @@ def test_what_others_write_is_applied_while_the_row_is_waited_for(
     row = "SELECT 1 FROM log WHERE id = 'registry' FOR UPDATE"
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
-    def change(state: State, number: int) -> threading.Thread:
+    def change(state: RegistryState, number: int) -> threading.Thread:
         grants = Grants(f"m{number}")
         return threading.Thread(
             target=lambda: state.registry.add_caller(KEYS[number], grants, space="home", added_by="line")
@@ -619,18 +621,18 @@ def test_a_new_key_of_the_daemon_is_one_on_all_nodes(nodes: Nodes) -> None:
     """Rotated on one, ended on another; of two nodes that begin a rotation at once, one does."""
     first = nodes.join()
     second = nodes.join("second")
-    joining.rotate(first.folder, nodes.config, keep_s=3600.0)
+    node_bootstrap.rotate(first.folder, nodes.config, keep_s=3600.0)
     second.registry.follow()
-    assert joining.follow_keys(second.registry, second.folder)
+    assert node_bootstrap.follow_keys(second.registry, second.folder)
     here, there = load(first.folder), load(second.folder)
     assert here.current.public_key == there.current.public_key != first.identity.public_key
     assert there.rotation is not None
     assert there.rotation.old.public_key == first.identity.public_key
     with pytest.raises(RotationError):
-        joining.rotate(second.folder, nodes.config, keep_s=3600.0)
-    joining.retire(second.folder, nodes.config)
+        node_bootstrap.rotate(second.folder, nodes.config, keep_s=3600.0)
+    node_bootstrap.retire(second.folder, nodes.config)
     first.registry.follow()
-    joining.follow_keys(first.registry, first.folder)
+    node_bootstrap.follow_keys(first.registry, first.folder)
     assert load(first.folder).rotation is None
     assert not first.folder.previous.exists()
     assert load(first.folder).current.public_key == here.current.public_key
@@ -638,8 +640,8 @@ def test_a_new_key_of_the_daemon_is_one_on_all_nodes(nodes: Nodes) -> None:
 
 def test_a_key_that_was_changed_meanwhile_is_not_overwritten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = nodes.join(), nodes.join("second")
-    real: Callable[..., Any] = joining.identity.rotate
-    again = [lambda: joining.rotate(second.folder, nodes.config, keep_s=3600.0)]
+    real: Callable[..., Any] = node_bootstrap.daemon_keys.rotate
+    again = [lambda: node_bootstrap.rotate(second.folder, nodes.config, keep_s=3600.0)]
 
     def rotate(folder: DataFolder, *, keep_s: float) -> Any:
         done = real(folder, keep_s=keep_s)
@@ -647,11 +649,11 @@ def test_a_key_that_was_changed_meanwhile_is_not_overwritten(nodes: Nodes, monke
             again.pop()()
         return done
 
-    monkeypatch.setattr(joining.identity, "rotate", rotate)
+    monkeypatch.setattr(node_bootstrap.daemon_keys, "rotate", rotate)
     with pytest.raises(RotationError, match="another node"):
-        joining.rotate(first.folder, nodes.config, keep_s=3600.0)
+        node_bootstrap.rotate(first.folder, nodes.config, keep_s=3600.0)
     first.registry.follow()
-    joining.follow_keys(first.registry, first.folder)
+    node_bootstrap.follow_keys(first.registry, first.folder)
     assert load(first.folder).current.public_key == load(second.folder).current.public_key
 
 
@@ -704,7 +706,7 @@ def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_writte
     step = (len(every) + 1, "ALTER TABLE callers ADD COLUMN colour TEXT; UPDATE callers SET colour = 'of ' || alias")
     real = migrations.migrations
     monkeypatch.setattr(upgrades, "migrations", lambda *of: (*every, step) if of else real())
-    copied, late = snapshot.copied, iter([KEYS[1]])
+    copied, late = log_snapshot.copied, iter([KEYS[1]])
 
     def copied_and_overtaken(path: Path, key: bytes) -> Path:
         copy = copied(path, key)
@@ -712,7 +714,7 @@ def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_writte
             first.registry.add_caller(caller, Grants("m1"), space="home", added_by="line")
         return copy
 
-    monkeypatch.setattr(snapshot, "copied", copied_and_overtaken)
+    monkeypatch.setattr(log_snapshot, "copied", copied_and_overtaken)
     second = nodes.join("second")
     with second.registry.reading() as database:
         assert database.execute("SELECT colour FROM callers ORDER BY alias").fetchall() == [("of m0",), ("of m1",)]
@@ -775,7 +777,7 @@ async def test_a_machine_that_another_node_took_in_is_known_at_once_or_told_to_c
 ) -> None:
     """Whoever looks for it, and also where somebody else has looked meanwhile; never that it is unknown, while nobody can tell."""
     first, second = nodes.join(), nodes.join("second")
-    callers = Callers(second.registry, second.folder.authorized, Gate(), max_sessions=8)
+    callers = CallerAuthorization(second.registry, second.folder.authorized, Gate(), max_sessions=8)
     first.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
     assert (await callers.admit(KEYS[0], {}, None))["caller"] == "m0"
     first.registry.add_caller(KEYS[1], Grants("m1"), space="home", added_by="line")

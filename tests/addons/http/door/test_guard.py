@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from confide_http.door.guard import Guard, Names, holds_token, problem_of
+from confide_http.door.guard import GatewayNames, Guard, holds_token, problem_of
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_person_may_follow_a_link_to_some_pages_alone(
     method: str, path: str, more: dict[str, str], status: int | None
 ) -> None:
     """No frame, no picture and no form of another site comes along."""
-    names = Names({"here.example"}, open_to_links=("/in/",))
+    names = GatewayNames({"here.example"}, open_to_links=("/in/",))
     headers = [(name.encode(), value.encode()) for name, value in {"host": "here.example", **LINK, **more}.items()]
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
     refusal = problem_of(scope, names)
@@ -76,7 +76,7 @@ async def test_no_answer_is_framed_unless_it_says_so_itself() -> None:
             "headers": [(b"host", b"here.example")],
             "query_string": b"",
         }
-        await Guard(app, Names({"here.example"}), hint="x")(scope, nobody, send)
+        await Guard(app, GatewayNames({"here.example"}), hint="x")(scope, nobody, send)
         found = [value for name, value in sent[0]["headers"] if name.lower() == b"content-security-policy"]
         assert found == [told]
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.support.deadline import DEADLINE_S
 
-from confide_http.door.pacing import WOKEN, Rests, Turns
+from confide_http.door.pacing import WOKEN, RequestTurns, Rests
 
 
 class Begun(list[str]):
@@ -31,7 +31,7 @@ class Begun(list[str]):
 
 async def test_few_begin_in_a_row_and_all_others_later() -> None:
     loop = asyncio.get_running_loop()
-    begun, turns = Begun(), Turns(per_second=20, in_a_row=4)
+    begun, turns = Begun(), RequestTurns(per_second=20, in_a_row=4)
     since = loop.time()
     for number in range(7):
         turns.wait("one", partial(begun.note, str(number)))
@@ -44,7 +44,7 @@ async def test_few_begin_in_a_row_and_all_others_later() -> None:
 async def test_those_in_a_row_have_turns_of_the_loop_of_their_own() -> None:
     """Thirty-two requests of a stranger in one turn were 10 ms, which all others waited."""
     loop = asyncio.get_running_loop()
-    begun, turns, in_one_turn = Begun(), Turns(per_second=1, in_a_row=8), [0]
+    begun, turns, in_one_turn = Begun(), RequestTurns(per_second=1, in_a_row=8), [0]
 
     def count() -> None:
         in_one_turn.append(len(begun) - sum(in_one_turn))
@@ -60,7 +60,7 @@ async def test_those_in_a_row_have_turns_of_the_loop_of_their_own() -> None:
 
 
 async def test_nobody_waits_for_all_that_another_brings() -> None:
-    begun, turns = Begun(), Turns(per_second=500, in_a_row=1)
+    begun, turns = Begun(), RequestTurns(per_second=500, in_a_row=1)
     for number in range(100):
         turns.wait("flood", partial(begun.note, f"flood {number}"))
     turns.wait("friend", partial(begun.note, "friend"))
@@ -69,7 +69,7 @@ async def test_nobody_waits_for_all_that_another_brings() -> None:
 
 
 async def test_who_has_left_takes_no_turn() -> None:
-    begun, turns = Begun(), Turns(per_second=500, in_a_row=1)
+    begun, turns = Begun(), RequestTurns(per_second=500, in_a_row=1)
     names = [partial(begun.note, name) for name in ("first", "gone", "last")]
     for each in names:
         turns.wait("one", each)

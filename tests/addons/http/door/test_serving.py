@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.certificates import certificate
 
-from confide_http.door import limits, serving
-from confide_http.door.guard import LOOPBACK, Guard, Names
-from confide_http.door.pacing import Pace, Rests, Turns
+from confide_http.door import request_limits, serving
+from confide_http.door.guard import LOOPBACK, GatewayNames, Guard
+from confide_http.door.pacing import Pace, RequestTurns, Rests
 
 MOST = 8
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
@@ -32,7 +32,7 @@ MORE_THAN_IS_KEPT = 2**26
 OTHER = "127.0.0.2"
 """Another address that leads to and comes from this machine, on Linux."""
 
-PUBLIC = Pace(Turns(per_second=10_000))
+PUBLIC = Pace(RequestTurns(per_second=10_000))
 """As a daemon's, but that nobody has to wait for a turn."""
 
 
@@ -49,7 +49,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/large":
         parts = (b"x" * 2**18 for _ in range(64))
         return await StreamingResponse(parts)(scope, receive, send)
-    body = await limits.body_of(Request(scope, receive), within_s=DEADLINE_S)
+    body = await request_limits.body_of(Request(scope, receive), within_s=DEADLINE_S)
     return await PlainTextResponse(body or b"x")(scope, receive, send)
 
 
@@ -58,10 +58,10 @@ async def listening(pace: Pace | None = PUBLIC, *, tls: tuple[Path, Path] | None
     """A server of ours with that application, and room for few; its port. `tls`: its certificate, and the key of it."""
     opened = serving.listen("127.0.0.1", 0)
     port = opened.getsockname()[1]
-    names = Names({f"{name}:{port}" for name in LOOPBACK})
+    names = GatewayNames({f"{name}:{port}" for name in LOOPBACK})
     cert, key = tls or (None, None)
     guarded = Guard(app, names, hint="the log")
-    running = serving.Server(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), pace=pace)
+    running = serving.EmbeddedServer(serving.settings(guarded, most_connections=MOST, cert=cert, key=key), pace=pace)
     task = asyncio.create_task(running.serve(sockets=[opened]))
     try:
         yield port
@@ -157,14 +157,14 @@ async def test_nobody_keeps_others_out_with_connections(pace: Pace | None) -> No
 async def test_room_is_made_without_a_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others wait for the same loop: where each that came was a look at all there were, a thousand took a daemon three seconds."""
     looks = 0
-    waits: Any = serving.Patient.waits
+    waits: Any = serving.ThrottledProtocol.waits
 
-    def looked_at(one: serving.Patient) -> bool:
+    def looked_at(one: serving.ThrottledProtocol) -> bool:
         nonlocal looks
         looks += 1
         return bool(waits.fget(one))
 
-    monkeypatch.setattr(serving.Patient, "waits", property(looked_at))
+    monkeypatch.setattr(serving.ThrottledProtocol, "waits", property(looked_at))
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         flood = [await Visitor.come(port) for _ in range(5 * MOST)]
         assert await flood[-1].is_answered()
@@ -230,15 +230,15 @@ async def test_a_connection_that_has_ended_leaves_nothing_to_collect(how: str, m
     """To look for what a flood of them leaves stopped the loop again and again, and machines wait for it."""
     came, gone = asyncio.Event(), asyncio.Event()
     kept: list[weakref.ref[asyncio.Transport]] = []
-    made = serving.Patient.connection_made
+    made = serving.ThrottledProtocol.connection_made
 
-    def noted(one: serving.Patient, transport: asyncio.Transport) -> None:
+    def noted(one: serving.ThrottledProtocol, transport: asyncio.Transport) -> None:
         if not kept:
             kept.append(weakref.ref(transport, lambda _ref: gone.set()))
         made(one, transport)
         came.set()
 
-    monkeypatch.setattr(serving.Patient, "connection_made", noted)
+    monkeypatch.setattr(serving.ThrottledProtocol, "connection_made", noted)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         one = await Visitor.come(port)
         await came.wait()
@@ -259,7 +259,7 @@ async def test_a_connection_that_has_ended_leaves_nothing_to_collect(how: str, m
             each.writer.close()
 
 
-class Asked(Turns):
+class Asked(RequestTurns):
     """Turns that are given by hand."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class Asked(Turns):
 async def test_connections_are_taken_in_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many wait: each costs the loop a tenth of a millisecond, and a flood kept it from those whom it serves."""
     turns = Asked()
-    monkeypatch.setattr(serving, "Turns", lambda **_options: turns)
+    monkeypatch.setattr(serving, "RequestTurns", lambda **_options: turns)
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         first, second = await Visitor.come(port), await Visitor.come(port)
         take_in = await turns.waiting.get()
@@ -312,13 +312,13 @@ async def test_half_a_head_is_read_on_after_a_rest(monkeypatch: pytest.MonkeyPat
     """Whatever comes meanwhile is left where it is, until it is read in one."""
     resting: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
     reads: list[bytes] = []
-    receive = serving.Patient.data_received
+    receive = serving.ThrottledProtocol.data_received
 
-    def received(one: serving.Patient, data: bytes) -> None:
+    def received(one: serving.ThrottledProtocol, data: bytes) -> None:
         reads.append(data)
         receive(one, data)
 
-    monkeypatch.setattr(serving.Patient, "data_received", received)
+    monkeypatch.setattr(serving.ThrottledProtocol, "data_received", received)
     monkeypatch.setattr(Rests, "rest", lambda _self, resume: resting.put_nowait(resume))
     async with listening() as port, asyncio.timeout(DEADLINE_S):
         slow, other = await Visitor.come(port), await Visitor.come(port)

@@ -12,7 +12,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Gateway
 from tests.support.programs.mcp_session import ERAS, Era
 
-from confide_http.local.exchange import ENVELOPE, PROTOCOL
+from confide_http.local.upstream import ENVELOPE, PROTOCOL
 
 LATER = {"MCP-Protocol-Version": PROTOCOL, "Accept": "application/json, text/event-stream"}
 

@@ -14,11 +14,11 @@ from hypothesis.strategies import SearchStrategy
 from tests.support.draws import draws
 from tests.support.programs.gateway import Gateway
 
-from confide_http.local.rest import openapi, routes
+from confide_http.local.rest import openapi, route_table
 from confide_proxy.mcp import catalogue as catalogues
 
 DOCUMENT = openapi.document(catalogues.packaged())
-OPERATIONS = [(each.method, each.path) for each in routes.OPERATIONS]
+OPERATIONS = [(each.method, each.path) for each in route_table.OPERATIONS]
 NOT_DRAWN = {"/api/memories/migrate-secrets", "/api/memories/import"}
 """Which read or change all that there is; they have tests of their own."""
 ROUNDS = 2
@@ -46,7 +46,7 @@ def test_each_tool_is_as_it_is_listed() -> None:
     """Parameters in query or body, and what is answered, are the tool's own; and each tool that a program may call has a route."""
     catalogue = catalogues.packaged()
     routed = set()
-    for each in routes.OPERATIONS:
+    for each in route_table.OPERATIONS:
         found = DOCUMENT["paths"][each.path][each.method.lower()]
         assert found["security"] == [{"token": [each.scope]}]
         if not each.tool:
@@ -63,7 +63,7 @@ def test_each_tool_is_as_it_is_listed() -> None:
         for status in each.statuses:
             told = found["responses"][str(status)]["content"]["application/json"]["schema"]
             output = catalogue.outputs[each.tool]
-            if each.gives is routes._NOTHING:
+            if each.gives is route_table._NOTHING:
                 assert told == output
     # A search among entities is the list's with `q`. The others: an agent's ways to what has a route, files of this machine, a signature.
     of_agents = {

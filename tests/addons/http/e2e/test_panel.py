@@ -21,7 +21,7 @@ from tests.support.programs.processes import CONFIDE, Inside, Machine, running_d
 
 from confide_night.order.wire import CLAIM, ClaimRequest, Offered
 from confide_proxy import config, paths
-from confide_proxy.mcp.client import Client
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync import project
 
 PAGES = (
@@ -434,11 +434,11 @@ def assert_a_task_is_approved(ann: Machine, bob: Machine, visit: Visit) -> None:
 
 async def tell_of_a_runner(machine: Machine) -> None:
     """One whose usual recipe asks for a second device."""
-    place = paths.Paths(
+    place = paths.ProxyPaths(
         machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
     )
     recipes: list[Offered] = [{"name": "ask", "maxMicrousd": 0, "approval": True}]
-    async with Client(place, config.load(place.config), project.identify(machine.project).granted()) as client:
+    async with CommandClient(place, config.load(place.config), project.identify(machine.project).granted()) as client:
         body: ClaimRequest = {"recipes": recipes, "busy": [], "leftMicrousd": 0}
         await CLAIM.ask(client.connection, body, timeout_s=DEADLINE_S)
 

@@ -6,8 +6,8 @@ import fnmatch
 import json
 from pathlib import Path
 
-from confide_http.local.rest import routes
-from confide_http.local.running import PORT
+from confide_http.local.rest import route_table
+from confide_http.local.running_gateway import PORT
 
 FILE = Path(__file__).parents[4] / "configs" / "drawlatch-confide.json"
 
@@ -20,7 +20,7 @@ def test_the_connector_names_routes_that_there_are() -> None:
     assert connector["secrets"] == {"CONFIDE_TOKEN": "${CONFIDE_TOKEN}"}
     assert connector["testConnection"]["url"] == f"{here}/api/auth-check"
     allowed = connector["allowedEndpoints"]
-    for each in routes.OPERATIONS:
+    for each in route_table.OPERATIONS:
         url = here + each.path.replace("{", "").replace("}", "")
         assert any(fnmatch.fnmatch(url, pattern) for pattern in allowed), url
     for other in ("/mcp", "/health", "/panel", "/apis", "/api"):

@@ -7,22 +7,22 @@ import socket
 
 import pytest
 
-from confide_http.local import server
-from confide_http.local.app import names
+from confide_http.local import gateway_server
+from confide_http.local.gateway_app import names
 from confide_proxy.errors import GatewayError
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "::", "example.org", "", "127.0.0.1.evil.example"])
 def test_other_addresses_are_refused(host: str) -> None:
     with pytest.raises(GatewayError, match="this machine alone"):
-        server.loopback(host)
+        gateway_server.loopback(host)
 
 
 @pytest.mark.parametrize(
     ("host", "address"), [("localhost", "127.0.0.1"), ("127.0.0.9", "127.0.0.9"), ("::1", "::1"), ("[::1]", "::1")]
 )
 def test_loopback_is_taken(host: str, address: str) -> None:
-    assert server.loopback(host) == address
+    assert gateway_server.loopback(host) == address
 
 
 def test_a_port_that_is_taken_is_said_to_be() -> None:
@@ -30,7 +30,7 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(GatewayError, match="is taken"):
-            server.listen("127.0.0.1", other.getsockname()[1])
+            gateway_server.listen("127.0.0.1", other.getsockname()[1])
 
 
 def has_ipv6() -> bool:
@@ -51,7 +51,7 @@ def _listen(other: socket.socket, where: tuple[str, int]) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "127.0.0.9"])
 def test_nobody_else_can_have_an_address_that_localhost_leads_to(host: str) -> None:
     """Who asked for `localhost` would give a neighbour the token."""
-    held = server.listen(host, 0)
+    held = gateway_server.listen(host, 0)
     try:
         port = held[0].getsockname()[1]
         assert held[0].getsockname()[0] == host
@@ -72,19 +72,19 @@ def test_one_that_somebody_has_already_is_not_shared_with_them(theirs: str, ours
         other.bind((theirs, 0))
         other.listen()
         with pytest.raises(GatewayError, match="is taken"):
-            server.listen(ours, other.getsockname()[1])
+            gateway_server.listen(ours, other.getsockname()[1])
 
 
 def test_a_machine_without_ipv6_has_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = server.serving.listen
+    real = gateway_server.serving.listen
 
     def listen(host: str, port: int) -> socket.socket:
         if ":" in host:
             raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
         return real(host, port)
 
-    monkeypatch.setattr(server.serving, "listen", listen)
-    (held,) = server.listen("127.0.0.1", 0)
+    monkeypatch.setattr(gateway_server.serving, "listen", listen)
+    (held,) = gateway_server.listen("127.0.0.1", 0)
     held.close()
 
 

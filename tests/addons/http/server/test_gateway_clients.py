@@ -11,12 +11,12 @@ from tests.support.clock import Clock
 from tests.support.programs.confided import Confided
 
 from confide_crypto.errors import ConfideError, DeniedError
+from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
-from confide_crypto.keys.tokens import digest_of
-from confide_daemon.access.authorization import Callers, Gate
-from confide_daemon.access.callers import Ended, Grants
+from confide_daemon.access.authorization import CallerAuthorization, Gate
+from confide_daemon.access.callers import EndedKey, Grants
 from confide_daemon.access.registry import Registry
-from confide_http.server.access import tokens as gateway_clients
+from confide_http.server.access import server_tokens as gateway_clients
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_one_that_was_taken_away_stays_out_after_a_restore(home: Registry, clock
     digest = digest_of(allowed(home))
     assert digest is not None
     clock.now += 60
-    assert home.take_ended([Ended(digest, clock.now)]) == ["chat"]
+    assert home.take_ended([EndedKey(digest, clock.now)]) == ["chat"]
     found = home.gateway_client(digest)
     assert found is not None
     assert found.closed(clock.now) == "revoked"
@@ -107,7 +107,7 @@ async def test_neither_passes_for_the_other(home: Registry, tmp_path: Path) -> N
     assert digest is not None
     assert [one.alias for one in home.callers()] == ["laptop"]
     assert home.gateway_client(machine) is None
-    callers = Callers(home, tmp_path, Gate(), max_sessions=8)
+    callers = CallerAuthorization(home, tmp_path, Gate(), max_sessions=8)
     assert callers.current(digest) is None
     with pytest.raises(DeniedError) as refused:
         await callers.admit(digest, {}, None)

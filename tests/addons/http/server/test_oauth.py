@@ -27,10 +27,10 @@ from tests.support.programs.server_gateway import ServerGateway, serve
 from tests.support.programs.signing_in import FORM, NAVIGATION, REDIRECT, Program, error_of, returned
 
 from confide_crypto.errors import RequestError
-from confide_http.server.access.sign_in import MOST_ASKED_EACH
+from confide_http.server.access.sign_ins import MOST_ASKED_EACH
 from confide_http.server.oauth.routes import MOST_AT_ONCE
 from confide_http.server.requests import MOST_GUESSES
-from confide_proxy.link import identity as identities
+from confide_proxy.link import device_identity as identities
 
 MARKUP = '<script>alert(1)</script> & "Co"'
 

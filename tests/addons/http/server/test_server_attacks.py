@@ -14,9 +14,9 @@ from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE, LATER, LISTEN
 from tests.support.programs.server_gateway import ServerGateway, served
 
 from confide_crypto.limits import MAX_CONTAINERS
-from confide_http.door.limits import MAX_BODY_BYTES
-from confide_http.server.answering.client import MAX_SESSIONS_EACH
-from confide_http.server.serving import MAX_CONNECTIONS
+from confide_http.door.request_limits import MAX_BODY_BYTES
+from confide_http.server.answering.gateway_client import MAX_SESSIONS_EACH
+from confide_http.server.gateway_service import MAX_CONNECTIONS
 
 CANARY = "quetzal-canary"
 OPEN = ("/health", METADATA, f"{METADATA}/mcp")

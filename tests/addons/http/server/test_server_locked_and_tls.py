@@ -20,7 +20,7 @@ from tests.support.programs.door_attacks import LISTEN
 from tests.support.programs.processes import NO_MODEL, Machine, wait_until
 from tests.support.programs.server_gateway import GATEWAY, ServerGateway, serve, served
 
-from confide_daemon.datadir import control
+from confide_daemon.datadir import control_client
 from confide_daemon.datadir.paths import DataFolder
 
 MACHINES_KEEP = '[at_rest]\ncustody = "caller"\n'
@@ -102,7 +102,7 @@ def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:
         assert "it ends in" in gateway.confided.run("doctor", code=1).stdout
         metric = "confided_gateway_certificate_end_timestamp_seconds"
         socket_file = DataFolder(gateway.confided.data).control
-        (sample,) = (one for one in control.ask(socket_file, "top")["samples"] if one[0] == metric)
+        (sample,) = (one for one in control_client.ask(socket_file, "top")["samples"] if one[0] == metric)
         assert 0 < sample[2] - time.time() < 86_400
         # One that was renewed is served without a restart; one that does not fit is not, and is told.
         (tmp_path / "new").mkdir()

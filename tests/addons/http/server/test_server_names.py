@@ -14,11 +14,11 @@ from confide_daemon.addons import Peers
 from confide_daemon.server.listening.listener import where_of
 from confide_daemon.server.rates import TokenBucket
 from confide_http.door.crowd import holder_of
-from confide_http.door.limits import MAX_BODY_BYTES
 from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import MAX_BODY_BYTES
 from confide_http.door.serving import listen
-from confide_http.server.answering import client as clients
-from confide_http.server.answering.client import Client
+from confide_http.server.answering import gateway_client as clients
+from confide_http.server.answering.gateway_client import TokenClient
 from confide_http.server.names import hosts_of, origin_of
 from confide_http.settings import GatewayConfig
 
@@ -120,7 +120,7 @@ def test_an_ipv4_address_is_one_holder_on_a_socket_of_both_families() -> None:
 async def test_who_asks_too_fast_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody: Any = None
     daemon: Any = SimpleNamespace(peers=Peers())
-    client = Client(nobody, daemon)
+    client = TokenClient(nobody, daemon)
     client._bucket = TokenBucket(20.0, 2.5, clock=lambda: 0.0)
     monkeypatch.setattr(clients, "MAX_WAIT_S", 0.0)
     await client.pay(b"{}")
@@ -134,7 +134,7 @@ async def test_who_owes_for_what_it_has_sent_is_read_no_further() -> None:
     """A body costs by its size: it is as dear to parse as many small ones."""
     nobody: Any = None
     daemon: Any = SimpleNamespace(peers=Peers())
-    client, now = Client(nobody, daemon), Clock(0.0)
+    client, now = TokenClient(nobody, daemon), Clock(0.0)
     client._bucket = TokenBucket(20.0, 200.0, clock=now)
     client.require_credit()
     await client.pay(b" " * MAX_BODY_BYTES)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 
-from confide_crypto.keys.tokens import digest_of
+from confide_crypto.keys.bearer_tokens import digest_of
 from confide_daemon.access.callers import Grants
-from confide_daemon.access.invites import Invites, Joined
 from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry_invites import Invites, JoinedInvite
 from confide_daemon.errors import BadNameError, TakenError
-from confide_http.server.access import sign_in
+from confide_http.server.access import sign_ins
 from confide_http.server.access.applications import MOST, Application, Applications
-from confide_http.server.access.sign_in import (
+from confide_http.server.access.sign_ins import (
     ACCESS_S,
     CODE_S,
     MOST_ASKED,
@@ -27,8 +27,8 @@ from confide_http.server.access.sign_in import (
     REFRESH_S,
     REPEAT_S,
     WORDS_S,
-    Asked,
-    Granted,
+    ApprovedGrant,
+    AuthorizationRequest,
     Issued,
     Refresh,
     SignIns,
@@ -37,9 +37,9 @@ from confide_http.server.access.sign_in import (
 
 REDIRECT = "https://claude.ai/api/mcp/auth_callback"
 RESOURCE = "https://memory.example.org/mcp"
-ASKED = Asked(REDIRECT, True, "a state", "write", "C" * 43, RESOURCE)
+ASKED = AuthorizationRequest(REDIRECT, True, "a state", "write", "C" * 43, RESOURCE)
 DEVICE = b"d" * 32
-GRANTED = Granted("claude", "write", None, "untrusted", 90, DEVICE.hex())
+GRANTED = ApprovedGrant("claude", "write", None, "untrusted", 90, DEVICE.hex())
 FILE_KEY = b"k" * 32
 
 
@@ -67,7 +67,7 @@ class Desk:
     def asked(self) -> str:
         return self.sign_ins.ask(self.application, ASKED)
 
-    def granted(self, granted: Granted = GRANTED) -> str:
+    def granted(self, granted: ApprovedGrant = GRANTED) -> str:
         """An id whose words were approved."""
         identifier = self.asked()
         found = self.sign_ins.of_words(words_of(identifier), "home")
@@ -157,7 +157,7 @@ def test_a_kill_in_the_middle_of_a_step_undoes_it_and_one_behind_it_leaves_one_f
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sign_in, "following_token", killed)
+        patch.setattr(sign_ins, "following_token", killed)
         with pytest.raises(KeyboardInterrupt):
             take(wanted)
     desk.again()
@@ -303,7 +303,7 @@ def test_a_program_is_found_by_who_has_let_it_in(desk: Desk, clock: Clock) -> No
     """Also by who has brought that machine in, and after a change of its key; and not for longer than a device may let one in."""
     invites, thief = Invites(desk.registry), b"t" * 32
     invites.add_for(DEVICE, b"i" * 16, b"p" * 32, alias="desk-2", scope="write", ttl_s=60)
-    assert isinstance(invites.join(b"i" * 16, thief), Joined)
+    assert isinstance(invites.join(b"i" * 16, thief), JoinedInvite)
     for by, name in ((DEVICE, "one"), (thief, "two")):
         identifier = desk.granted(replace(GRANTED, name=name, by=by.hex(), days=3650, gateway="trusted"))
         waiting = desk.sign_ins.waiting(identifier)

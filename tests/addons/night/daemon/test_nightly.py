@@ -13,10 +13,10 @@ from tests.support.daemon.parts import parts
 from tests.support.deadline import DEADLINE_S
 from tests.support.providers.likeness import LikenessEmbedder
 
-from confide_daemon.embedding import Model
-from confide_daemon.notes.edit import Draft
+from confide_daemon.embedding import LoadedModel
+from confide_daemon.notes.note_edit import Draft
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.space import Shared, Space, SpaceHost
+from confide_daemon.spaces.space import Space, SpaceHost, SpaceShared
 from confide_memory.classes import AGENT
 from confide_memory.note import Relation
 from confide_night.daemon import nightly
@@ -42,7 +42,7 @@ async def space(tmp_path: Path, clock: Clock) -> AsyncIterator[Space]:
     found = await Space.open(
         tmp_path / "space.db",
         b"\x11" * 32,
-        Shared(IndexSettings(), Model.ready(LikenessEmbedder()), clock=clock, parts=parts()),
+        SpaceShared(IndexSettings(), LoadedModel.ready(LikenessEmbedder()), clock=clock, parts=parts()),
         space_id="s",
         host=Outside(),
     )

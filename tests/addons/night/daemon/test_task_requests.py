@@ -19,7 +19,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.errors import RequestError
 from confide_crypto.handshake.rotation import sign_rotation
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.roster_entry import Device as Listed
 from confide_night.order.order import Order, approve_order
@@ -362,19 +362,19 @@ async def test_a_log_is_sealed_or_not_taken(daemon: Serving, laptop: Device) -> 
     slot = await laptop.claim()
     assert slot is not None
     await laptop.start(slot)
-    record = Record.seal(laptop.keys, "task-log", b"line one\n").encode()
+    record = SealedRecord.seal(laptop.keys, "task-log", b"line one\n").encode()
     part = {**named(slot), "part": 0, "record": base64.b64encode(record).decode()}
     plain = {**part, "record": base64.b64encode(b"line one").decode()}
-    other = base64.b64encode(Record.seal(laptop.keys, "github-token", b"x" * 40).encode()).decode()
+    other = base64.b64encode(SealedRecord.seal(laptop.keys, "github-token", b"x" * 40).encode()).decode()
     assert await laptop.refused("task-log", plain) == "invalid"
     assert await laptop.refused("task-log", {**part, "record": other}) == "invalid"
     await laptop.request("task-log", part)
     await laptop.end(slot)
-    second = base64.b64encode(Record.seal(laptop.keys, "task-log", b"line two\n").encode()).decode()
+    second = base64.b64encode(SealedRecord.seal(laptop.keys, "task-log", b"line two\n").encode()).decode()
     await laptop.request("task-log", {**part, "part": 1, "record": second})
     assert await laptop.refused("task-log", {**part, "fence": slot["fence"] + 1}) == "conflict"
     parts = (await laptop.request("task-logs", {"task": slot["task"], "at": slot["at"]}))["parts"]
-    opened = [Record.parse(base64.b64decode(one["record"])).open(laptop.keys) for one in parts]
+    opened = [SealedRecord.parse(base64.b64decode(one["record"])).open(laptop.keys) for one in parts]
     assert b"".join(opened) == b"line one\nline two\n"
 
 

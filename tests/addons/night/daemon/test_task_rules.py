@@ -15,19 +15,19 @@ from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, shared
 
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.access.callers import Grants
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
-from confide_daemon.store.store import Store
+from confide_daemon.store.space_store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_memory.forms import encoded, written
-from confide_night.daemon import claims, desk, ledger, moving, planning, report
-from confide_night.daemon.claims import Ending, Lease, Name, Runner
-from confide_night.daemon.queue import SlotRow, TaskRow
-from confide_night.daemon.queue import queue as tables
+from confide_night.daemon import claims, moving, planning, report, slot_states, task_actions
+from confide_night.daemon.claims import Ending, Runner, SlotId, SlotLease
+from confide_night.daemon.task_queue import SlotRow, TaskRow
+from confide_night.daemon.task_queue import queue as tables
 from confide_night.local.moments import bring
-from confide_night.order.order import ALWAYS_LASTS_S, MAX_ORDER_BYTES, Approval, Order, Slot, Task, sign_order
+from confide_night.order.order import ALWAYS_LASTS_S, MAX_ORDER_BYTES, Approval, Order, Slot, TaskStatus, sign_order
 from confide_night.order.wire import LEASE_S, LOG_KIND, MAX_LOG_RECORD, MOVE_TASKS, MOVE_TASKS_IN
 
 KEY = b"\x23" * 32
@@ -77,7 +77,9 @@ class Queue:
         data = replace(whole, signer=by.public_key.hex()).encode()
         with self.store.writing():
             signature = sign_order(by, ROSTER.space, data)
-            return desk.add(self.store, Grants("laptop"), ROSTER, by.public_key, data, signature, now=self.now)[0]
+            return task_actions.add(self.store, Grants("laptop"), ROSTER, by.public_key, data, signature, now=self.now)[
+                0
+            ]
 
     def look(self, at: float | None = None) -> None:
         self.now = self.now if at is None else at
@@ -88,22 +90,22 @@ class Queue:
 
     def claim(
         self, who: str = "aa", *, left: int = 20 * DOLLAR, most: int = 2 * DOLLAR, monthly: int = 10**12
-    ) -> Lease | None:
+    ) -> SlotLease | None:
         runner = Runner(who * 32, who, None, {"review": (most, False)}, frozenset(), left)
         with self.store.writing():
             return claims.claim(self.store, runner, ROSTER, monthly=monthly, now=self.now, draw=self.draw)
 
-    def claimed(self, who: str = "aa", **more: Any) -> Lease:
+    def claimed(self, who: str = "aa", **more: Any) -> SlotLease:
         found = self.claim(who, **more)
         assert found is not None
         return found
 
-    def begin(self, lease: Lease, *, is_repeatable: bool = False) -> Lease:
+    def begin(self, lease: SlotLease, *, is_repeatable: bool = False) -> SlotLease:
         with self.store.writing():
             claims.begin(self.store, named(lease), str(lease.slot.runner), is_repeatable=is_repeatable, now=self.now)
         return lease
 
-    def end(self, lease: Lease, state: str, **more: Any) -> SlotRow:
+    def end(self, lease: SlotLease, state: str, **more: Any) -> SlotRow:
         with self.store.writing():
             ending = Ending(state, **more)
             found, _ = claims.end(
@@ -126,9 +128,9 @@ class Queue:
         return found
 
 
-def named(lease: Lease) -> Name:
+def named(lease: SlotLease) -> SlotId:
     slot = lease.slot
-    return Name(slot.task, slot.at, slot.attempt, slot.fence)
+    return SlotId(slot.task, slot.at, slot.attempt, slot.fence)
 
 
 @pytest.fixture
@@ -152,7 +154,7 @@ def test_what_never_ran_is_tried_again_and_later_each_time(queue: Queue) -> None
             queue.look(slot.next_try_at)
     assert all(0 <= wait <= most for wait, most in zip(waits, (60, 120), strict=True))
     assert (slot.state, slot.reason) == (Slot.FAILED, "503 from the model")
-    assert queue.task(task).state is Task.DONE
+    assert queue.task(task).state is TaskStatus.DONE
 
 
 def test_retries_spread_over_all_of_their_time(queue: Queue) -> None:
@@ -162,7 +164,7 @@ def test_retries_spread_over_all_of_their_time(queue: Queue) -> None:
     for seed in range(60):
         with queue.store.writing():
             slot = replace(SlotRow(whole.id, whole.at or 0), state=Slot.RUNNING, attempt=5)
-            again = ledger.again(queue.store, slot, whole, "x", now=queue.now, draw=random.Random(seed))
+            again = slot_states.again(queue.store, slot, whole, "x", now=queue.now, draw=random.Random(seed))
         found.append(again.next_try_at - queue.now)
     assert max(found) <= 960
     assert max(found) > 700
@@ -173,7 +175,7 @@ def test_a_failed_check_is_not_tried_again(queue: Queue) -> None:
     task = queue.add()
     assert queue.run("failed").state is Slot.FAILED
     assert queue.claim() is None
-    assert queue.task(task).state is Task.DONE
+    assert queue.task(task).state is TaskStatus.DONE
 
 
 def test_three_failures_in_a_row_pause_a_task(queue: Queue) -> None:
@@ -182,17 +184,17 @@ def test_three_failures_in_a_row_pause_a_task(queue: Queue) -> None:
     endings = ["failed", "failed", "succeeded", "failed", "lost", "failed"]
     for number, state in enumerate(endings):
         queue.look(NIGHT + number * HOUR + 400)
-        assert queue.task(task).state is Task.ACTIVE
+        assert queue.task(task).state is TaskStatus.ACTIVE
         queue.run(state)
-    assert queue.task(task).state is Task.PAUSED
+    assert queue.task(task).state is TaskStatus.PAUSED
     assert "3 of its runs" in queue.task(task).why
     queue.look(NIGHT + 6 * HOUR + 400)
     assert queue.claim() is None
     with queue.store.writing():
-        desk.resume(queue.store, queue.task(task), ROSTER, now=queue.now)
+        task_actions.resume(queue.store, queue.task(task), ROSTER, now=queue.now)
     queue.look()
     queue.run("failed")
-    assert queue.task(task).state is Task.ACTIVE
+    assert queue.task(task).state is TaskStatus.ACTIVE
 
 
 @pytest.mark.parametrize(
@@ -315,9 +317,9 @@ def test_a_folder_that_was_put_back_begins_nothing_that_was_due(queue: Queue) ->
     assert queue.claim() is None
     assert queue.states(once) == ["lost"]
     assert set(queue.states(nightly)) == {"lost"}
-    assert queue.task(nightly).state is Task.PAUSED, "a person has to see it"
+    assert queue.task(nightly).state is TaskStatus.PAUSED, "a person has to see it"
     with queue.store.writing():
-        desk.resume(queue.store, queue.task(nightly), ROSTER, now=queue.now)
+        task_actions.resume(queue.store, queue.task(nightly), ROSTER, now=queue.now)
     queue.look(NIGHT + 4 * DAY + 301)
     assert queue.run("succeeded").state is Slot.SUCCEEDED
 
@@ -341,7 +343,7 @@ def test_what_is_sent_again_to_a_folder_that_was_put_back_is_not_begun_again(que
     queue.restore(before)
     queue.look(queue.now + HOUR)
     for task in (once, nightly):
-        queue.ordered(ledger.order_of(task))
+        queue.ordered(slot_states.order_of(task))
     queue.look()
     assert queue.claim("bb") is None
     assert (queue.states(once), queue.states(nightly)) == (["lost"], ["lost"])
@@ -377,15 +379,15 @@ def test_an_order_that_cannot_be_read_stops_its_own_task_alone(queue: Queue) -> 
     queue.look(queue.now + 60)
     assert queue.end(running, "again").state is Slot.FAILED, "how often it may be tried again nobody knows"
     found = [queue.task(task) for task in damaged]
-    assert {one.state for one in found} == {Task.PAUSED}
+    assert {one.state for one in found} == {TaskStatus.PAUSED}
     assert all("damaged" in one.why for one in found)
     with pytest.raises(OrderError, match="damaged"), queue.store.writing():
-        desk.resume(queue.store, found[1], ROSTER, now=queue.now)
-    assert ledger.order_in(found[1]).description == ledger.UNREADABLE
+        task_actions.resume(queue.store, found[1], ROSTER, now=queue.now)
+    assert slot_states.order_in(found[1]).description == slot_states.UNREADABLE
     queue.look(queue.now + DAY)
     assert {state for task in damaged[1:] for state in queue.states(task)} == {"missed"}
     with queue.store.writing():
-        assert desk.cancel(queue.store, queue.task(damaged[1]), now=queue.now) == (True, 0)
+        assert task_actions.cancel(queue.store, queue.task(damaged[1]), now=queue.now) == (True, 0)
 
 
 @pytest.mark.parametrize("bit", [6, 7], ids=["no hex", "no text"])
@@ -442,10 +444,10 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
 def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_path: Path) -> None:
     """A machine without an answer sends its order once more where the memory has moved: it is known there, as what it is."""
     good, *damaged = (queue.add(at=int(queue.now) - 60) for _ in range(5))
-    orders = [ledger.order_of(task) for task in damaged]
+    orders = [slot_states.order_of(task) for task in damaged]
     queue.look()
     assert {queue.run("succeeded").task for _ in range(5)} == {good.id, *(task.id for task in damaged)}
-    record = Record.seal(KEYS, LOG_KIND, b"what it did").encode()
+    record = SealedRecord.seal(KEYS, LOG_KIND, b"what it did").encode()
     at = tables(queue.store).slots.of(good.id, limit=1)[0].at
     with queue.store.writing():
         for part, data in enumerate((record, bytes([record[0] ^ 1]) + record[1:])):
@@ -479,7 +481,7 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
 def test_tasks_that_are_given_up_on_their_way_are_not_begun_again(queue: Queue, tmp_path: Path) -> None:
     """Some have come, and what was begun of them has not: they end, and so does what a machine sends once more."""
     come, nightly, other = queue.add(), queue.add(schedule="0 2 * * *"), queue.add()
-    orders = [ledger.order_of(task) for task in (come, nightly, other)]
+    orders = [slot_states.order_of(task) for task in (come, nightly, other)]
     assert {queue.run("succeeded").task for _ in range(2)} <= {come.id, other.id}
     there = Queue(tmp_path / "there.db")
     there.now = queue.now + 60
@@ -494,7 +496,7 @@ def test_tasks_that_are_given_up_on_their_way_are_not_begun_again(queue: Queue, 
             there.ordered(order)
         there.look(NIGHT + 400)
         assert there.claim() is None
-        assert [there.task(task).state for task in (come, nightly)] == [Task.CANCELLED] * 2
+        assert [there.task(task).state for task in (come, nightly)] == [TaskStatus.CANCELLED] * 2
         assert there.task(come).why == moving.GIVEN_UP
         assert there.states(other) == ["lost"]
         there.add()
@@ -582,7 +584,7 @@ def test_what_cannot_be_read_takes_the_place_of_nothing(queue: Queue) -> None:
         queue.store.marks.put(PARTS_AWAITED, 0.0)
     queue.look()
     assert (found := tables(queue.store).tasks.find(NOTED["task"])) is not None
-    assert (found.state, "damaged" in found.why) == (Task.PAUSED, True)
+    assert (found.state, "damaged" in found.why) == (TaskStatus.PAUSED, True)
     assert queue.claimed().task.id == good.id
 
 
@@ -624,17 +626,17 @@ def test_an_id_may_be_cut_short(queue: Queue) -> None:
     grants = Grants("laptop")
     one = queue.add(id="aaaa000000000001")
     queue.add(id="aaaa000000000002")
-    assert desk.found(queue.store, grants, "AAAA000000000001").id == one.id
+    assert task_actions.found(queue.store, grants, "AAAA000000000001").id == one.id
     for name, error in (("aaaa", ToolError), ("aaa", NotFoundError), ("zzzz", NotFoundError), ("", NotFoundError)):
         with pytest.raises(error):
-            desk.found(queue.store, grants, name)
+            task_actions.found(queue.store, grants, name)
     other = Grants("other", projects=frozenset({"elsewhere"}))
     with pytest.raises(NotFoundError):
-        desk.found(queue.store, other, one.id)
+        task_actions.found(queue.store, other, one.id)
 
 
 def test_there_is_an_end_to_what_is_queued(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MAX_LIVING", 3)
+    monkeypatch.setattr(task_actions, "MAX_LIVING", 3)
     for _ in range(3):
         queue.add()
     with pytest.raises(ToolError):

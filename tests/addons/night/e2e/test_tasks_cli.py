@@ -17,10 +17,10 @@ from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, w
 from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import Identity, parse_daemon_key
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import WrapKey
-from confide_crypto.transport.open import connect
+from confide_crypto.transport.open_channel import connect
 
 TOKEN = "ghp_" + "x7Kd92LmQp0sVbNc84RtYwZaE1fGhJ3uTo5i"  # planted
 
@@ -187,7 +187,7 @@ async def played(daemon: Daemon, machine: Machine, text: str) -> dict[str, Any]:
         await runner.start(slot)
         keys = runner.roster.open(WrapKey(identity))
         for part, said in ((0, b"what it did\n"), (1, b"lost"), (3, b"how it ended\n")):
-            record = bytearray(Record.seal(keys, "task-log", said).encode())
+            record = bytearray(SealedRecord.seal(keys, "task-log", said).encode())
             record[-1] ^= part == 1
             told = {**named(slot), "part": part, "record": base64.b64encode(record).decode()}
             await runner.request("task-log", told)

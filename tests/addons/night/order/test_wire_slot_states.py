@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from confide_memory.errors import TaskStateError
-from confide_night.order.order import FINAL, HELD, Event, Slot, after
+from confide_night.order.order import FINAL, HELD, Slot, SlotEvent, after
 
 
 def test_what_has_ended_stays_so() -> None:
     for state in FINAL:
-        for event in Event:
+        for event in SlotEvent:
             with pytest.raises(TaskStateError):
                 after(state, event)
 
@@ -20,7 +20,7 @@ def test_every_state_is_reached_and_every_slot_ends() -> None:
     follows: dict[Slot, set[Slot]] = {}
     while edge:
         state = edge.pop()
-        for event in Event:
+        for event in SlotEvent:
             try:
                 found = after(state, event)
             except TaskStateError:
@@ -37,7 +37,7 @@ def test_nothing_runs_that_was_not_claimed_and_begun() -> None:
     for state in Slot:
         if state is not Slot.LEASED:
             with pytest.raises(TaskStateError):
-                after(state, Event.START)
+                after(state, SlotEvent.START)
         if state is not Slot.RUNNING:
             with pytest.raises(TaskStateError):
-                after(state, Event.SUCCEED)
+                after(state, SlotEvent.SUCCEED)

@@ -15,7 +15,7 @@ from tests.support.runs import MODEL, answer, model_api
 
 from confide_night.runner.budget.allowlist import DOCUMENT_TOKENS, IMAGE_TOKENS, UnfitError
 from confide_night.runner.budget.apis import APIS
-from confide_night.runner.settings.prices import Tokens, price_of
+from confide_night.runner.settings.prices import TokenUse, price_of
 
 REQUESTS = [
     json.loads(line)
@@ -318,7 +318,7 @@ async def test_documents_at_once_spend_no_more_than_the_limit_and_one_input(kind
             found = await asyncio.gather(*(agent.post(user(block)) for _ in range(16)))
             price = price_of(MODEL, {})
             assert price is not None
-            assert agent.meter.spent_usd <= 0.1 + price.usd(Tokens(read, 16))
+            assert agent.meter.spent_usd <= 0.1 + price.usd(TokenUse(read, 16))
     assert {each.status_code for each in found} == {200, 402}
 
 

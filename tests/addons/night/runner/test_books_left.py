@@ -13,9 +13,9 @@ from tests.support.runs import needing_sandbox
 
 from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
-from confide_night.runner.books import Left
-from confide_proxy.link.daemon import Joined, save_pin
-from confide_proxy.paths import Paths
+from confide_night.runner.books import MovedSpaces
+from confide_proxy.link.daemon import KnownDaemon, save_pin
+from confide_proxy.paths import ProxyPaths
 from confide_transfer.move.shared.moved import HAS_LEFT
 
 NOWHERE = "ws://127.0.0.1:9/"
@@ -29,11 +29,13 @@ async def test_the_word_of_a_daemon_that_was_left_comes_while_its_machine_goes_o
     await asyncio.to_thread(needing_sandbox)
     machine = Machine(tmp_path, "ann")
     allow(machine, '[recipes.quick]\nkind = "command"\ncommand = ["true"]')
-    paths = Paths(machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon")
+    paths = ProxyPaths(
+        machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
+    )
 
     def refuse(_body: Message) -> Message:
         if goes_over:
-            save_pin(paths.link, Joined(NOWHERE, Identity.generate().static_key))
+            save_pin(paths.link, KnownDaemon(NOWHERE, Identity.generate().static_key))
         raise RequestError("unavailable", f"{HAS_LEFT} on 2026-11-26")
 
     setting = Setting(machine, 0)
@@ -45,4 +47,4 @@ async def test_the_word_of_a_daemon_that_was_left_comes_while_its_machine_goes_o
             await asyncio.to_thread(night.until, f"no daemon: {HAS_LEFT}")
     finally:
         await setting.close()
-    assert (Left(paths).why() is None) == goes_over
+    assert (MovedSpaces(paths).why() is None) == goes_over

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.runs import KEY, MODEL, Api, answer, model_api, stream
 
-from confide_night.runner.budget import app
-from confide_night.runner.budget.apis import Stream, of_answer
-from confide_night.runner.budget.app import Gateway, Terms
+from confide_night.runner.budget import budget_gateway
+from confide_night.runner.budget.apis import EventStream, of_answer
+from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import LEAST_OUTPUT, Meter, SpentError
-from confide_night.runner.settings.prices import Price, Tokens, dated, price_of
+from confide_night.runner.settings.prices import Price, TokenUse, dated, price_of
 
 PRICE = Price.of({"input": 2.0, "output": 10.0})
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": "hello"}]}
@@ -44,8 +44,8 @@ async def asking(
     """A gateway in this process, without the sandbox before it."""
     meter = Meter(limit_usd)
     told: list[dict[str, Any]] = []
-    terms = Terms(form, api.url, KEY, lambda model: price_of(model, {}), hosts or {}, "http")
-    gateway = Gateway(terms, meter, told.append)
+    terms = RunTerms(form, api.url, KEY, lambda model: price_of(model, {}), hosts or {}, "http")
+    gateway = BudgetGateway(terms, meter, told.append)
     within = httpx2.ASGITransport(app=gateway.app)
     async with httpx2.AsyncClient(transport=within, base_url="http://gateway") as client:
         yield Asking(client, meter, told)
@@ -60,7 +60,7 @@ async def test_the_real_key_goes_out_and_the_placeholder_does_not() -> None:
         sent = {name.lower(): value for name, value in api.headers[0].items()}
         assert sent["x-api-key"] == KEY
         assert not {"authorization", "cookie"} & set(sent)
-        assert agent.meter.spent_usd == pytest.approx(PRICE.usd(Tokens(100, 20)))
+        assert agent.meter.spent_usd == pytest.approx(PRICE.usd(TokenUse(100, 20)))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_a_request_may_write_no_more_than_what_is_left_pays_for(is_stream:
             assert [body["max_tokens"] for body in api.requests] == [300, 179]
             assert found.status_code == 402
             assert "budget" in found.json()["error"]["message"]
-            assert agent.meter.spent_usd <= 0.005 + PRICE.usd(Tokens(100))
+            assert agent.meter.spent_usd <= 0.005 + PRICE.usd(TokenUse(100))
             assert agent.told[-1]["spent"]["over"]
 
 
@@ -134,7 +134,7 @@ async def test_a_stream_that_breaks_off_counts_at_its_most() -> None:
     with model_api(lambda _body: stream("some", "text", written=None)) as api:
         async with asking(api) as agent:
             await agent.post({**ASK, "stream": True, "max_tokens": 500})
-            assert agent.meter.spent_usd >= PRICE.usd(Tokens(output=500))
+            assert agent.meter.spent_usd >= PRICE.usd(TokenUse(output=500))
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
@@ -157,10 +157,10 @@ async def test_many_at_once_spend_no_more_than_one_after_the_other() -> None:
             body = {**ASK, "max_tokens": 900, "messages": [{"role": "user", "content": "x" * 1600}]}
             found = await asyncio.gather(*(agent.post(body) for _ in range(20)))
             assert {each.status_code for each in found} == {200, 402}
-            one_input = PRICE.usd(Tokens(400))
+            one_input = PRICE.usd(TokenUse(400))
             assert agent.meter.spent_usd <= 0.02 + one_input
             assert agent.meter.spent_usd == pytest.approx(
-                sum(PRICE.usd(Tokens(400, each["max_tokens"])) for each in api.requests)
+                sum(PRICE.usd(TokenUse(400, each["max_tokens"])) for each in api.requests)
             )
 
 
@@ -190,7 +190,7 @@ def test_no_order_of_requests_passes_the_limit_by_more_than_an_input(
                 await asyncio.sleep(0)
                 written = int(admission.most_output * share)
                 # By its length a request reads twice as many tokens as it does.
-                await meter.settle(admission, Tokens(length // 2, written) if is_said else None)
+                await meter.settle(admission, TokenUse(length // 2, written) if is_said else None)
 
         await asyncio.gather(*(one(*each) for each in requests))
         largest = max(length for length, *_ in requests)
@@ -223,30 +223,30 @@ def test_prices_are_known_or_said() -> None:
     assert price_of("claude-sonnet-5", {"claude-sonnet-5": own["mine"]}) == own["mine"]
     long = price_of("claude-sonnet-4-5", {})
     assert long is not None
-    assert long.usd(Tokens(300_000, 1000)) == pytest.approx(300_000 * 6e-6 + 1000 * 22.5e-6)
-    assert PRICE.usd(Tokens(1000, 0, 1000, 1000, 1000)) == pytest.approx((2 + 0.2 + 2.5 + 4) / 1000)
+    assert long.usd(TokenUse(300_000, 1000)) == pytest.approx(300_000 * 6e-6 + 1000 * 22.5e-6)
+    assert PRICE.usd(TokenUse(1000, 0, 1000, 1000, 1000)) == pytest.approx((2 + 0.2 + 2.5 + 4) / 1000)
 
 
 def test_usage_of_both_apis_is_read() -> None:
     openai = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60}, "output_tokens": 7}
-    assert of_answer(json.dumps({"usage": openai}).encode()) == Tokens(40, 7, 60)
+    assert of_answer(json.dumps({"usage": openai}).encode()) == TokenUse(40, 7, 60)
     made = {"cache_creation_input_tokens": 50, "cache_creation": {"ephemeral_1h_input_tokens": 20}}
     said = {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3, **made}
-    assert of_answer(json.dumps({"usage": said}).encode()) == Tokens(1, 2, 3, 30, 20)
+    assert of_answer(json.dumps({"usage": said}).encode()) == TokenUse(1, 2, 3, 30, 20)
     for odd in (b"", b"[]", b"{}", b'{"usage": 3}', b'{"usage": {"input_tokens": -1}}', b"[" * 9999):
-        assert of_answer(odd) in (None, Tokens())
+        assert of_answer(odd) in (None, TokenUse())
     ended = {"type": "response.completed", "response": {"usage": openai}}
-    stream_ = Stream()
+    stream_ = EventStream()
     stream_.feed(b'data: {"type":"response.output_text.delta","delta":"' + b"a" * 8096 + b'"}\n\ndata: ')
     assert stream_.written == 500
     stream_.feed(json.dumps(ended).encode() + b"\n\n")
-    assert (stream_.used, stream_.is_whole) == (Tokens(40, 7, 60), True)
+    assert (stream_.used, stream_.is_whole) == (TokenUse(40, 7, 60), True)
 
 
 @given(st.binary(max_size=300), st.integers(1, 7))
 @settings(max_examples=50, deadline=None)
 def test_no_stream_breaks_its_reader(data: bytes, width: int) -> None:
-    found = Stream()
+    found = EventStream()
     for at in range(0, len(data), width):
         found.feed(data[at : at + width])
     assert found.used is None or found.written >= 0
@@ -254,7 +254,7 @@ def test_no_stream_breaks_its_reader(data: bytes, width: int) -> None:
 
 async def test_a_run_that_asks_without_end_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """What costs nothing is bounded too: a loop of an agent's would have the runner's address barred at the model's."""
-    monkeypatch.setattr(app, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(budget_gateway, "MOST_REQUESTS", 3)
     with model_api() as api:
         async with asking(api) as agent:
             found = [(await agent.post(ASK)).status_code for _ in range(5)]

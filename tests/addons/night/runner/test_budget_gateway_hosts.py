@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.support.draws import draws
 from tests.support.runs import KEY
 
-from confide_night.runner.budget import app
-from confide_night.runner.budget.app import Gateway, Terms
+from confide_night.runner.budget import budget_gateway
+from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import Meter
 from confide_night.runner.settings.prices import price_of
 
@@ -48,7 +48,7 @@ class Outside:
 class Inside:
     """An agent that writes its requests byte by byte, as a program in the sandbox can."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: BudgetGateway) -> None:
         self._gateway = gateway
 
     async def ask(
@@ -90,7 +90,7 @@ def one_context() -> Iterator[None]:
     """No request leaves: the system's authorities are loaded once, and not for each of 150 gateways."""
     context = ssl.create_default_context()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "_verifying", lambda _terms: context)
+        patch.setattr(budget_gateway, "_verifying", lambda _terms: context)
         yield
 
 
@@ -100,8 +100,8 @@ async def sandbox(
 ) -> AsyncIterator[Inside]:
     """A gateway of a recipe that names one host, with a secret for it."""
     given = {"private-token": f"Bearer {SECRET}"} if headers is None else headers
-    terms = Terms("anthropic", MODEL, KEY, lambda model: price_of(model, {}), {name: given}, "https", (SECRET,))
-    gateway = Gateway(terms, Meter(1.0), lambda _said: None)
+    terms = RunTerms("anthropic", MODEL, KEY, lambda model: price_of(model, {}), {name: given}, "https", (SECRET,))
+    gateway = BudgetGateway(terms, Meter(1.0), lambda _said: None)
     inner = gateway._client
     # What the gateway's own client was made with stays as it is, but for the way out.
     inner._transport, inner._mounts = httpx2.MockTransport(outside.answer), {}

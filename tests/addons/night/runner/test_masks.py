@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confide_night.runner.masks import SHOWN, Mask
-from confide_night.runner.runlog import MOST_EACH, Kept, RunLog
+from confide_night.runner.runlog import MOST_EACH, LogStream, RunLog
 
 SECRET = b"hunter2-is-not-a-password"
 
@@ -38,7 +38,7 @@ def test_base64_of_a_value_and_each_of_its_lines_are_masked() -> None:
 
 
 def test_of_a_long_log_the_beginning_and_the_end_are_kept() -> None:
-    kept = Kept([])
+    kept = LogStream([])
     for number in range(300):
         kept.feed(b"%06d " % number + b"." * 65_000)
     kept.end()
@@ -69,7 +69,7 @@ def test_a_log_has_no_secret_of_its_run() -> None:
 
 
 def test_a_log_without_end_takes_no_more_memory_than_is_kept() -> None:
-    kept = Kept([])
+    kept = LogStream([])
     piece = b"." * 65_536
     tracemalloc.start()
     try:

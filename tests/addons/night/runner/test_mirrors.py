@@ -17,7 +17,7 @@ import pytest
 from tests.support.runs import Runs, git, repository
 
 from confide_night.runner.mirrors import Mirror, apart
-from confide_night.runner.settings.recipes import Limits
+from confide_night.runner.settings.recipes import RunLimits
 from confide_night.runner.trial import findings
 from confide_proxy.errors import ConfigError, RepositoryError
 
@@ -26,7 +26,7 @@ ENCODED = "DEPLOY-PASSWORD-77%40%3A%2F%25"
 
 
 def mirror_of(url: str, folder: Path) -> Mirror:
-    return Mirror(folder / "repositories", "app", url, Limits(free_mib=1))
+    return Mirror(folder / "repositories", "app", url, RunLimits(free_mib=1))
 
 
 def head(place: Path) -> str:

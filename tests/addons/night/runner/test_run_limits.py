@@ -15,7 +15,7 @@ from tests.support.runs import Runs, model_api
 
 from confide_night.runner.budget.apis import APIS
 from confide_night.runner.sandbox import bubblewrap, groups
-from confide_night.runner.settings.recipes import Settings
+from confide_night.runner.settings.recipes import RunnerSettings
 from confide_night.runner.trial import findings
 
 
@@ -29,7 +29,7 @@ async def test_what_bounds_a_run_here_is_said(
     """`confide runner check` names the way that this machine gives, or says that there is none, and what would help."""
     monkeypatch.setattr(groups, "available", lambda: way)
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
-    found = {each.name: each async for each in findings(Settings(tmp_path, ""), tmp_path)}
+    found = {each.name: each async for each in findings(RunnerSettings(tmp_path, ""), tmp_path)}
     assert found["limits"].is_good is is_good
     assert told in found["limits"].told
     assert ("Delegate=yes" in found["limits"].hint) is not bool(way)
@@ -41,7 +41,7 @@ def test_what_a_run_may_take_of_the_machine_is_bounded() -> None:
         pytest.skip(
             "there are no control groups for us here: a run is bounded by its time and its disk (docs/runner.md)"
         )
-    group = groups.make("0bounded1", replace(Settings(Path(), "").limits, memory_mib=64, processes=12))
+    group = groups.make("0bounded1", replace(RunnerSettings(Path(), "").limits, memory_mib=64, processes=12))
     forks = """
 import os, time
 n = 0

@@ -11,18 +11,18 @@ import pytest
 
 from confide_crypto.errors import ConfideError
 from confide_night.runner import agents
-from confide_night.runner.settings.recipes import Limits, Model, Recipe, Settings, read
+from confide_night.runner.settings.recipes import ModelSettings, Recipe, RunLimits, RunnerSettings, read
 from confide_proxy.errors import ConfigError, RunnerError
 
 PLACEHOLDER = "(sealed:api-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)"
-Reads = Callable[[str], Settings]
+Reads = Callable[[str], RunnerSettings]
 
 
 @pytest.fixture
 def reads(tmp_path: Path) -> Reads:
     path = tmp_path / "runner.toml"
 
-    def work(text: str) -> Settings:
+    def work(text: str) -> RunnerSettings:
         path.write_text(text)
         path.chmod(0o600)
         return read(path)
@@ -33,10 +33,10 @@ def reads(tmp_path: Path) -> Reads:
 def test_what_init_writes_is_every_option_at_its_default(reads: Reads) -> None:
     text = resources.files("confide_night.runner.settings").joinpath("runner.toml").read_text("utf-8")
     found = reads(text)
-    assert found.limits == Limits()
-    assert found.model == Model()
+    assert found.limits == RunLimits()
+    assert found.model == ModelSettings()
     assert found.recipes == {kind: Recipe(kind, kind) for kind in ("review", "fix", "ask")}
-    named = {*Limits.__slots__, *Model.__slots__, *Settings.__slots__, *Recipe.__slots__}
+    named = {*RunLimits.__slots__, *ModelSettings.__slots__, *RunnerSettings.__slots__, *Recipe.__slots__}
     assert [name for name in sorted(named - {"path"}) if name not in text] == []
     # What stands there as a comment is an example that works.
     shown = reads(
@@ -150,16 +150,16 @@ def test_of_a_package_of_npms_an_agent_sees_those_beside_it_and_nothing_else(rea
 
 
 def test_the_last_word_of_either_agent_is_read() -> None:
-    claude = agents.Output("claude")
+    claude = agents.AgentOutput("claude")
     claude.feed(
         b'noise\n[1]\n{"type":"result","subtype":"error_max_turns","is_error":true,"result":"x","total_cost_usd":0.5}\n'
     )
     assert (claude.is_done, claude.text, claude.told_usd) == (True, "x", 0.5)
     assert "error_max_turns" in claude.problem
-    codex = agents.Output("codex")
+    codex = agents.AgentOutput("codex")
     codex.feed(b'{"type":"item.completed","item":{"type":"agent_message","text":"a"}}\n{"type":"turn.failed"}\n')
     assert (codex.is_done, codex.text, bool(codex.problem)) == (True, "a", True)
-    plain = agents.Output("")
+    plain = agents.AgentOutput("")
     for _ in range(100):
         plain.feed(b"x" * 65_536)
     assert len(plain.text) == agents.MOST_TEXT

@@ -178,7 +178,7 @@ async def test_a_work_folder_that_hides_a_part_of_itself_ends_the_run(
 ) -> None:
     """From an owner who is not root. For a moment it may: tests of programs do."""
     if os.geteuid() == 0:
-        monkeypatch.setattr(runs_module.disk, "used", lambda _folder: runs_module.disk.Used(0, True))
+        monkeypatch.setattr(runs_module.disk_use, "used", lambda _folder: runs_module.disk_use.Used(0, True))
     monkeypatch.setattr(runs_module, "DISK_LOOK_S", 0.1)
     result = await runs.command("mkdir hidden; touch hidden/x; chmod 0 hidden; echo begun; sleep 60")
     assert (result.state, result.reason) == ("failed", "a part of its work folder cannot be looked at")

@@ -18,13 +18,13 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, ST
 
 from confide_crypto.errors import ConnectionLost, KeyFileError, RequestError
 from confide_crypto.keys.identity import Identity, fingerprint_words
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_night.order.order import ONCE_LASTS_S, Approval, Order, approve_order, sign_order
 from confide_night.order.wire import LOG_KIND
 from confide_night.runner import supervisor as supervisors
-from confide_night.runner.books import NEW_S, Begun, Known, Ledger, Spending, newest
-from confide_night.runner.run import Job
-from confide_night.runner.settings.recipes import Settings
+from confide_night.runner.books import NEW_S, Begun, KnownDevices, RunLedger, Spending, newest
+from confide_night.runner.run import RunJob
+from confide_night.runner.settings.recipes import RunnerSettings
 from confide_night.runner.supervisor import Supervisor
 from confide_proxy.errors import RunnerError
 
@@ -85,7 +85,7 @@ class Desk:
         self.runs = runs
         self.daemon = Scripted()
         self.folder = runs.folder / "runner"
-        self.ledger = Ledger(self.folder)
+        self.ledger = RunLedger(self.folder)
         self.fence = 0
         self.roster, self.own = ROSTER, PHONE
         # Read once: an order that is made again is the same one, also where a second has begun meanwhile.
@@ -97,7 +97,7 @@ class Desk:
         settings = self.runs.settings(recipe, more=repositories, top=top)
         return self.of_settings(settings)
 
-    def of_settings(self, settings: Settings) -> Supervisor:
+    def of_settings(self, settings: RunnerSettings) -> Supervisor:
         async def refresh(_link: object) -> None:
             pass
 
@@ -173,7 +173,7 @@ async def test_a_slot_is_done_and_its_end_told_before_anything_lasts(desk: Desk)
     assert "look at it" in desk.daemon.ended["text"]
     assert len(desk.daemon.ended["commit"]) == 40
     [log] = desk.daemon.of("task-log")
-    record = Record.parse(b64decode(log["record"]))
+    record = SealedRecord.parse(b64decode(log["record"]))
     assert record.kind == LOG_KIND
     assert b"look at it" in record.open(KEYS)
     assert list((desk.folder / "work").iterdir()) == []
@@ -290,13 +290,13 @@ async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> No
 
 
 def test_who_is_known_is_not_forgotten_and_not_guessed(tmp_path: Path) -> None:
-    known, now = Known(tmp_path), 1_800_000_000.0
+    known, now = KnownDevices(tmp_path), 1_800_000_000.0
     assert known.is_new([b"a"], now)
     known.see([b"a", b"b"], now)
     assert not known.is_new([b"a"], now)
     known.see([b"a", b"c"], now + 1)
     known.see([b"c"], now + NEW_S)
-    again = Known(tmp_path)
+    again = KnownDevices(tmp_path)
     assert not again.is_new([b"b"], now + 1)
     assert again.is_new([b"c"], now + NEW_S)
     assert not again.is_new([b"c"], now + 1 + NEW_S)
@@ -327,7 +327,7 @@ async def test_nothing_is_begun_twice(desk: Desk) -> None:
     assert await supervisor.work(desk.slot()) == "lost"
     assert await supervisor.work(desk.slot(attempt=2)) == "lost"
     desk.ledger.close()
-    desk.ledger = Ledger(desk.folder)
+    desk.ledger = RunLedger(desk.folder)
     assert await desk.supervisor("echo begun").work(desk.slot(attempt=3)) == "lost"
     assert len(desk.daemon.of("task-started")) == 1
 
@@ -488,7 +488,7 @@ async def test_a_runner_tells_of_what_the_last_one_did_not_end(desk: Desk) -> No
     begun = Begun(TASK, desk.at, 1, 7)
     desk.ledger.begin(begun, time.time())
     desk.ledger.close()
-    desk.ledger = Ledger(desk.folder)
+    desk.ledger = RunLedger(desk.folder)
     assert await desk.supervisor("true").recover() == [begun]
     assert desk.daemon.ended == {**begun.wire, "state": "lost", "reason": "its runner ended in the middle of it"}
     assert await desk.supervisor("true").recover() == []
@@ -508,16 +508,16 @@ async def test_the_month_is_spent_once(desk: Desk) -> None:
 
 
 def test_two_runners_of_a_machine_do_not_share_a_ledger(tmp_path: Path) -> None:
-    first = Ledger(tmp_path / "runner")
+    first = RunLedger(tmp_path / "runner")
     with pytest.raises(Exception, match="another runner is at work"):
-        Ledger(tmp_path / "runner")
+        RunLedger(tmp_path / "runner")
     first.close()
-    Ledger(tmp_path / "runner").close()
+    RunLedger(tmp_path / "runner").close()
 
 
 def test_a_ledger_that_somebody_has_changed_is_not_gone_on_with(tmp_path: Path) -> None:
     """What it does not know any more could be begun a second time."""
-    ledger = Ledger(tmp_path / "runner")
+    ledger = RunLedger(tmp_path / "runner")
     ledger.begin(Begun(TASK, 1, 1, 1), 0.0)
     ledger.begin(Begun(TASK, 2, 1, 2), 0.0)
     ledger.close()
@@ -526,14 +526,14 @@ def test_a_ledger_that_somebody_has_changed_is_not_gone_on_with(tmp_path: Path) 
     assert TASK.encode() not in file.read_bytes()
     file.write_bytes(b"\n".join([lines[0][:-9] + b64encode(b"evil")[:9], *lines[1:]]))
     with pytest.raises(Exception, match="damaged"):
-        Ledger(tmp_path / "runner")
+        RunLedger(tmp_path / "runner")
 
 
 async def test_an_order_only_lowers_what_its_recipe_allows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Money and time: the least of order, recipe and what the daemon has put aside; and only repositories that the recipe is for."""
-    jobs: list[Job] = []
+    jobs: list[RunJob] = []
 
-    def made(job: Job, *_: object) -> Any:
+    def made(job: RunJob, *_: object) -> Any:
         jobs.append(job)
         raise RunnerError("far enough")
 

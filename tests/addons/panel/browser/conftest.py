@@ -17,9 +17,9 @@ from tests.support.programs.processes import Machine, wait_until
 
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
-from confide_http.server.access import tokens
+from confide_http.server.access import server_tokens
 from confide_http.server.access.applications import Applications
-from confide_http.server.access.sign_in import Asked, SignIns, words_of
+from confide_http.server.access.sign_ins import AuthorizationRequest, SignIns, words_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(os.environ.get("CONFIDE_AXE", ""))
@@ -106,7 +106,9 @@ def _let_in(machine: Machine) -> None:
     """A program that comes by the daemon's gateway."""
     with closing(open_state(DataFolder(machine.home / "daemon"))) as state:
         (space,) = state.registry.spaces()
-        tokens.allow(state.registry, "chat", space=space, scope="write", projects=(), days=90, gateway="untrusted")
+        server_tokens.allow(
+            state.registry, "chat", space=space, scope="write", projects=(), days=90, gateway="untrusted"
+        )
 
 
 def asks_to_sign_in(machine: Machine) -> str:
@@ -115,7 +117,7 @@ def asks_to_sign_in(machine: Machine) -> str:
     with closing(open_state(DataFolder(machine.home / "daemon"))) as state:
         (space,) = state.registry.spaces()
         program = Applications(state.registry).add("Chat", space=space, redirects=[redirect], is_registered=True)
-        asked = Asked(redirect, True, None, "write", "C" * 43, "https://memory.example.org/mcp")
+        asked = AuthorizationRequest(redirect, True, None, "write", "C" * 43, "https://memory.example.org/mcp")
         return words_of(SignIns(state.registry).ask(program, asked))
 
 

@@ -16,16 +16,16 @@ from tests.support.documents.notes import Agent
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ExportError
 from confide_proxy.link.key_rotation import MachineKeys
-from confide_proxy.paths import Paths
-from confide_proxy.sealing.context import Sealing
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.folder import Folder
-from confide_transfer.local.export import manifest, tree
-from confide_transfer.local.export.tree import Report
+from confide_transfer.local.export import export_manifest, tree
+from confide_transfer.local.export.tree import ExportReport
 
 
 async def export(
     laptop: Machine, into: Path, *projects: str, is_whole: bool = True, with_transcripts: bool = False
-) -> Report:
+) -> ExportReport:
     return await tree.write(
         laptop.connection,
         list(projects) or ["proj"],
@@ -50,11 +50,11 @@ def names(report: Iterable[dict[str, str]]) -> set[str]:
     return {one["path"] for one in report}
 
 
-def unsealed(near: Path) -> Sealing:
+def unsealed(near: Path) -> SessionSealing:
     """Of a machine without keys; nothing here has to be sealed."""
     home = near.parent / "home"
-    paths = Paths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
-    return Sealing(paths, ProxyConfig(), MachineKeys(paths))
+    paths = ProxyPaths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
+    return SessionSealing(paths, ProxyConfig(), MachineKeys(paths))
 
 
 async def lose_text(daemon: Serving, path: str) -> None:
@@ -190,7 +190,7 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
 async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:
     into.mkdir()
     (into / "confide.json").write_text('{"format": 2, "projects": []}')
-    assert manifest.is_tree(into)
+    assert export_manifest.is_tree(into)
     with pytest.raises(ExportError, match="another format"):
         await tree.fill(None, unsealed(into), into, is_dry=True)  # type: ignore[arg-type]
 
@@ -206,6 +206,6 @@ def test_a_full_disk_is_not_the_fault_of_the_folder(
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(ExportError, match=os.strerror(number)) as caught:
-        manifest.begin(into)
+        export_manifest.begin(into)
     assert caught.value.exit_code == code
     assert not (into / "confide.json").exists()

@@ -14,13 +14,13 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import ConnectionLost, RequestError
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.access.callers import Grants
 from confide_night.local import moments as tasks
 from confide_night.order.order import Order
 from confide_proxy.errors import MoveError, UnfitAnswerError
 from confide_transfer.move.local.carrier import Carrier
-from confide_transfer.move.local.holdings import Holdings, held
+from confide_transfer.move.local.inventory import Holdings, held
 from confide_transfer.move.local.journey import state
 
 
@@ -65,7 +65,7 @@ async def grow(at: Machine, device: Device) -> None:
     said = [{"role": "user", "text": "hello", "time": "2026-11-21T10:00:00Z"}]
     body = {"project": "shop", "agent": "claude-code", "session": "s1", "version": 0, "from": 0, "to": 9, "head": "h"}
     await at.request("transcript", {**body, "mark": "m", "messages": said})
-    records = [Record.seal(device.keys, "github-token", f"secret {number}".encode()) for number in range(3)]
+    records = [SealedRecord.seal(device.keys, "github-token", f"secret {number}".encode()) for number in range(3)]
     await at.request("records", {"records": [base64.b64encode(one.encode()).decode() for one in records]})
 
 

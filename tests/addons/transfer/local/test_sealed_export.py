@@ -13,10 +13,10 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, SealedMachine
 
 from confide_crypto.sealing import placeholder
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_proxy.errors import ExportError, UnsealableError
 from confide_transfer.local.export import tree as export_tree
-from confide_transfer.local.export.tree import Report
+from confide_transfer.local.export.tree import ExportReport
 
 FILE = "memory/deploy.md"
 NOTE = "memory/key.md"
@@ -36,13 +36,13 @@ async def other(tmp_path: Path) -> AsyncIterator[Serving]:
         yield running
 
 
-async def exported(machine: SealedMachine, into: Path) -> Report:
+async def exported(machine: SealedMachine, into: Path) -> ExportReport:
     async with machine.running() as keeper:
         await keeper.sync()
         return await export_tree.write(keeper.connection, [PROJECT], into, is_whole=True, with_transcripts=False)
 
 
-async def filled(keeper: Keeper, tree: Path, *, is_dry: bool = False) -> Report:
+async def filled(keeper: Keeper, tree: Path, *, is_dry: bool = False) -> ExportReport:
     return await export_tree.fill(keeper.connection, keeper.sealing, tree, is_dry=is_dry)
 
 
@@ -53,7 +53,7 @@ async def values(keeper: Keeper, text: str) -> list[str]:
     found = []
     for _, _, one in placeholder.find(text):
         answer = await keeper.connection.request("record", {"id": one.secret_id.hex()}, timeout_s=DEADLINE_S)
-        found.append(Record.parse(b64decode(answer["record"])).open(keys).decode())
+        found.append(SealedRecord.parse(b64decode(answer["record"])).open(keys).decode())
     return found
 
 

@@ -20,7 +20,7 @@ from tests.support.crypto.snapshots import (
 from confide_crypto.handshake.handshake import MAX_HELLO, derive_psk, transcript
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
-from confide_crypto.transport.open import _DAEMON_LABEL
+from confide_crypto.transport.open_channel import _DAEMON_LABEL
 
 _LABEL = b"confide/handshake-id/1"
 INVITE = Invite("notes.example", 443, "/memory", True, DAEMON.static_key, TOKEN)

@@ -29,7 +29,7 @@ from confide_crypto.keys.bech32m import encode
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite, Pair
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_crypto.sealing.record import Record
+from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card, Device
@@ -56,7 +56,7 @@ def records() -> Iterator[Case]:
             "database_key": _TWO.database_key(epoch).hex(),
             "error": None,
         }
-    good = Record.seal(_TWO, "github-token", b"ghp_0123456789abcdefghijklmnopqrstuvwxyz", nonce=_NONCE)
+    good = SealedRecord.seal(_TWO, "github-token", b"ghp_0123456789abcdefghijklmnopqrstuvwxyz", nonce=_NONCE)
     for name, keys, kind, value in (
         ("record", _TWO, good.kind, good.open(_TWO)),
         ("record of the first epoch", KEYS, "password", b"hunter2"),
@@ -64,7 +64,7 @@ def records() -> Iterator[Case]:
         ("record of a full block", _TWO, "private-key", bytes(range(60))),
         ("record of a block and a byte", _TWO, "private-key", bytes(range(61))),
     ):
-        record = Record.seal(keys, kind, value, nonce=_NONCE)
+        record = SealedRecord.seal(keys, kind, value, nonce=_NONCE)
         yield {
             "name": name,
             "section": "10.3",
@@ -79,8 +79,12 @@ def records() -> Iterator[Case]:
         }
     data = good.encode()
     for name, bad, error in (
-        ("record under another key", Record.seal(SpaceKeys(SPACE, (bytes(32), bytes(32))), "k", b"x"), "WrongKeyError"),
-        ("record of another space", Record.seal(SpaceKeys(bytes(16), _TWO.epochs), "k", b"x"), "WrongKeyError"),
+        (
+            "record under another key",
+            SealedRecord.seal(SpaceKeys(SPACE, (bytes(32), bytes(32))), "k", b"x"),
+            "WrongKeyError",
+        ),
+        ("record of another space", SealedRecord.seal(SpaceKeys(bytes(16), _TWO.epochs), "k", b"x"), "WrongKeyError"),
         ("record with another kind", replace(good, kind="github-tokem"), "WrongKeyError"),
         ("record with another name", replace(good, secret_id=bytes(16)), "WrongKeyError"),
         ("record with another nonce", replace(good, nonce=bytes(24)), "WrongKeyError"),
@@ -94,7 +98,7 @@ def records() -> Iterator[Case]:
         ("record with a block too many", data + bytes(64), "RecordError"),
         ("no record", b"", "RecordError"),
     ):
-        content = bad.encode() if isinstance(bad, Record) else bad
+        content = bad.encode() if isinstance(bad, SealedRecord) else bad
         yield {"name": name, "section": "10.3", "reads": "record", **space, "record": content.hex(), "error": error}
     mark = str(Placeholder("github-token", bytes(range(16))))
     for name, text, kind in (

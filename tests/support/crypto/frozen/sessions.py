@@ -9,7 +9,7 @@ from tests.support.crypto.frozen.fixed import CLIENT, DAEMON, DOWN_KEY, OTHER, U
 from tests.support.crypto.frozen.scripts import channel
 
 from confide_crypto.channel.protocol import FrameType
-from confide_crypto.handshake.rotation import Succession, sign_rotation
+from confide_crypto.handshake.rotation import KeySuccession, sign_rotation
 
 _NUMBERS = (16382, 16383, 16384, 16385, 32767, 32768)
 SESSION_ID = bytes(range(48, 64)).hex()
@@ -118,15 +118,15 @@ def rotations() -> Iterator[Case]:
 
 def successions() -> Iterator[Case]:
     """A daemon's new key. A statement that is not good is no error: it is ignored, and the pin stays (`is_taken`)."""
-    made = Succession.make(DAEMON, OTHER, UNTIL)
+    made = KeySuccession.make(DAEMON, OTHER, UNTIL)
     good = made.to_json()
     fixed = {"section": "7.11", "old_seed": DAEMON.seed.hex(), "new_seed": OTHER.seed.hex()}
     yield {"name": "a new key", **fixed, "rotation": good, "is_taken": True, "error": None}
-    last = Succession.make(DAEMON, OTHER, 2**64 - 1).to_json()
+    last = KeySuccession.make(DAEMON, OTHER, 2**64 - 1).to_json()
     yield {"name": "until the end of time", **fixed, "rotation": last, "is_taken": True, "error": None}
-    later = Succession.make(DAEMON, OTHER, UNTIL + 1).to_json()
-    other = Succession.make(DAEMON, CLIENT, UNTIL).to_json()
-    stranger = Succession.make(CLIENT, OTHER, UNTIL).to_json()
+    later = KeySuccession.make(DAEMON, OTHER, UNTIL + 1).to_json()
+    other = KeySuccession.make(DAEMON, CLIENT, UNTIL).to_json()
+    stranger = KeySuccession.make(CLIENT, OTHER, UNTIL).to_json()
     for name, change in (
         ("another end", {"until": UNTIL + 1}),
         ("the old key's signature over another end", {"old": later["old"]}),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, judged
 from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
@@ -64,7 +64,7 @@ _NESTED: Final = r"--[a-z-]{2,20}[ =][\w.,=-]{0,30}$"
 _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
-def find(text: str, lowered: str) -> Iterator[Finding]:
+def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Every value that its name and its looks make a credential. `lowered` is the text in lower case, character by character."""
     behind = 0
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
@@ -82,7 +82,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
             sure = judged(text[found[0] : found[1]], text[begin:name_end], promise, found[2]) if found else None
             if found and sure:
                 behind = max(behind, found[1])
-                yield Finding(sure[0], found[0], found[1], sure[1], "assignment")
+                yield SecretFinding(sure[0], found[0], found[1], sure[1], "assignment")
                 break
 
 

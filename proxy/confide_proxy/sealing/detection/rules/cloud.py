@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from confide_proxy.sealing.detection.decoding import is_text_in_base64
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.plausibility import entropy, is_placeholder, is_random, is_sample
 from confide_proxy.sealing.detection.prefilter import compiled, places
 
@@ -35,7 +35,7 @@ _PUBLIC: Final = ("-----BEGIN CERTIFICATE", "-----BEGIN PUBLIC")
 _SHORTEST: Final = 6
 
 
-def find_aws_secrets(text: str, found: Iterable[Finding]) -> Iterator[Finding]:
+def find_aws_secrets(text: str, found: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
     """Each string of forty characters near an access key's id that can be its secret."""
     for each in found:
         if each.kind != "aws-access-key-id":
@@ -47,10 +47,10 @@ def find_aws_secrets(text: str, found: Iterable[Finding]) -> Iterator[Finding]:
                 and is_random(match[0], 40)
                 and any(letter.isupper() for letter in match[0])
             ):
-                yield Finding("aws-secret-key", match.start(), match.end(), 0.85, "token")
+                yield SecretFinding("aws-secret-key", match.start(), match.end(), 0.85, "token")
 
 
-def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[Finding]:
+def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[SecretFinding]:
     """Each string of forty characters of base64 that chance has made, that holds no text, and that is no line of more. `long`: the text's
     long words."""
     if not compiled(_ALONE).search("\n".join(long)):
@@ -68,10 +68,10 @@ def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[Finding]:
             and not compiled(_DATA_AROUND).search(text, max(0, start - _AROUND), start)
             and not compiled(_DATA_AROUND).search(text, end, end + _AROUND)
         ):
-            yield Finding("aws-secret-key", start, end, 0.75, "alone")
+            yield SecretFinding("aws-secret-key", start, end, 0.75, "alone")
 
 
-def find_kubernetes(text: str, lowered: str) -> Iterator[Finding]:
+def find_kubernetes(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Each value of a Secret's `data`, under whatever key, which is text in base64 and no certificate."""
     behind = stop = 0
     following = compiled(_DATA, re.MULTILINE).finditer(text)
@@ -88,7 +88,7 @@ def find_kubernetes(text: str, lowered: str) -> Iterator[Finding]:
         while (entry := compiled(_ENTRY).match(text, behind)) and len(entry[1]) > len(data[1]):
             behind = entry.end()
             if _is_secret(entry["value"]):
-                yield Finding("secret", *entry.span("value"), 0.8, "assignment")
+                yield SecretFinding("secret", *entry.span("value"), 0.8, "assignment")
 
 
 def _is_secret(value: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, judged
 from confide_proxy.sealing.detection.prefilter import FOREIGN_MARKS, compiled, places
@@ -24,7 +24,7 @@ _SAID: Final = (
 )
 
 
-def find(text: str, lowered: str) -> Iterator[Finding]:
+def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Every password that is said so. `lowered`: the text in lower case, place by place."""
     promise = promise_of("password")
     for mark in _IN_ASCII if lowered.isascii() else FOREIGN_MARKS:
@@ -36,4 +36,4 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
             while end > start and text[end - 1] in ",;.:!?)":
                 end -= 1
             if sure := judged(text[start:end], mark, promise, Context("spoken", is_quoted=False, is_line=False)):
-                yield Finding(sure[0], start, end, sure[1], "assignment")
+                yield SecretFinding(sure[0], start, end, sure[1], "assignment")

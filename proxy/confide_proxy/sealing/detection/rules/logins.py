@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
 from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, is_wordy, judged
 from confide_proxy.sealing.detection.prefilter import compiled, places
@@ -94,13 +94,13 @@ _RFC_EXAMPLE: Final = "open sesame"
 """Aladdin's password in RFC 7617, which every document on the subject shows."""
 
 
-def find(text: str, lowered: str) -> Iterator[Finding]:
+def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     for command, expression in _COMMANDS.items():
         for match in _behind(text, command, expression):
             user = match["user"] if "user" in match.re.groupindex else ""
             # Digits alone are rather a port: `ssh -p 2222`.
             if not is_placeholder(match["value"]) and match["value"] != user and not match["value"].isdecimal():
-                yield Finding("password", *match.span("value"), 0.85, "login")
+                yield SecretFinding("password", *match.span("value"), 0.85, "login")
     for call in _CALLS:
         yield from _plausible(_behind(text, call, _CALL), "call")
     yield from _plausible(_behind(text, "identified by ", _SQL, lowered), "call")
@@ -110,18 +110,18 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
         yield from _plausible(compiled(_PGPASS, re.MULTILINE).finditer(text), "sign")
 
 
-def find_in_sayings(text: str, lowered: str) -> Iterator[Finding]:
+def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Session cookies, seeds of one-time codes (RFC 6238), bare private keys, and a password that a sentence or a pipe hands over."""
     for mark, expression in _WITH.items():
         yield from _plausible(_behind(text, mark, expression, lowered), "spoken")
     for kind, marks, expression in (("totp-seed", _SEEDS, _SEED), ("private-key", _BARE_KEYS, _BARE_KEY)):
         for match in (match for mark in marks for match in _behind(text, mark, expression, lowered)):
             if len(set(match["value"])) >= 8 and not is_wordy(match["value"]) and not is_sample(match["value"]):
-                yield Finding(kind, *match.span("value"), 0.8, "login")
+                yield SecretFinding(kind, *match.span("value"), 0.8, "login")
     for begin, end in _cookies(text, lowered):
         for match in compiled(_COOKIE, re.IGNORECASE).finditer(text, begin, end):
             if is_random(match["value"].rstrip("="), 20) and not is_placeholder(match["value"]):
-                yield Finding("session-cookie", *match.span("value"), 0.8, "header")
+                yield SecretFinding("session-cookie", *match.span("value"), 0.8, "header")
 
 
 def _cookies(text: str, lowered: str) -> Iterator[tuple[int, int]]:
@@ -144,16 +144,16 @@ def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -
             yield match
 
 
-def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[Finding]:
+def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[SecretFinding]:
     promise = promise_of("password")
     for match in matches:
         if promise and judged(
             match["value"], "password", promise, Context(how, is_quoted=how == "call", is_line=False)
         ):
-            yield Finding("password", *match.span("value"), 0.75, "login")
+            yield SecretFinding("password", *match.span("value"), 0.75, "login")
 
 
-def find_in_urls(text: str) -> Iterator[Finding]:
+def find_in_urls(text: str) -> Iterator[SecretFinding]:
     for at in places(text, _URL_MARK):
         begin = at + len(_URL_MARK)
         # Most addresses have no "@" in reach: a search for it costs less than the expression.
@@ -161,7 +161,7 @@ def find_in_urls(text: str) -> Iterator[Finding]:
             yield found
 
 
-def _url_password(text: str, at: int, begin: int) -> Finding | None:
+def _url_password(text: str, at: int, begin: int) -> SecretFinding | None:
     lone = compiled(_LONE_USER).match(text, begin)
     # Of other schemes the user is a name, and hex digits are an id.
     if (
@@ -170,7 +170,7 @@ def _url_password(text: str, at: int, begin: int) -> Finding | None:
         and is_random(lone[1], 20)
         and not compiled(_HEX).match(lone[1])
     ):
-        return Finding("url-password", lone.start(1), lone.end(1), 0.85, "address")
+        return SecretFinding("url-password", lone.start(1), lone.end(1), 0.85, "address")
     match = compiled(_AUTHORITY).match(text, begin)
     scheme = compiled(_SCHEME).search(text[max(0, at - 32) : at])
     if not match or not scheme:
@@ -197,16 +197,16 @@ def _url_password(text: str, at: int, begin: int) -> Finding | None:
     ):
         return None
     confidence = 0.85 if name in _WEB else 0.9
-    return Finding(
+    return SecretFinding(
         "url-password" if name in _WEB else "connection-string", match.start(2), match.end(2), confidence, "address"
     )
 
 
-def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
+def find_in_headers(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Every credential of these forms. `lowered` is the same text in lower case, character by character."""
     for at in _at_words(lowered, "basic"):
         if (match := compiled(_BASIC, _FLAGS).match(text, at)) and _is_pair(match[1]):
-            yield Finding("basic-auth", *match.span(1), 0.9, "header")
+            yield SecretFinding("basic-auth", *match.span(1), 0.9, "header")
     carried = [at + len("bearer") for at in _at_words(lowered, "bearer")]
     for at in _at_words(lowered, "authorization"):
         if scheme := compiled(_SCHEMES, _FLAGS).match(text, at):
@@ -214,11 +214,11 @@ def find_in_headers(text: str, lowered: str) -> Iterator[Finding]:
     for at in carried:
         match = compiled(_BEARER, _FLAGS).match(text, at)
         if match and not is_sample(match[1]) and not is_placeholder(match[1]) and is_random(match[1].rstrip("=")):
-            yield Finding("bearer-token", *match.span(1), 0.85, "header")
+            yield SecretFinding("bearer-token", *match.span(1), 0.85, "header")
     if '"auth"' in text:
         for match in compiled(_DOCKER, re.ASCII).finditer(text):
             if _is_pair(match[1]):
-                yield Finding("basic-auth", *match.span(1), 0.9, "header")
+                yield SecretFinding("basic-auth", *match.span(1), 0.9, "header")
 
 
 def _at_words(text: str, mark: str) -> Iterator[int]:

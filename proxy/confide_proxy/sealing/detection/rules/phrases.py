@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from confide_crypto.keys.identity import word_list
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.prefilter import PHRASE, compiled, may_be_phrase
 
 _LENGTHS: Final = (24, 21, 18, 15, 12)
@@ -24,7 +24,7 @@ _FEWEST_KINDS: Final = 6
 """The published vectors are one word again and again."""
 
 
-def find(lowered: str, words: list[str]) -> Iterator[Finding]:
+def find(lowered: str, words: list[str]) -> Iterator[SecretFinding]:
     """Every phrase in a text in lower case, with these words; of those that begin at one word the longest."""
     places = _places()
     if not may_be_phrase(words, places):
@@ -39,7 +39,7 @@ def find(lowered: str, words: list[str]) -> Iterator[Finding]:
         while at + _LENGTHS[-1] <= len(parts):
             length = next((each for each in _LENGTHS if _is_phrase(numbers[at : at + each], each)), 0)
             if length:
-                yield Finding("seed-phrase", parts[at].start(), parts[at + length - 1].end(), 0.9, "token")
+                yield SecretFinding("seed-phrase", parts[at].start(), parts[at + length - 1].end(), 0.9, "token")
                 behind = max(behind, parts[at + length - 1].end())
             at += length or 1
 

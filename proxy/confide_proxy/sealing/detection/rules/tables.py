@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import Demand, Promise, promise_of
 from confide_proxy.sealing.detection.plausibility import Context, is_unmistakable, judged
 from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
@@ -43,7 +43,7 @@ class _Head(NamedTuple):
     promise: Promise
 
 
-def find(text: str, lowered: str) -> Iterator[Finding]:
+def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Every value that its column's head, or its list's name, makes a credential. `lowered`: the text in lower case, place by place."""
     behind = 0
     # How far the items of lists were read, for each promise: the items of one list may be names of others.
@@ -60,7 +60,7 @@ def find(text: str, lowered: str) -> Iterator[Finding]:
         yield from found
 
 
-def _columns(text: str, start: int, end: int) -> tuple[list[Finding], int]:
+def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]:
     """Those below the head that this line may be, and how far that was read."""
     line = text[start:end].rstrip("\r")
     following = _line(text, end + 1)
@@ -76,7 +76,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[Finding], int]:
     if separator != "|" and not all(len(name) <= _LONGEST_HEAD and compiled(_HEAD).match(name) for name in names):
         return [], end
     heads = [_Head(place, name, promise) for place, name in enumerate(names) if (promise := _promise(name))]
-    found: list[Finding] = []
+    found: list[SecretFinding] = []
     while heads and begin < len(text):
         row = _line(text, begin)
         spans = _cells(row, separator)
@@ -86,7 +86,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[Finding], int]:
             first, last = _bare(row, *spans[head.column])
             is_quoted = (first, last) != spans[head.column] and row[max(0, first - 1)] in _QUOTES
             if sure := _judged(row[first:last], head.name, head.promise, is_quoted=is_quoted):
-                found.append(Finding(sure[0], begin + first, begin + last, sure[1], "assignment"))
+                found.append(SecretFinding(sure[0], begin + first, begin + last, sure[1], "assignment"))
         begin += len(row) + 1
     return found, max(end, begin - 1) if heads else end
 
@@ -139,7 +139,7 @@ def _promise(name: str) -> Promise | None:
     return promise_of(joined) or (promise_of(joined[:-1]) if joined[-1:] in ("s", "S") else None)
 
 
-def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[Finding]:
+def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[SecretFinding]:
     """Those in a list under the name that may be here; `read`: how far such a name's items have been read already."""
     match = compiled(_LIST).match(lowered, at)
     if match is None:
@@ -156,7 +156,7 @@ def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Itera
             return
         group = next(one for one in groups if item[one] is not None)
         if found := _judged(item[group], name, promise, is_quoted=bool(item[1])):
-            yield Finding(found[0], *item.span(group), found[1], "assignment")
+            yield SecretFinding(found[0], *item.span(group), found[1], "assignment")
         place = read[promise] = item.end()
 
 

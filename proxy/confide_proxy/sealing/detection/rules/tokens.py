@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
-from confide_proxy.sealing.detection.finding import Finding
+from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.plausibility import is_random, is_sample, is_wordy
 from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compiled, places
 
@@ -203,7 +203,7 @@ _JWT_MARK: Final = "eyJ"
 _JWT: Final = r"eyJ[A-Za-z0-9_-]{8,2000}+(?:\.[A-Za-z0-9_-]{0,8000}+){2,4}+"
 
 
-def find(text: str, long: Iterable[str] | None = None) -> Iterator[Finding]:
+def find(text: str, long: Iterable[str] | None = None) -> Iterator[SecretFinding]:
     """Every token in the text; they may overlap. `long`: its words of SHORTEST_TOKEN characters or more, if known."""
     # A search for each mark in the whole text would cost more than all else: the words that are long enough are a small part of most texts.
     words = "\n".join(long if long is not None else [word for word in text.split() if len(word) >= SHORTEST_TOKEN])
@@ -220,10 +220,10 @@ def find(text: str, long: Iterable[str] | None = None) -> Iterator[Finding]:
         # No part of its tokens is the same in all of them: only beside the name are they looked for.
         for match in compiled(_DISCORD).finditer(text):
             if not is_wordy(match[0]):
-                yield Finding("discord-token", match.start(), match.end(), 0.95, "token")
+                yield SecretFinding("discord-token", match.start(), match.end(), 0.95, "token")
 
 
-def find_secret_texts(text: str, lowered: str) -> Iterator[Finding]:
+def find_secret_texts(text: str, lowered: str) -> Iterator[SecretFinding]:
     """Every secret of our own in its text form (`SECRET_TEXTS`). `lowered` is the text in lower case, character by character."""
     for form in SECRET_TEXTS:
         expression = compiled(_GROUPED if form.is_grouped else _BECH32M)
@@ -237,13 +237,13 @@ def find_secret_texts(text: str, lowered: str) -> Iterator[Finding]:
             # Upper and lower case mixed is no form of ours, but for what a person has copied from paper.
             said = _NOT_SYMBOLS.sub("", text[at : match.end()]) if form.is_grouped else text[at : match.end()]
             if match.end() - begin >= form.symbols[0] and form.is_whole(said):
-                yield Finding(form.kind, at, match.end(), 0.95, "token", text[at:begin])
+                yield SecretFinding(form.kind, at, match.end(), 0.95, "token", text[at:begin])
             elif is_word and not form.is_grouped and not is_sample(said[len(form.mark) :]):
                 # With a typing error, or cut off, it opens nothing, but leaves little to guess.
-                yield Finding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
+                yield SecretFinding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
 
 
-def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Finding]:
+def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[SecretFinding]:
     expression = compiled(rf"{pattern.rest}(?![A-Za-z0-9])")
     while at >= 0:
         begin = at + len(mark)
@@ -261,7 +261,7 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Find
         # Digits enough are no words; where a form has few or none, names that begin alike (`npm_package_config`) are told by their letters.
         is_name = not rest.isupper() and sum(c.isdigit() for c in rest) * 10 < len(rest) and is_wordy(rest)
         if not is_sample(rest) and not is_name:
-            yield Finding(pattern.kind, start, end, pattern.confidence, "token", prefix)
+            yield SecretFinding(pattern.kind, start, end, pattern.confidence, "token", prefix)
         at = text.find(mark, match.end())
 
 
@@ -269,7 +269,7 @@ def _is_made_by_chance(rest: str) -> bool:
     return not _HEX.issuperset(rest) and is_random(rest, 16)
 
 
-def _marked(text: str, pattern: Marked) -> Iterator[Finding]:
+def _marked(text: str, pattern: Marked) -> Iterator[SecretFinding]:
     expression = compiled(rf"{pattern.expression}(?![A-Za-z0-9])")
     at = text.find(pattern.mark)
     while at >= 0:
@@ -280,7 +280,7 @@ def _marked(text: str, pattern: Marked) -> Iterator[Finding]:
             continue
         start, end = match.span(match.re.groups)
         if not is_sample(text[start:end]):
-            yield Finding(pattern.kind, start, end, pattern.confidence, "token")
+            yield SecretFinding(pattern.kind, start, end, pattern.confidence, "token")
         at = text.find(pattern.mark, match.end())
 
 
@@ -293,7 +293,7 @@ def starts_word(text: str, at: int) -> bool:
     return at > 2 and text[at - 3] == "%" and {before, text[at - 2]} <= _HEX
 
 
-def find_private_keys(text: str) -> Iterator[Finding]:
+def find_private_keys(text: str) -> Iterator[SecretFinding]:
     """Every private key in the text: PEM (RFC 7468), OpenSSH, PGP (RFC 9580), PuTTY; also indented, in a diff, or escaped inside JSON.
 
     The value is the whole block with its first and last line, for the lines between are of no use without them. A block that is cut off
@@ -304,15 +304,15 @@ def find_private_keys(text: str) -> Iterator[Finding]:
             end = _end(text, match.end(), f"-----END {match[1]}-----")
             body = compiled(_NOT_BODY).sub("", text[match.end() : end])
             if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
-                yield Finding("private-key", match.start(), end, 0.95, "private-key", match[0])
+                yield SecretFinding("private-key", match.start(), end, 0.95, "private-key", match[0])
     for at in places(text, _PUTTY):
         last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
         code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
         if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
-            yield Finding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
+            yield SecretFinding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
 
 
-def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[Finding]:
+def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[SecretFinding]:
     """Every private key in base64 that has lost its first line. `long`: the text's long words."""
     behind = 0
     words = "\n".join(long)
@@ -328,7 +328,7 @@ def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[Finding]:
                 end = lines.end()
             body = compiled(_NOT_BODY).sub("", text[start:end])
             if len(body) >= _FEWEST_KEY_CHARS and "..." not in text[start : end + 3]:
-                yield Finding("private-key", start, end, 0.9, "private-key")
+                yield SecretFinding("private-key", start, end, 0.9, "private-key")
                 behind = end
 
 
@@ -340,7 +340,7 @@ def _end(text: str, begin: int, last: str) -> int:
     return cut.end() if cut else begin
 
 
-def find_jwts(text: str) -> Iterator[Finding]:
+def find_jwts(text: str) -> Iterator[SecretFinding]:
     """Every signed or encrypted token: parts of base64url, of which the first is a JSON object that names an algorithm. One without a signature, and the one that every tutorial shows, are none."""
     at = text.find(_JWT_MARK)
     while at >= 0:
@@ -354,7 +354,7 @@ def find_jwts(text: str) -> Iterator[Finding]:
             continue
         if len(parts[-1]) < 20 or (isinstance(body, dict) and body.get("sub") == "1234567890"):
             continue
-        yield Finding("jwt", match.start(), match.end(), 0.9, "jwt", _JWT_MARK)
+        yield SecretFinding("jwt", match.start(), match.end(), 0.9, "jwt", _JWT_MARK)
 
 
 def _decoded(part: str) -> Any:

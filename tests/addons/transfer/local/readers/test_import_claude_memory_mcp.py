@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, Record, screened
+from confide_transfer.local.reader import Losses, MemoryRecord, screened
 from confide_transfer.local.readers.claude_memory_mcp import READER
 
 FIXTURE = Path(__file__).parents[4] / "fixtures" / "importing" / "claude-memory-mcp" / "memory.db"
@@ -19,7 +19,7 @@ def database(tmp_path: Path) -> Path:
     return shutil.copy(FIXTURE, tmp_path / "memory.db")
 
 
-def read(path: Path) -> tuple[dict[str, Record], Losses]:
+def read(path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     losses = Losses()
     return {record.origin: record for record in screened(READER.read(path, losses), losses)}, losses
 
@@ -35,7 +35,7 @@ def test_everything_that_was_stored_comes_out(database: Path) -> None:
     assert READER.recognises(database)
     records, losses = read(database)
     assert list(records) == ["server-4101", "server-4102", "local-3"]
-    assert records["server-4101"] == Record(
+    assert records["server-4101"] == MemoryRecord(
         "claude-memory-mcp",
         "server-4101",
         "Prefers Svelte for new frontends.",

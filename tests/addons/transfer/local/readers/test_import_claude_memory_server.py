@@ -8,7 +8,7 @@ import pytest
 from tests.support.archives import unpack
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.claude_memory_server import READER
 
 FIXTURE = Path(__file__).parents[4] / "fixtures" / "importing" / "claude-memory-server" / "data.tar.gz"
@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def read(path: Path) -> tuple[list[Record], Losses]:
+def read(path: Path) -> tuple[list[MemoryRecord], Losses]:
     losses = Losses()
     return list(READER.read(path, losses)), losses
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.json_records import READER
 
 OURS: dict[str, Any] = {
@@ -29,7 +29,7 @@ OURS: dict[str, Any] = {
 }
 
 
-def read(path: Path, losses: Losses | None = None) -> list[Record]:
+def read(path: Path, losses: Losses | None = None) -> list[MemoryRecord]:
     found = Losses()
     records = list(READER.read(path, losses or found))
     assert found.count == 0, found.named

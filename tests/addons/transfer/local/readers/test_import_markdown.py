@@ -14,8 +14,8 @@ from confide_proxy.errors import UnreadableError
 from confide_proxy.sync.project import Project
 from confide_transfer.local import plan
 from confide_transfer.local.fields import MAX_METADATA_BYTES, fitted, project_of
-from confide_transfer.local.plan import Plan, Store, reader_of, stores_at
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.plan import ImportPlan, ImportSource, reader_of, stores_at
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers import readers
 from confide_transfer.local.readers.markdown import READER
 
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path) -> list[MemoryRecord]:
     losses = Losses()
     records = list(READER.read(path, losses))
     assert losses.count == 0, losses.named
@@ -134,12 +134,12 @@ def test_notes_of_ours_keep_their_ids_and_what_they_state(write: Write, tmp_path
     new, old = "mem_new_1700000000_0000abcd", "mem_old_1600000000_0000dcba"
     write("a/new.md", f"---\nid: {new}\nrelations:\n  - relation: supersedes\n    id: {old}\n---\n\nNew.\n")
     write("b/old.md", f"---\nid: {old}\ntitle: Old\ntaskId: t1\n---\n\nOld.\n")
-    plan = Plan([Store(tmp_path, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
+    plan = ImportPlan([ImportSource(tmp_path, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
     plan.survey()
     first, second = (note for batch in plan.batches(SEALER) for note in batch.notes)
     assert (first["id"], second["id"]) == (new, old)
     assert first["relations"] == [{"relation": "supersedes", "id": old}]
-    alone = Plan([Store(tmp_path / "a", READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
+    alone = ImportPlan([ImportSource(tmp_path / "a", READER)], Project("shop", tmp_path, is_git=False), ProxyConfig())
     assert next(alone.batches(SEALER)).notes[0]["relations"] == first["relations"]
     assert second["taskId"] == "t1"
 
@@ -219,7 +219,7 @@ def test_living_memory_is_not_imported_into_itself(write: Write, tmp_path: Path)
     for path in ("MEMORY.md", "memory/log.md", "notes/a.md", "kept/b.md"):
         write(path, f"# {path}\n\ntext of {path}\n")
     project = Project("shop", tmp_path, is_git=False)
-    plan = Plan([Store(tmp_path, READER)], project, ProxyConfig(extra=("kept/*.md",)))
+    plan = ImportPlan([ImportSource(tmp_path, READER)], project, ProxyConfig(extra=("kept/*.md",)))
     (survey,) = plan.survey()
     assert survey.titles == ["notes/a.md"]
 
@@ -232,15 +232,17 @@ class Broken:
     def recognises(self, path: Path) -> bool:
         return True
 
-    def read(self, path: Path, losses: Losses) -> Iterator[Record]:
-        yield Record("broken", "1", "the first")
+    def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
+        yield MemoryRecord("broken", "1", "the first")
         raise KeyError(str(path))
 
 
 def test_a_store_that_breaks_off_costs_only_its_rest(write: Write, tmp_path: Path) -> None:
     file = write("a.md", "# A\n\ntext\n")
-    plan = Plan(
-        [Store(tmp_path, Broken()), Store(file, READER)], Project("shop", tmp_path, is_git=False), ProxyConfig()
+    plan = ImportPlan(
+        [ImportSource(tmp_path, Broken()), ImportSource(file, READER)],
+        Project("shop", tmp_path, is_git=False),
+        ProxyConfig(),
     )
     first, second = plan.survey()
     assert (first.notes, second.notes) == (1, 1)
@@ -266,7 +268,7 @@ def test_every_reader_can_be_asked_about_anything(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_a_note_is_kept_in_its_metadata() -> None:
-    record = Record(
+    record = MemoryRecord(
         "old",
         "x",
         "text",
@@ -305,7 +307,7 @@ def test_what_does_not_fit_a_note_is_kept_in_its_metadata() -> None:
     ],
 )
 def test_a_memory_goes_to_the_project_that_it_names(name: str | None, scope: str | None, project: str) -> None:
-    assert project_of(Record("old", "x", "text", project=name, scope=scope), "host/me/shop") == project
+    assert project_of(MemoryRecord("old", "x", "text", project=name, scope=scope), "host/me/shop") == project
 
 
 def test_front_matter_of_agents_with_a_colon_is_read(write: Write) -> None:

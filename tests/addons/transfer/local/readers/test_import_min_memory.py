@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.min_memory import MAX_PARTS, MAX_POINT_BYTES, READER, read_point
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "importing" / "min-memory"
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
     return shutil.copytree(FIXTURES / "qdrant", tmp_path / "qdrant")
 
 
-def read(path: Path) -> tuple[dict[str, Record], Losses]:
+def read(path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     losses = Losses()
     return {record.origin: record for record in READER.read(path, losses)}, losses
 
@@ -46,7 +46,7 @@ def test_everything_that_was_stored_comes_out(name: str, tmp_path: Path) -> None
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     assert READER.recognises(store)
     records, losses = read(store)
-    assert records[DECIDED] == Record(
+    assert records[DECIDED] == MemoryRecord(
         "min-memory",
         DECIDED,
         "Decided vector-only storage: größer, einfacher",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.min_memory_facts import READER
 
 FACTS = [
@@ -30,7 +30,7 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def read(path: Path) -> tuple[list[Record], Losses]:
+def read(path: Path) -> tuple[list[MemoryRecord], Losses]:
     losses = Losses()
     return list(READER.read(path, losses)), losses
 
@@ -45,7 +45,7 @@ def test_a_fact_is_said_as_min_memory_itself_moved_it(database: Path) -> None:
     assert READER.recognises(database)
     records, losses = read(database)
     style, storage, role = records
-    assert style == Record(
+    assert style == MemoryRecord(
         "min-memory-facts",
         "user_preferences.communication_style@2025-09-15T08:00:00",
         "user_preferences.communication_style: concise, no fluff",

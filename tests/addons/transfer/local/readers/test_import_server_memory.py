@@ -11,7 +11,7 @@ from tests.support.documents.imports import FIXTURES, ids
 from tests.support.documents.imports import read_placed as read
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local import files as opening
+from confide_transfer.local import import_files as opening
 from confide_transfer.local.readers.server_memory import READER
 
 FILE = FIXTURES / "server-memory" / "memory.jsonl"

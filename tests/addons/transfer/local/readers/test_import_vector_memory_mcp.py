@@ -14,8 +14,8 @@ from confide_memory.errors import with_extra
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_proxy.sync.project import identify
-from confide_transfer.local.plan import Plan, Store
-from confide_transfer.local.reader import Losses, Record
+from confide_transfer.local.plan import ImportPlan, ImportSource
+from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.vector_memory_mcp import READER
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "importing" / "vector-memory-mcp"
@@ -37,7 +37,7 @@ def sqlite(tmp_path: Path) -> Path:
     return shutil.copy(FIXTURES / "memories-2.db", tmp_path / "memories-2.db")
 
 
-def read(path: Path) -> tuple[dict[str, Record], Losses]:
+def read(path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     losses = Losses()
     return {record.origin: record for record in READER.read(path, losses)}, losses
 
@@ -46,7 +46,7 @@ def test_everything_that_was_stored_in_lancedb_comes_out(lance: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in lance.rglob("*")}
     assert READER.recognises(lance)
     records, losses = read(lance)
-    assert records[BUILDS] == Record(
+    assert records[BUILDS] == MemoryRecord(
         "vector-memory-mcp",
         BUILDS,
         "Builds run on the shared machine, not on laptops.",
@@ -126,7 +126,9 @@ def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_importe
     lance: Path, sqlite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
-    plan = Plan([Store(lance, READER), Store(sqlite, READER)], identify(lance.parent).granted(), ProxyConfig())
+    plan = ImportPlan(
+        [ImportSource(lance, READER), ImportSource(sqlite, READER)], identify(lance.parent).granted(), ProxyConfig()
+    )
     missing, other = plan.survey()
     assert isinstance(missing.failure, ReaderMissingError)
     assert (missing.notes, other.failure) == (0, None)

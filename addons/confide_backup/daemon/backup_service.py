@@ -1,0 +1,234 @@
+"""What is done about backups, one thing after the other: by a running daemon, at its hour and when an operator asks, or by a command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from confide_backup.daemon import backup_schedule, snapshot, verify
+from confide_backup.daemon.manifest import MANIFEST, BackupManifest, Proof
+from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
+from confide_backup.daemon.target import BackupTarget, SnapshotHistory, id_of, is_id
+from confide_backup.settings import BackupConfig
+from confide_crypto.errors import ConfideError
+from confide_daemon.access.registry import RegistryState
+from confide_daemon.datadir.key_state import KeyName
+from confide_daemon.errors import BadNameError, SnapshotError
+
+log = logging.getLogger(__name__)
+
+What = Literal["take", "verify", "prune"]
+WHATS: Final[tuple[What, ...]] = get_args(What)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRequest:
+    """One thing to do."""
+
+    what: What
+    to: str = ""  # the target; "": the one that is configured
+    name: str = ""  # of a snapshot; "": the newest
+
+
+@dataclass(frozen=True, slots=True)
+class BackupStatus:
+    """How the snapshots of the configured target stand."""
+
+    newest: str = ""  # its name; "" where there is none
+    newest_at: int | None = None  # when it was taken, seconds since 1970
+    proven_at: float = 0.0  # when the newest was taken that is proven as a whole; 0 where none is
+    unproven: int = 0  # spaces of the newest that are not
+    waiting: Mapping[str, tuple[KeyName, ...]] = field(default_factory=dict)  # of these, what they wait for
+    late: Sequence[str] = ()  # spaces that should have a proven snapshot by now, and have none that is young enough
+
+
+class Backups:
+    """For one data folder."""
+
+    def __init__(
+        self,
+        state: RegistryState,
+        spaces: SpaceAccess,
+        config: BackupConfig,
+        config_file: Path | None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`config_file`: daemon.toml, which goes into each snapshot; it may not be there."""
+        self._state = state
+        self._spaces = spaces
+        self._config_file = config_file
+        self._config = config
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def do(self, asked: BackupRequest, follow: Follow) -> dict[str, Any]:
+        """Does it, behind what was asked before; what came of it, as a command shows it. Raises ConfideError."""
+        target = target_of(self._config, asked.to)
+        async with self._turn:
+            match asked.what:
+                case "take":
+                    made, behind = await self._take(target, follow)
+                    folder = target.snapshot(made.id)
+                    await self._run_after(folder, made.id)
+                    told = {"snapshot": made.id, "folder": str(folder), "spaces": len(made.spaces)}
+                    return {**told, "behind": behind}
+                case "verify":
+                    return await self._verify(target, asked.name, follow)
+                case "prune":
+                    return {"removed": await self._prune(target)}
+
+    async def nightly(self, follow: Follow = lambda *_: None) -> None:
+        """A snapshot, its proof, what may go for it, and the operator's program behind it. Raises ConfideError."""
+        target = target_of(self._config, "")
+        async with self._turn:
+            made, behind = await self._take(target, follow)
+            if behind:
+                named = ", ".join(sorted(behind))
+                log.warning("copied as this machine had them last, since other nodes have them: %s", named)
+            try:
+                proof = await self._prove(target, made.id, follow, is_full=False)
+                if proof.is_sound:
+                    await self._prune(target)
+            finally:
+                await self._run_after(target.snapshot(made.id), made.id)
+
+    async def prove_unlocked(self, standing: BackupStatus) -> None:
+        """Proves the spaces of the newest snapshot whose keys nobody had when it was verified, and somebody has now."""
+        target = target_of(self._config, "")
+        async with self._turn:
+            if at_hand := self.at_hand(standing):
+                await verify.prove(target, standing.newest, self._state, self._spaces, only=at_hand)
+
+    def at_hand(self, standing: BackupStatus) -> list[str]:
+        """Those that wait for their keys and have them now."""
+        return [
+            space_id
+            for space_id, names in standing.waiting.items()
+            if any(self._spaces.key(space_id, name) is not None for name in names)
+        ]
+
+    async def tell_elsewhere(self, path: Path) -> None:
+        """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
+        if self.has_target and path.parent == target_of(self._config, "").folder:
+            await self._run_after(path, f"{path.name}-{id_of(self._clock())}")
+
+    @property
+    def has_target(self) -> bool:
+        """Whether one is configured."""
+        return bool(self._config.to)
+
+    def is_due(self, standing: BackupStatus) -> bool:
+        """Whether the nightly one is to be taken now."""
+        minute = self._config.minute
+        return minute is not None and backup_schedule.is_due(self._clock(), minute, standing.newest_at)
+
+    def standing(self) -> BackupStatus:
+        """How the snapshots of the configured target stand. Disk. Raises TargetError: it is not there, or cannot be written."""
+        folder = self._state.folder
+        spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
+        target = target_of(self._config, "")
+        history = self.history(target)
+        target.require_writable()
+        late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        proven_at = next((float(one.made.at) for one in reversed(history.whole) if one.is_proven), 0.0)
+        newest = history.newest
+        if newest is None:
+            return BackupStatus(late=late)
+        verdicts = {} if newest.proof is None else newest.proof.spaces
+        unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.made.spaces)
+        waiting = {one: _key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
+        return BackupStatus(newest.id, newest.made.at, proven_at, unproven, waiting, late)
+
+    def history(self, target: BackupTarget) -> SnapshotHistory:
+        """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""
+        return SnapshotHistory.read(target, self._state)
+
+    async def _take(self, target: BackupTarget, follow: Follow) -> tuple[BackupManifest, list[str]]:
+        return await snapshot.take(
+            self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
+        )
+
+    async def _verify(self, target: BackupTarget, name: str, follow: Follow) -> dict[str, object]:
+        if name and not is_id(name):
+            raise BadNameError(f"'{name[:40]}' is no snapshot", hint="confided backup ls shows their names")
+        if not name:
+            newest = (await asyncio.to_thread(self.history, target)).newest
+            if newest is None:
+                raise SnapshotError("of this folder", "is not there", hint="take one: confided backup", kind="missing")
+            name = newest.id
+        if not target.snapshot(name).exists() and self._config.fetch:
+            proof = await self._fetched(target, name, follow)
+        else:
+            proof = await self._prove(target, name, follow, is_full=True)
+        return {
+            "snapshot": name,
+            "verdict": proof.verdict,
+            "files": proof.files,
+            "registry": proof.registry,
+            "spaces": dict(proof.spaces),
+            "problems": list(proof.problems),
+        }
+
+    async def _prove(self, target: BackupTarget, name: str, follow: Follow, *, is_full: bool) -> Proof:
+        proof = await verify.prove(target, name, self._state, self._spaces, is_full=is_full, follow=follow)
+        for problem in proof.problems:
+            log.error("snapshot %s: %s", name, problem)
+        log.info("snapshot %s: %s", name, proof.verdict)
+        return proof
+
+    async def _fetched(self, target: BackupTarget, name: str, follow: Follow) -> Proof:
+        """Proves one that the operator's program brings back."""
+        async with target.alone():
+            folder = await asyncio.to_thread(target.begin_fetching, name)
+            try:
+                follow("fetching it", 0, 0)
+                await self._run(self._config.fetch, target.snapshot(name), name, folder)
+                found = next((one.parent for one in folder.rglob(MANIFEST) if one.parent.name == name), None)
+                if found is None:
+                    problem = "was not brought back by fetch of [backup] in daemon.toml"
+                    raise SnapshotError(name, problem, hint="does it put it into {folder}?", kind="missing")
+                return await verify.prove(BackupTarget(found.parent), name, self._state, self._spaces, follow=follow)
+            finally:
+                await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    async def _prune(self, target: BackupTarget) -> list[str]:
+        config = self._config
+        keep = backup_schedule.Keep(config.keep_daily, config.keep_weekly, config.keep_monthly)
+        async with target.alone():
+            await asyncio.to_thread(target.sweep)
+            history = await asyncio.to_thread(self.history, target)
+            going = backup_schedule.let_go([one.kept for one in history.whole], keep)
+            for name in going:
+                await asyncio.to_thread(target.remove, name)
+                log.info("snapshot %s is let go", name)
+        return going
+
+    async def _run_after(self, path: Path, name: str) -> None:
+        if self._config.after:
+            await self._run(self._config.after, path, name, path.parent)
+
+    async def _run(self, argv: Sequence[str], path: Path, name: str, folder: Path) -> None:
+        places = {"snapshot": str(path), "name": name, "folder": str(folder)}
+        await backup_schedule.run(argv, places, timeout_s=float(self._config.hook_timeout_s), folder=folder)
+
+
+def _key_names(target: BackupTarget, made: BackupManifest, space_id: str) -> tuple[KeyName, ...]:
+    with suppress(ConfideError):
+        return made.custody_in(target.snapshot(made.id), space_id).names
+    return ()
+
+
+def target_of(config: BackupConfig, to: str) -> BackupTarget:
+    """The one that is named, else the one that is configured. Raises ConfideError where there is neither."""
+    if not (to or config.to):
+        hint = 'name it with --to DIR, or set to = "DIR" under [backup] in daemon.toml'
+        raise ConfideError("no folder for backups is configured", hint=hint)
+    return BackupTarget(Path(to or config.to).expanduser().absolute())

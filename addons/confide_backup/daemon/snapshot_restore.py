@@ -1,0 +1,344 @@
+"""A snapshot becomes a data folder again.
+
+All is made in a folder beside it, `<data>.restoring`, whose name no daemon serves. It is given the right one by a rename when everything
+in it is on the disk. So what is cut off leaves nothing that could be served, and the next attempt begins anew. The lock of a data folder is
+held in it from the beginning: two of these do not meet, and nobody serves the folder before this has ended.
+
+What ended since the snapshot was taken, the folder of the backups knows (`revoked`): no machine comes in by being forgotten. Open invites
+go, for one of them may have been used since. Every space is marked, and counts the restore when it is opened next: revisions get numbers
+then that nobody can have seen (docs/decisions/0022).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_backup.daemon import manifest
+from confide_backup.daemon.manifest import CONFIG, LOG, MANIFEST, REGISTRY, SEALED_KEYS, BackupManifest
+from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys, unseal
+from confide_backup.daemon.target import write
+from confide_backup.daemon.worker.copying import hash_file
+from confide_crypto import atomic
+from confide_crypto.keys.identity import KEY_LENGTH, Identity
+from confide_crypto.keys.private_files import make_private_dir, write_private_file
+from confide_crypto.sealing.recovery_code import RecoveryCode
+from confide_daemon.access.registry import look_at_upgrade, open_state
+from confide_daemon.access.revocations import Revocations
+from confide_daemon.datadir.credentials import MASTER, credential
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.datadir.key_state import Custody
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError
+from confide_daemon.store.migrations import migrations, written_by_newer
+
+RESTORING: Final = ".restoring"
+_LEAST_FREE: Final = 64 << 20
+"""Beside the snapshot: the registry is opened, and the daemon is to start."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True)
+class ByCode:
+    """From the snapshot itself, by the recovery code that `confided backup init` has shown."""
+
+    code: RecoveryCode
+
+    def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:
+        """Those of the daemon with this public key. Raises SnapshotError: the code does not open them."""
+        return unseal(sealed, self.code, daemon=daemon, snapshot=snapshot)
+
+    def keep(self, folder: DataFolder) -> None:
+        """The next snapshot is sealed to the same code."""
+        BackupKey.of(self.code).save(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class ByFiles:
+    """From a folder with `identity.key` and `master.key`; the latter may be a systemd credential in its place."""
+
+    folder: Path
+
+    def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:  # noqa: ARG002 - as ByCode
+        """Those of the folder, whosever they are. Raises KeyFileError."""
+        return DaemonKeys.read(DataFolder(self.folder))
+
+    def keep(self, folder: DataFolder) -> None:
+        """Nothing else belongs to the folder."""
+
+
+Keys = ByCode | ByFiles
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePreview:
+    """What a snapshot is, once its keys are there: said before anything large is copied."""
+
+    made: BackupManifest
+    opens: list[str]  # names of spaces that the server opens by itself
+    waits: list[str]  # and of those that wait for one of their machines
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """What came of it."""
+
+    outlook: RestorePreview
+    revoked: list[str]  # names of machines whose access ended after the snapshot was taken
+    invites: int  # how many were open then, and are none any more
+    has_config: bool  # whether daemon.toml was written, since there was none
+
+
+def restore(
+    snapshot: Path,
+    data: DataFolder,
+    keys: Keys,
+    *,
+    config_file: Path,
+    tell: Callable[[RestorePreview], None] = lambda _outlook: None,
+    follow: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
+) -> RestoreResult:
+    """Makes the data folder, which may not hold anything yet.
+
+    Args:
+        config_file: where daemon.toml is or would be; the snapshot's is written there if there is none.
+        tell: told what it is before it is copied.
+        follow: told of the step, how many bytes of it are done, and how many there are.
+
+    Raises SnapshotError: it is not whole, was changed, is another daemon's or a newer version's, or the code does not open it;
+    DataFolderError, AlreadyServedError: the folder holds something; StorageError: the disk is full or not writable, or the revocations
+    cannot be read; KeyFileError: a key cannot be read or written.
+    """
+    _require_empty(data)
+    name = snapshot.name
+    written = _read(snapshot, MANIFEST, manifest.MOST_BYTES)
+    sealed = _read(snapshot, SEALED_KEYS, MOST_BYTES)
+    daemon = _daemon(written, name)
+    found = keys.of(sealed, daemon=daemon, snapshot=name)
+    with _errors(data), _restoring(data) as folder:
+        made = BackupManifest.parse(written, name=name, signers=_put_keys(folder, found))
+        _check_files(snapshot, made)
+        _check_version(made)
+        _check_room(folder, made)
+        copying = _RestoreCopy(snapshot, made, folder, follow)
+        first = [each for each in made.files if each in (REGISTRY, REGISTRY + LOG) or each.endswith(".custody")]
+        copying.copy(first)
+        outlook = _outlook(folder, made)
+        tell(outlook)
+        copying.copy([each for each in made.files if each not in first])
+        keys.keep(folder)
+        revoked, invites = _settle(folder, snapshot, made)
+        for space_id in made.spaces:
+            write_private_file(
+                folder.restored(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
+            )
+        for each in (folder.spaces, folder.authorized, folder.root):
+            atomic.sync(each)
+        has_config = _put_config(copying.config, config_file)
+        # From here on it is the data folder; an empty one makes way.
+        folder.root.rename(data.root)
+        atomic.sync(data.root.parent)
+    return RestoreResult(outlook, revoked, invites, has_config)
+
+
+def _require_empty(data: DataFolder) -> None:
+    if not data.root.exists():
+        return
+    if data.lock.exists():
+        lock = DaemonLock.take(data.lock)
+        if lock is None:
+            raise AlreadyServedError(data.root)
+        lock.release()
+    if not data.root.is_dir() or any(data.root.iterdir()):
+        hint = f"move it away: mv {data.root} {data.root}.old; or name another folder with --data"
+        raise DataFolderError(data.root, "holds something already", hint=hint)
+
+
+def require_there(snapshot: Path) -> None:
+    """Raises SnapshotError where there is no such folder, before anybody looks for a recovery code."""
+    if not snapshot.is_dir():
+        hint = "name its folder; confided backup ls lists them"
+        raise SnapshotError(str(snapshot), "is not there", hint=hint, kind="missing")
+
+
+def _read(snapshot: Path, name: str, most: int) -> bytes:
+    require_there(snapshot)
+    try:
+        with (snapshot / name).open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise SnapshotError(
+            snapshot.name, f"has no {name} that can be read: {(error.strerror or '').lower()}"
+        ) from None
+
+
+def _daemon(written: bytes, name: str) -> bytes:
+    """The daemon that a manifest names. It is believed later, when its keys are there and have signed it."""
+    try:
+        daemon = bytes.fromhex(json.loads(written)["daemon"])
+        if len(daemon) == KEY_LENGTH:
+            return daemon
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise SnapshotError(name, "has a damaged manifest")
+
+
+@contextmanager
+def _restoring(data: DataFolder) -> Iterator[DataFolder]:
+    """An empty folder beside the data folder, that is gone at the end unless it was renamed. Raises AlreadyServedError, KeyFileError."""
+    folder = DataFolder(data.root.with_name(data.root.name + RESTORING))
+    make_private_dir(folder.root)
+    lock = DaemonLock.take(folder.lock)
+    if lock is None:
+        raise AlreadyServedError(folder.root)
+    try:
+        for entry in folder.root.iterdir():
+            if entry != folder.lock:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        for place in (folder.spaces, folder.authorized):
+            make_private_dir(place)
+        yield folder
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(folder.root)  # it has another name by now where all went well
+        lock.release()
+
+
+@contextmanager
+def _errors(data: DataFolder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageError(
+                f"the disk of {data.root} is full", hint="free some space; nothing was left there, so say it again"
+            ) from None
+        why = (error.strerror or type(error).__name__).lower()
+        raise StorageError(f"cannot restore to {data.root}: {why}", hint="check both disks and say it again") from None
+
+
+def _put_keys(folder: DataFolder, keys: DaemonKeys) -> list[bytes]:
+    """Writes the daemon's keys; the public ones that are believed."""
+    write_private_file(folder.identity, keys.identity)
+    handed = credential(MASTER)
+    if handed is None or handed.read_bytes() != keys.master:
+        write_private_file(folder.master, keys.master)
+    if keys.previous is not None and keys.rotation is not None:
+        write_private_file(folder.previous, keys.previous)
+        write_private_file(folder.rotation, keys.rotation)
+    signers = [Identity.load(folder.identity).public_key]
+    if keys.previous is not None:
+        signers.append(Identity.load(folder.previous).public_key)
+    return signers
+
+
+def _check_files(snapshot: Path, made: BackupManifest) -> None:
+    """Raises SnapshotError: a file is missing, or there is one that nobody has vouched for."""
+    missing, surplus = made.strays(snapshot)
+    if missing:
+        raise SnapshotError(made.id, f"lacks {missing[0]}", hint="another snapshot may be whole: confided backup ls")
+    if more := [name for name in surplus if not name.endswith("/")]:
+        raise SnapshotError(made.id, f"has a file more than its manifest names: {more[0]}")
+
+
+def _check_version(made: BackupManifest) -> None:
+    """Raises StorageError: it is of a newer version than this program."""
+    newest, registry_newest = migrations()[-1][0], migrations("confide_daemon.access")[-1][0]
+    spaces = max((held.schema or 0 for held in made.spaces.values()), default=0)
+    if spaces > newest or (made.registry.schema or 0) > registry_newest:
+        raise written_by_newer(f"the snapshot {made.id}", made.version)
+
+
+def _check_room(folder: DataFolder, made: BackupManifest) -> None:
+    size = made.size_bytes
+    free = shutil.disk_usage(folder.root).free
+    if free < size + _LEAST_FREE:
+        raise StorageError(
+            f"the disk of {folder.root.parent} has too little room: {free / 1e6:,.0f} MB are free for {size / 1e6:,.0f} MB",
+            hint="free some space, or restore to another disk with --data",
+        )
+
+
+class _RestoreCopy:
+    """Files of a snapshot on their way, each compared with what the manifest says of it."""
+
+    def __init__(
+        self, snapshot: Path, made: BackupManifest, folder: DataFolder, follow: Callable[[str, int, int], None]
+    ) -> None:
+        self.config: bytes | None = None
+        """What its daemon.toml holds; None: it has none, or has not come by yet."""
+        self._snapshot = snapshot
+        self._made = made
+        self._folder = folder
+        self._follow = follow
+        self._done = 0
+
+    def copy(self, names: list[str]) -> None:
+        """Raises SnapshotError: one is not as it was; OSError."""
+        for name in names:
+            target = None if name in (SEALED_KEYS, CONFIG) else self._folder.root / name
+            try:
+                size, digest = hash_file(self._snapshot / name, self._read, target=target)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise
+                raise SnapshotError(
+                    self._made.id, f"has a file that cannot be read, {name}: {error.strerror}"
+                ) from None
+            file = self._made.files[name]
+            if (size, digest) != (file.size, file.hash):
+                hint = "another snapshot may be whole: confided backup ls"
+                raise SnapshotError(self._made.id, f"was changed: {name} is not as the manifest says", hint=hint)
+            if name == CONFIG:
+                self.config = _again(self._snapshot / name, digest, self._made.id)
+
+    def _read(self, read: int) -> None:
+        self._done += read
+        self._follow("copying", self._done, self._made.size_bytes)
+
+
+def _again(path: Path, digest: bytes, name: str) -> bytes:
+    content = path.read_bytes()
+    if manifest.hash_of(content) != digest:
+        raise SnapshotError(name, "is changed by somebody just now")
+    return content
+
+
+def _outlook(folder: DataFolder, made: BackupManifest) -> RestorePreview:
+    """Raises StorageError: the registry does not open, or a newer version wrote it."""
+    opens: list[str] = []
+    waits: list[str] = []
+    for name, space_id in look_at_upgrade(folder).spaces.items():
+        if space_id not in made.spaces:
+            continue  # nothing was stored in it yet
+        custody = Custody.read(folder.custody(space_id))
+        is_theirs = custody is not None and all(each.keeper == "caller" for each in custody.names)
+        (waits if is_theirs else opens).append(name)
+    return RestorePreview(made, opens, waits)
+
+
+def _settle(folder: DataFolder, snapshot: Path, made: BackupManifest) -> tuple[list[str], int]:
+    """Has the registry know what has happened since: names of machines that are revoked, and how many invites were open."""
+    state = open_state(folder, may_upgrade=True, snapshot=made.id)
+    try:
+        # It is put back: where its log is in a store, what the store has is right, and this is kept beside.
+        state.registry.stand_alone()
+        invites = state.registry.drop_invites()
+        revoked = Revocations.beside(snapshot.parent, state).take(state.registry)
+        return revoked, invites
+    finally:
+        state.close()
+
+
+def _put_config(content: bytes | None, config_file: Path) -> bool:
+    if content is None or config_file.exists():
+        return False
+    config_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write(config_file, content)
+    return True

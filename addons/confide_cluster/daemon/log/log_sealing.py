@@ -1,0 +1,132 @@
+"""What of a space leaves this machine for its log, sealed: entries, each a patchset of SQLite's, and what a snapshot must be.
+
+    body = nonce (24) || XChaCha20-Poly1305(key, pad(length (4) || zlib(content)), about)
+    key  = BLAKE2b-256(id of the log; key = key of the database, person = confide-log-1)
+
+`about` binds an entry to its log, its number, the lease that it was written under, the schema, and the tag of the entry before it. None can
+be forged, moved or left out, by whoever holds the engine either. The tag of an entry is the last 16 bytes of its body. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Final
+
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
+from nacl.exceptions import CryptoError
+
+from confide_daemon.errors import LogError
+
+TAG_BYTES: Final = 16
+GENESIS: Final = bytes(TAG_BYTES)
+"""The tag before the first entry."""
+MOST_BYTES: Final = 256 * 2**20
+"""Of one entry, unpacked: an import writes a few hundred documents of at most a few megabytes in one transaction."""
+_PERSON: Final = b"confide-log-1"
+_NONCE_BYTES: Final = 24
+_LENGTH_BYTES: Final = 4
+_LEAST: Final = 256
+"""Bytes of a body. A longer one is padded to a power of two: whoever reads the log and can have text stored beside a note must not learn
+from the length how well the two compress together (CRIME, 2012)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where an entry stands.
+
+    Attributes:
+        number: from 1, without a gap.
+        lease: the number of the lease that it was written under.
+        schema: the newest migration of who wrote it.
+        before: the tag of the entry before.
+    """
+
+    number: int
+    lease: int
+    schema: int
+    before: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotManifest:
+    """What a snapshot is: sealed beside its parts, so that parts of two snapshots are never taken for one.
+
+    Attributes:
+        base: the number of the last entry that is in it.
+        tag: of that entry.
+        size: bytes of the file.
+        digest: BLAKE2b-256 of the file, in hexadecimal.
+    """
+
+    base: int
+    tag: str
+    size: int
+    digest: str
+
+
+class LogSealing:
+    """Seals and opens what is in one log, under one key of its database."""
+
+    def __init__(self, log: str, key: bytes) -> None:
+        """`key`: of the database, 32 bytes."""
+        self._log = log
+        self._key = blake2b(log.encode(), key=key, person=_PERSON, digest_size=32).digest()
+
+    def __repr__(self) -> str:
+        return "Sealing(hidden)"
+
+    def seal(self, place: LogPosition, patchset: bytes) -> bytes:
+        """The body of an entry. Raises LogError: it is larger than entries may be."""
+        return self._sealed(patchset, self._about("entry", place))
+
+    def open(self, place: LogPosition, body: bytes) -> bytes:
+        """The patchset of an entry. Raises LogError: it is not this entry of this log, or was changed."""
+        return self._opened(body, self._about("entry", place), f"entry {place.number}")
+
+    def seal_manifest(self, manifest: SnapshotManifest) -> bytes:
+        return self._sealed(json.dumps(asdict(manifest)).encode(), self._about("snapshot", None))
+
+    def open_manifest(self, body: bytes) -> SnapshotManifest:
+        """Raises LogError: it is not of this log, or was changed."""
+        found = json.loads(self._opened(body, self._about("snapshot", None), "the snapshot"))
+        return SnapshotManifest(**found)
+
+    def _about(self, kind: str, place: LogPosition | None) -> bytes:
+        said = [kind, self._log]
+        if place is not None:
+            said += [str(place.number), str(place.lease), str(place.schema), place.before.hex()]
+        return "\n".join(said).encode()
+
+    def _sealed(self, content: bytes, about: bytes) -> bytes:
+        if len(content) > MOST_BYTES:
+            raise LogError(f"cannot write to the log: one change has {len(content) >> 20} MiB", hint="make it in parts")
+        packed = zlib.compress(content)
+        plain = len(packed).to_bytes(_LENGTH_BYTES) + packed
+        plain = plain.ljust(max(_LEAST, 1 << (len(plain) - 1).bit_length()), b"\0")
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + encrypt(plain, about, nonce, self._key)
+
+    def _opened(self, body: bytes, about: bytes, what: str) -> bytes:
+        try:
+            plain = decrypt(body[_NONCE_BYTES:], about, body[:_NONCE_BYTES], self._key)
+        except (CryptoError, ValueError):
+            raise LogError(
+                f"cannot use the log of the space: {what} is not what was written there",
+                hint="rows were changed, left out or put back in the engine: restore its database from a backup",
+            ) from None
+        length = int.from_bytes(plain[:_LENGTH_BYTES])
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(plain[_LENGTH_BYTES : _LENGTH_BYTES + length], MOST_BYTES)
+        if not unpacking.eof:
+            raise LogError(f"cannot use the log of the space: {what} is larger than entries may be")
+        return content
+
+
+def tag_of(body: bytes) -> bytes:
+    """The tag of an entry, which the next one is bound to."""
+    return body[-TAG_BYTES:]

@@ -1,0 +1,181 @@
+"""A whole copy of a space's database in the engine, in parts: how it is made, brought there, and fetched.
+
+Its pages are encrypted as they are in every file of the space, so its parts are as they are; a sealed manifest says what they must be
+together. A copy is in a file of its own until it is whole and proven.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from confide_cluster.daemon.log import replication_position
+from confide_cluster.daemon.log.log_sealing import LogSealing, SnapshotManifest
+from confide_cluster.daemon.log.log_tables import PART_BYTES, Log
+from confide_cluster.daemon.log.replication_position import Shipped
+from confide_crypto import atomic
+from confide_daemon.errors import LogError, StorageError
+from confide_daemon.store.database import connect, create_private, storage_errors
+from confide_daemon.store.migrations import version
+from confide_daemon.store.upkeep import copies
+
+_COPY: Final = ".snapshot"
+_FETCHING: Final = ".fetching"
+_DISCARDED: Final = ".discarded"
+AHEAD: Final = ".ahead"
+PUT_BACK: Final = ".put-back"
+_ACCEPTED: Final = ".accepted"
+_DOING: Final = "copy the database for its log"
+
+
+def copied(path: Path, key: bytes) -> Path:
+    """All that is committed, as a file beside this one, which the caller removes; others may write meanwhile. Raises StorageError."""
+    copy = path.with_name(path.name + _COPY)
+    copy.unlink(missing_ok=True)
+    copies.check_room(path, path.stat().st_size, f"cannot {_DOING}: the disk has no room for it", "; it is tried again")
+    create_private(copy)
+    try:
+        with closing(connect(path, key, writer=False)) as connection, storage_errors(_DOING):
+            connection.execute("PRAGMA query_only = OFF")
+            connection.execute("VACUUM INTO ?", (str(copy),))
+    except BaseException:
+        copy.unlink(missing_ok=True)
+        raise
+    return copy
+
+
+def position(copy: Path, key: bytes) -> tuple[Shipped, int]:
+    """How far a copy is, and the newest migration in it. Raises StorageError: it is none of a log's, or the key is not its."""
+    with closing(connect(copy, key, writer=False)) as connection:
+        found = replication_position.read(connection)
+        if found is None:
+            raise StorageError(f"cannot {_DOING}: it is not a copy of a log's")
+        return found, version(connection)
+
+
+def upload(
+    put: Callable[[int, int, bytes], None],
+    sealing: LogSealing,
+    copy: Path,
+    found: Shipped,
+    *,
+    number: int | None = None,
+) -> int:
+    """Bring the parts of a file that nobody writes to, which are no snapshot before the log says so; their number there.
+
+    `put`: brings one part, of a number of its own, of the snapshot of the first number. Raises what it does.
+    """
+    snapshot = secrets.randbits(62) if number is None else number
+    digest, size, part = hashlib.blake2b(digest_size=32), 0, 0
+    with copy.open("rb") as file:
+        while data := file.read(PART_BYTES):
+            part += 1
+            size += len(data)
+            digest.update(data)
+            put(snapshot, part, data)
+    manifest = SnapshotManifest(found.number, found.tag.hex(), size, digest.hexdigest())
+    put(snapshot, 0, sealing.seal_manifest(manifest))
+    return snapshot
+
+
+def fetch(
+    log: Log,
+    sealing: LogSealing,
+    snapshot: int,
+    path: Path,
+    key: bytes,
+    *,
+    settle: Callable[[apsw.Connection], None] = replication_position.settle,
+) -> None:
+    """Put the snapshot in the place of the file, which nobody has open. Raises LogError: it is not what was brought there.
+
+    `settle`: makes what another node had open a copy that nobody has.
+    """
+    copy = path.with_name(path.name + _FETCHING)
+    copy.unlink(missing_ok=True)
+    parts = log.parts(snapshot)
+    first = next(parts, None)
+    if first is None:
+        raise LogError("cannot use the log of the space: its snapshot is not there")
+    manifest = sealing.open_manifest(first)
+    copies.check_room(path, manifest.size, "cannot fetch the space: the disk has no room for it", "; it is tried again")
+    create_private(copy)
+    try:
+        digest, size = hashlib.blake2b(digest_size=32), 0
+        with copy.open("wb") as file:
+            for data in parts:
+                file.write(data)
+                digest.update(data)
+                size += len(data)
+        if (size, digest.hexdigest()) != (manifest.size, manifest.digest):
+            raise LogError(
+                "cannot use the log of the space: the parts of its snapshot are not what was written there",
+                hint="rows were changed, left out or put back in the engine: restore its database from a backup",
+            )
+        with closing(connect(copy, key, writer=True)) as connection, storage_errors("open what was fetched"):
+            settle(connection)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        remove(path)
+        copies.put_in_place(copy, path)
+    except OSError as error:
+        raise StorageError(f"cannot fetch the space: {error.strerror}", hint="is the disk full?") from None
+    finally:
+        remove(copy)
+
+
+def remove(path: Path) -> None:
+    """A copy that nobody has open, with its log and the mark that says so."""
+    for name in ("-wal", "-shm", "", _DISCARDED):
+        path.with_name(path.name + name).unlink(missing_ok=True)
+
+
+def put_aside(path: Path, key: bytes) -> Path:
+    """Keep a copy that has more than its log, as `<name>.ahead` or beside others with that name; where it is now."""
+    copies.empty_log(path, key, "keep what the log has not")
+    kept = free(path, AHEAD)
+    path.rename(kept)
+    atomic.sync(path.parent)
+    return kept
+
+
+def free(path: Path, ending: str) -> Path:
+    """A name beside a copy that has this ending, and is not taken."""
+    names = (f"{path.name}{ending}{'' if number == 1 else f'.{number}'}" for number in range(1, 1000))
+    return next(place for name in names if not (place := path.with_name(name)).exists())
+
+
+def put_back(path: Path) -> Path:
+    """There where a copy is not used, since its log was put back to an earlier state, until a person accepts that."""
+    return path.with_name(path.name + PUT_BACK)
+
+
+def accepted(path: Path) -> Path:
+    """There where a person has accepted that a log was put back: the copy is to be put aside."""
+    return path.with_name(path.name + _ACCEPTED)
+
+
+def accept(folder: Path) -> list[str]:
+    """Accept that logs of spaces were put back: of every copy in a folder that was refused for it; their names, without endings."""
+    found = []
+    for mark in sorted(folder.glob(f"*{PUT_BACK}")):
+        path = mark.with_name(mark.name.removesuffix(PUT_BACK))
+        mark.rename(accepted(path))
+        found.append(path.stem)
+    return found
+
+
+def discarded(path: Path) -> Path:
+    """There where the copy is not to be read any more."""
+    return path.with_name(path.name + _DISCARDED)
+
+
+def sweep(path: Path) -> None:
+    """Remove what was interrupted, of a copy that nobody has open."""
+    for end in (_COPY, _FETCHING):
+        remove(path.with_name(path.name + end))

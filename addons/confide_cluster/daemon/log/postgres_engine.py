@@ -1,0 +1,442 @@
+"""Connections to PostgreSQL, for all spaces of a daemon, and the deadlines of what is asked over them. It knows no table.
+
+A statement is sent in one round trip and answered within its deadline, or nobody knows what became of it: then its connection is closed,
+and the error says so. Why a connection is not made or not usable is told in words that pass on no host, user or value. The driver is
+loaded here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Final
+
+import psycopg
+from psycopg import generators, sql
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import ExecStatus
+
+from confide_daemon import __version__
+from confide_daemon.errors import EngineError, StorageError
+
+LOOK: Final = "look at url and password_file of [store] in daemon.toml"
+RUNNING: Final = "is PostgreSQL running? confided doctor says more; what was to be stored can be sent again"
+POOLED: Final = "set pool_mode = session in the pooler, or have url lead to PostgreSQL itself"
+
+# The first that matches counts: a wrong certificate is told before the connection that ended for it.
+_KNOWN: Final[tuple[tuple[str, str, str], ...]] = (
+    (r"password authentication failed|no password supplied", "it refuses the password or the user", LOOK),
+    (r'role "[^"]*" does not exist', "it has no such user", LOOK),
+    (r'database "[^"]*" does not exist', "it has no such database", "create it, or correct url of [store]"),
+    (r"no pg_hba.conf entry", "its pg_hba.conf lets no such connection in", "add a line for this host and user"),
+    (r"translate host name|resolve host", "there is no host of that name", LOOK),
+    (
+        r"certificate|\bSSL\b|\bTLS\b",
+        "TLS cannot be agreed on",
+        "look at sslmode and sslrootcert in url of [store], and at the server's certificate",
+    ),
+    (
+        r"session is read-only|server is in hot standby|not in hot standby",
+        "no server of url takes writes",
+        "is the primary running? url needs target_session_attrs=read-write and its host",
+    ),
+    (
+        r"too many (clients|connections)|remaining connection slots",
+        "it takes no more connections",
+        "raise max_connections",
+    ),
+    (r"[Cc]onnection refused|No such file or directory", "nothing listens there", RUNNING),
+    (r"timeout expired|timed out", "it does not answer in time", RUNNING),
+)
+# Statements prepared on one server connection and run on another, and transactions in statement mode.
+_OF_POOLERS: Final = frozenset({"08P01", "26000", "42P05"})
+
+
+def explain(error: psycopg.Error) -> tuple[str, str]:
+    """What a person is told of a failed connection or statement, and the way out."""
+    if error.sqlstate is None:
+        if isinstance(error, psycopg.ProgrammingError):
+            return "its address cannot be read", LOOK
+        text = str(error)
+        for pattern, meaning, hint in _KNOWN:
+            if re.search(pattern, text):
+                return meaning, hint
+        return "it does not answer in time, or closes the connection", RUNNING
+    if isinstance(error, psycopg.errors.InvalidPassword):
+        return "it refuses the password", LOOK
+    said = f"PostgreSQL refuses with {error.sqlstate} ({type(error).__name__})"
+    if error.sqlstate in _OF_POOLERS:
+        return f"{said}, as behind a pooler in transaction mode", POOLED
+    return said, LOOK if error.sqlstate.startswith("28") else RUNNING
+
+
+def require_session(connection: psycopg.Connection[Any], other: Callable[[], psycopg.Connection[Any]]) -> None:
+    """Refuse a pooler that gives each transaction another server connection: settings and prepared statements are lost there.
+
+    A pooler is known by the number of the server process, which it cannot pass on. Then the other connection, opened here, takes a server
+    connection for a transaction: a setting of the first is still there only if each has one of its own (PgBouncer, "SQL feature map").
+    Raises EngineError; psycopg.Error where it cannot be asked.
+    """
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if row is not None and row[0] == connection.info.backend_pid:
+        return
+    token = secrets.token_hex(8)
+    connection.execute("SELECT set_config('confide.session', %s, false)", (token,))
+    with closing(other()) as second:
+        second.execute("BEGIN")
+        second.execute("SELECT 1")
+        row = connection.execute("SELECT current_setting('confide.session', true)").fetchone()
+        second.execute("ROLLBACK")
+    if row is None or row[0] != token:
+        raise EngineError(
+            "cannot use the database of the store: a pooler gives each transaction another connection", hint=POOLED
+        )
+
+
+DEADLINE_S: Final = 5.0
+"""Of one statement, and of waiting for a connection that is free."""
+CONNECT_S: Final = 3
+"""libpq counts whole seconds, for each host of the address."""
+REST_S: Final = 0.5
+"""After a connection that could not be made, the next attempt begins so much later: every write would wait for its own otherwise."""
+LONG_REST_S: Final = 2.0
+"""And after one that nobody has answered: others have waited for it."""
+OLDEST_VERSION: Final = 150_000
+_MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
+
+
+DriverError: Final = psycopg.Error
+"""What the driver raises within a connection; from the outside it is an EngineError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that is prepared once in each connection, for what is on everybody's way.
+
+    Attributes:
+        name: in the connection.
+        types: of its values, as SQL names them.
+        text: with `$1` for the first value.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    text: str
+
+    @property
+    def formats(self) -> list[int]:
+        """How libpq is handed each value: bytes as they are (1), the others as text (0)."""
+        return [int(one == "bytea") for one in self.types]
+
+
+class _InUseError(EngineError):
+    """All connections that there may be are in use."""
+
+
+class _Dated(psycopg.Connection[Any]):
+    """A connection whose every wait ends when its time is over."""
+
+    until = 0.0
+    _statements: frozenset[str] = frozenset()
+
+    def begin(self, statement: Prepared, values: Sequence[bytes]) -> None:
+        """Send it, and wait for nothing, but that it is prepared the first time."""
+        if statement.name not in self._statements:
+            types = ", ".join(statement.types)
+            self.execute(f"PREPARE {statement.name} ({types}) AS {statement.text}".encode())
+            self._statements |= {statement.name}
+        self.pgconn.send_query_prepared(statement.name.encode(), values, statement.formats)
+        self.pgconn.flush()  # what the socket does not take now, `finish` sends
+
+    def ask(self, statements: bytes) -> None:
+        """Send several that take no values, and wait for nothing."""
+        self.pgconn.send_query(statements)
+        self.pgconn.flush()
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether there is an answer to what was sent, or its end, after so long at most."""
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        return bool(poller.poll(within_s * 1000))
+
+    def finish(self) -> int:
+        """How many rows the last statement that was sent has changed or found."""
+        results = self.wait(generators.execute(self.pgconn))
+        for result in results:
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                raise psycopg.errors.error_from_result(result)
+        return results[-1].command_tuples or 0
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        left = max(0.0, self.until - time.monotonic())
+        return super().wait(gen, interval, left if timeout is None else min(timeout, left))
+
+
+Far = _Dated
+"""A connection to the engine, for whoever is handed one."""
+
+
+class PendingStatement:
+    """A statement that is on its way, while whoever has sent it does something else; its connection is its own until then."""
+
+    def __init__(self, engine: PostgresEngine, connection: _Dated) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._is_over = False
+
+    def answer(self) -> int:
+        """How many rows it has changed; they are on the engine's disk. Raises EngineError: nobody knows what became of it."""
+        self._is_over = True
+        with self._engine.using(self._connection):
+            count = self._connection.finish()
+        self._engine.on_answer()
+        return count
+
+    def drop(self) -> None:
+        """Nobody waits for it: what becomes of it, nobody knows. Nothing is done where it was answered for, or is known to be lost."""
+        if not self._is_over:
+            self._is_over = True
+            self._connection.close()
+            self._engine.give_back(self._connection)
+
+
+@dataclass
+class PostgresEngine:
+    """One for a daemon; from any thread.
+
+    Attributes:
+        url: of the database, as libpq reads it; no password is in it.
+        password: read anew for each connection, so that a new one counts at once; "" for none.
+        most: connections at once.
+        on_answer: told of every round trip, for tests that count them.
+    """
+
+    url: str
+    password: Callable[[], str] = lambda: ""
+    most: int = 6
+    deadline_s: float = DEADLINE_S
+    on_answer: Callable[[], None] = lambda: None
+    _idle: list[_Dated] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _rests_until: float = float("-inf")
+    _is_closed: bool = False
+    _has_sessions: bool = False  # a connection was seen to keep its settings
+
+    def __post_init__(self) -> None:
+        self._free = threading.BoundedSemaphore(self.most)
+
+    @contextmanager
+    def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
+        """A connection in autocommit for what is done within the deadline, seconds. It is closed where that fails, else kept.
+
+        Raises EngineError: none is to be had, or the engine has not answered; nobody knows then what became of what was asked.
+        """
+        allowed = self.deadline_s if deadline_s is None else deadline_s
+        connection = self._acquired(allowed, wait_s=allowed)
+        with self.using(connection):
+            yield connection
+
+    @contextmanager
+    def spare(self) -> Iterator[_Dated | None]:
+        """As `connection`, for what can be left undone: None where all are in use."""
+        try:
+            connection = self._acquired(self.deadline_s, wait_s=0.0)
+        except _InUseError:
+            yield None
+            return
+        with self.using(connection):
+            yield connection
+
+    @contextmanager
+    def using(self, connection: _Dated) -> Iterator[None]:
+        """Around the last that is done with a connection. It is closed where that fails, else kept. Raises EngineError."""
+        try:
+            with _explained():
+                yield
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self.give_back(connection)
+
+    def give_back(self, connection: _Dated) -> None:
+        """Have others use the connection, if it is open."""
+        with self._lock:
+            is_kept = not (self._is_closed or connection.closed)
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+        self._free.release()
+
+    def _acquired(self, allowed_s: float, *, wait_s: float) -> _Dated:
+        until = time.monotonic() + allowed_s
+        if not self._free.acquire(timeout=wait_s):
+            raise _InUseError("cannot reach the database of the store: all connections to it are in use")
+        try:
+            with _explained():
+                connection = self._taken(until)
+        except BaseException:
+            self._free.release()
+            raise
+        connection.until = until
+        return connection
+
+    def run(self, statement: str, values: dict[str, object] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
+        """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
+
+        A connection that was idle may have been closed meanwhile; the statement is not sent a second time, since nobody knows whether the
+        first was carried out.
+        """
+        with self.connection() as connection:
+            answer = connection.execute(statement.encode(), values)
+            rows = answer.fetchall() if answer.description is not None else []
+            count = answer.rowcount
+        self.on_answer()
+        return count, rows
+
+    def send(self, statement: Prepared, values: Sequence[bytes]) -> PendingStatement:
+        """The same for one whose answer is asked for later. Raises EngineError: it was not sent, or nobody knows whether it was."""
+        connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
+        try:
+            with _explained():
+                connection.begin(statement, values)
+        except BaseException:
+            connection.close()
+            self.give_back(connection)
+            raise
+        return PendingStatement(self, connection)
+
+    def ready(self) -> None:
+        """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
+        steps = _migrations()
+        with self.connection(deadline_s=60.0) as connection, connection.transaction():
+            if connection.info.server_version < OLDEST_VERSION:
+                raise StorageError("cannot use the database of the store: PostgreSQL 15 is the oldest that will do")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+            connection.execute("CREATE TABLE IF NOT EXISTS migration (version int PRIMARY KEY, program text NOT NULL)")
+            done = {int(row[0]) for row in connection.execute("SELECT version FROM migration").fetchall()}
+            if max(done, default=0) > steps[-1][0]:
+                raise StorageError(
+                    f"cannot use the database of the store: a newer version of confide has changed it; this is {__version__}",
+                    hint="upgrade confide on this machine",
+                )
+            for version, text in steps:
+                if version not in done:
+                    connection.execute(text.encode())
+                    connection.execute("INSERT INTO migration VALUES (%s, %s)", (version, __version__))
+
+    @contextmanager
+    def moment(self) -> Iterator[PostgresEngine]:
+        """The same as it is at one moment, for whoever reads several things that belong together, one after the other.
+
+        The engine removes nothing of what is read meanwhile, so it is not for long. Raises EngineError.
+        """
+        with self.connection() as far:
+            far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield _Moment(self.url, held=far, deadline_s=self.deadline_s)
+            far.until = time.monotonic() + self.deadline_s
+            far.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close what is idle; what is in use closes when that ends."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _taken(self, until: float) -> _Dated:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                connection = self._idle.pop()
+            if _is_alive(connection):
+                return connection
+            connection.close()
+        if (began := time.monotonic()) < self._rests_until:
+            raise EngineError(
+                "cannot reach the database of the store", hint="is PostgreSQL running? confided doctor says more"
+            )
+        try:
+            return self._made(until)
+        except psycopg.Error:
+            now = time.monotonic()
+            self._rests_until = now + (REST_S if now - began < REST_S else LONG_REST_S)
+            raise
+
+    def _made(self, until: float) -> _Dated:
+        about: dict[str, Any] = {"application_name": "confided", "connect_timeout": CONNECT_S}
+        if password := self.password():
+            about["password"] = password
+        address = make_conninfo(self.url, **about)
+        connection = _Dated.connect(address, autocommit=True)
+        try:
+            connection.until = until
+            if not self._has_sessions:
+                require_session(connection, lambda: psycopg.connect(address, autocommit=True))
+                self._has_sessions = True
+            # What is acknowledged is on the engine's disk, whatever the server says; one that waits for a standby goes on doing so.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+            )
+            milliseconds = str(int(self.deadline_s * 1000))
+            connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(milliseconds)))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@dataclass
+class _Moment(PostgresEngine):
+    """All that is asked goes over one connection, in its transaction."""
+
+    held: _Dated | None = None
+
+    @contextmanager
+    def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
+        assert self.held is not None
+        self.held.until = time.monotonic() + (self.deadline_s if deadline_s is None else deadline_s)
+        with _explained():
+            yield self.held
+
+
+def _is_alive(connection: _Dated) -> bool:
+    """Whether an idle connection can be used, as far as this end knows: one that the server has closed can be read from."""
+    if connection.closed:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        poller = select.poll()
+        poller.register(connection.fileno(), select.POLLIN)
+        return not poller.poll(0)
+    return False
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns the driver's errors into EngineError. Their texts name hosts and users, and may quote values: none is passed on."""
+    try:
+        yield
+    except psycopg.Error as error:
+        why, hint = explain(error)
+        raise EngineError(f"cannot use the database of the store: {why}", hint=hint) from None
+
+
+def _migrations() -> Sequence[tuple[int, str]]:
+    folder = resources.files("confide_cluster.daemon.log") / "sql"
+    found = [
+        (int(match[1]), entry.read_text(encoding="utf-8"))
+        for entry in folder.iterdir()
+        if (match := re.fullmatch(r"(\d{4})_\w+\.sql", entry.name))
+    ]
+    return sorted(found)

@@ -1,0 +1,205 @@
+"""What of a space's database is truth, and so is in its log, and what is derived of it; and truths recorded as they change, or applied.
+
+Every table is truth unless it is listed here as derived: what later versions add is in the log unasked. A truth has a primary key, which
+is what SQLite's sessions know rows by (https://sqlite.org/sessionintro.html); `receipt_key` has one row ever, whose row id is its key.
+
+SQLite leaves out, without an error, what a patchset has for a table that lacks columns of it (sqlite3changeset_apply), so that is looked
+for here, and the newest revision of every document that was touched is compared with what the document says of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import apsw
+
+from confide_daemon.errors import LogError
+
+DERIVED: Final = re.compile(
+    r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"
+)
+DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})}
+"""Of truths: how far what is derived has followed, and what it says of itself. A change of nothing else is none."""
+OWN_MARKS: Final = ("open", "checked_at")
+"""Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""
+
+
+REGISTRY_DERIVED: Final = re.compile(r"sqlite_\w+|jobs|caller_changes|migration|shipped")
+"""The same of the registry: what a trigger makes anew on each node, and what was asked of the process beside this copy."""
+
+
+def truths(connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> list[str]:
+    """The tables that are in the log."""
+    rows = connection.execute(
+        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
+    )
+    return [name for (name,) in rows if not derived.fullmatch(name)]
+
+
+def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """All that two copies have in common of a truth, in an order of its own; how far derived rows are is no part of it."""
+    left_out = DERIVED_COLUMNS.get(table, frozenset())
+    columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+    names = ", ".join(str(name) for (name,) in columns if name not in left_out)
+    condition = f"WHERE name NOT IN {OWN_MARKS}" if table == "mark" else ""
+    yield from connection.execute(f"SELECT {names} FROM {table} {condition} ORDER BY {names}")  # noqa: S608 - of the schema
+
+
+class Recorder:
+    """What a connection changes in truths, from one entry to the next."""
+
+    def __init__(self, connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> None:
+        """`derived`: the tables that are in no log."""
+        self._connection = connection
+        self._tables = truths(connection, derived)
+        self._derived = {
+            table: frozenset(
+                position
+                for position, row in enumerate(connection.execute(f"PRAGMA table_info({table})").fetchall())
+                if row[1] in names
+            )
+            for table, names in DERIVED_COLUMNS.items()
+        }
+        self._carried = b""
+        self._session = self._begun()
+
+    def carry(self, patchset: bytes) -> None:
+        """Begin with what an earlier connection has changed, and nobody has brought to the log."""
+        self._carried = patchset
+
+    def patchset(self) -> bytes:
+        """All that was changed since the last entry; empty where that is nothing."""
+        if self._session.is_empty and not self._carried:
+            return b""
+        found = self._session.patchset()
+        builder = apsw.ChangesetBuilder()  # type: ignore[no-untyped-call]
+        is_some = False
+        for part in (self._carried, found):
+            for change in apsw.Changeset.iter(part) if part else ():
+                if not self._is_derived(change):
+                    builder.add_change(change)
+                    is_some = True
+        return builder.output() if is_some else b""
+
+    def restart(self, *, is_deriving: bool = False) -> None:
+        """What was changed so far is in the log, or never was.
+
+        `is_deriving`: until `derived` what changes in tables that have derived columns is taken for that alone, which spares a look at it.
+        """
+        self.close()
+        self._carried = b""
+        self._session = self._begun(DERIVED_COLUMNS if is_deriving else ())
+
+    def derived(self) -> None:
+        """All that was derived is; a change of any truth counts again."""
+        for table in DERIVED_COLUMNS:
+            self._session.attach(table)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _begun(self, left_out: Container[str] = ()) -> apsw.Session:
+        session = apsw.Session(self._connection, "main")
+        session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
+        for table in self._tables:
+            if table not in left_out:
+                session.attach(table)
+        return session
+
+    def _is_derived(self, change: apsw.TableChange) -> bool:
+        if change.name == "mark":
+            values = change.old if change.new is None or change.new[0] is apsw.no_change else change.new
+            return values is not None and values[0] in OWN_MARKS
+        columns = self._derived.get(change.name)
+        if columns is None or change.op != "UPDATE" or change.new is None:
+            return False
+        keys = change.pk_columns
+        changed = {at for at, value in enumerate(change.new) if value is not apsw.no_change and at not in keys}
+        return changed <= columns
+
+
+_REPLACED: Final = (apsw.SQLITE_CHANGESET_DATA, apsw.SQLITE_CHANGESET_CONFLICT)
+_DOCUMENT: Final = {"document": "id", "revision": "document"}
+"""Tables whose changes make what is derived of a document stale, and the column that names it."""
+
+
+@dataclass
+class LogReplay:
+    """Several entries, in order, in the caller's transaction; `finish` when the last one is applied.
+
+    Attributes:
+        touched: documents whose derived rows have to be made anew.
+    """
+
+    connection: apsw.Connection
+    touched: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.connection.execute("PRAGMA defer_foreign_keys = ON")
+        self._columns: dict[str, list[str]] = {}
+
+    def apply(self, patchset: bytes) -> None:
+        """Raises LogError: it does not fit what is here."""
+        for change in apsw.Changeset.iter(patchset):
+            columns = self._columns_of(change.name)
+            if len(columns) < change.column_count:
+                raise LogError(
+                    "cannot apply the log of the space: it has a table or a column that this version does not know",
+                    hint="upgrade confide on this machine",
+                )
+            self._note(change, columns)
+        try:
+            apsw.Changeset.apply(patchset, self.connection, conflict=_decide)
+        except apsw.AbortError:
+            raise LogError("cannot apply the log of the space: it does not fit the copy that is here") from None
+
+    def finish(self) -> list[int]:
+        """Have all that was touched cut again; which documents that is. Raises LogError: a newest revision is not there."""
+        documents = sorted(self.touched)
+        for document in documents:
+            self.connection.execute(
+                "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id = ?", (document,)
+            )
+            rows = self.connection.execute(
+                """SELECT d.deleted, d.hash, r.hash, r.text IS NULL FROM document d
+                   LEFT JOIN revision r ON r.document = d.id AND r.number = d.revision WHERE d.id = ?""",
+                (document,),
+            ).fetchall()
+            if rows and not rows[0][0] and rows[0][1] and rows[0][1] != rows[0][2]:
+                raise LogError("cannot apply the log of the space: the newest revision of a document is not in it")
+        return documents
+
+    def _columns_of(self, table: str) -> list[str]:
+        if table not in self._columns:
+            rows = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
+            names = [str(name) for name, _ in rows]
+            # A table without a primary key has its row id before its columns (SQLITE_SESSION_OBJCONFIG_ROWID).
+            self._columns[table] = names if any(key for _, key in rows) or not names else ["_rowid_", *names]
+        return self._columns[table]
+
+    def _note(self, change: apsw.TableChange, columns: list[str]) -> None:
+        column = _DOCUMENT.get(change.name)
+        if column is None:
+            return
+        at = columns.index(column)
+        for values in (change.new, change.old):
+            value = values[at] if values is not None else None
+            if isinstance(value, int):
+                self.touched.add(value)
+                return
+        # An update of a revision names it by its change alone.
+        key = (change.old or ())[columns.index("change")] if change.name == "revision" and change.old else None
+        rows: list[Any] = self.connection.execute("SELECT document FROM revision WHERE change = ?", (key,)).fetchall()
+        self.touched.update(int(row[0]) for row in rows)
+
+
+def _decide(reason: int, change: apsw.TableChange) -> int:
+    """In a conflict the log is right; a row that is to be changed and is not here means that the copy is not what it says."""
+    if reason in _REPLACED:
+        return int(apsw.SQLITE_CHANGESET_REPLACE)
+    if reason == apsw.SQLITE_CHANGESET_NOTFOUND and change.op == "DELETE":
+        return int(apsw.SQLITE_CHANGESET_OMIT)
+    return int(apsw.SQLITE_CHANGESET_ABORT)

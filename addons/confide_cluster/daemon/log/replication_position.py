@@ -1,0 +1,73 @@
+"""How far a copy of a space's database is with its log, as a row in it that is committed with what it speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from confide_cluster.daemon.log.log_sealing import GENESIS
+from confide_daemon.store.database import is_copy
+
+_LIFE = "(SELECT id FROM life ORDER BY number DESC LIMIT 1)"
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS shipped (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        number  INTEGER NOT NULL,                 -- of the last entry that is in this copy
+        tag     BLOB    NOT NULL,                 -- of that entry
+        life    BLOB,                             -- the newest then: one that is opened without its log has another
+        pending BLOB                              -- a patchset: truths that changed with what is derived, and are not in the log yet
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """How far a copy is.
+
+    Attributes:
+        number: of its last entry, and `tag` the tag of that.
+        pending: a patchset of what is in it and in no entry yet; empty for nothing.
+        is_alone: it was opened without its log since then.
+    """
+
+    number: int = 0
+    tag: bytes = GENESIS
+    pending: bytes = b""
+    is_alone: bool = False
+
+
+def read(connection: apsw.Connection) -> Shipped | None:
+    """None: this was never a copy of a log's."""
+    if not is_copy(connection):
+        return None
+    sql = f"SELECT number, tag, pending, life IS NOT {_LIFE} FROM shipped"  # noqa: S608 - a constant
+    rows: list[Any] = connection.execute(sql).fetchall()
+    if not rows:
+        return None
+    number, tag, pending, is_alone = rows[0]
+    return Shipped(number, bytes(tag), bytes(pending or b""), bool(is_alone))
+
+
+def begin(connection: apsw.Connection) -> None:
+    """In the caller's transaction: this is a copy of a log from now on, of which it has nothing yet."""
+    connection.execute(SCHEMA)
+    connection.execute("INSERT OR IGNORE INTO shipped (id, number, tag) VALUES (1, 0, ?)", (GENESIS,))
+
+
+def write(connection: apsw.Connection, number: int, tag: bytes) -> None:
+    """In the transaction that has the changes of that entry."""
+    sql = f"UPDATE shipped SET number = ?, tag = ?, pending = NULL, life = {_LIFE}"  # noqa: S608 - a constant
+    connection.execute(sql, (number, tag))
+
+
+def keep(connection: apsw.Connection, pending: bytes) -> None:
+    """In the transaction that has the last of these changes."""
+    connection.execute(f"UPDATE shipped SET pending = ?, life = {_LIFE}", (pending,))  # noqa: S608 - a constant
+
+
+def settle(connection: apsw.Connection) -> None:
+    """This is a copy that another node made: what waited there is in the log, and nobody has it open."""
+    connection.execute(f"UPDATE shipped SET pending = NULL, life = {_LIFE}")  # noqa: S608 - a constant
+    connection.execute("DELETE FROM mark WHERE name = 'open'")

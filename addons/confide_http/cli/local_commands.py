@@ -1,0 +1,153 @@
+"""`confide serve` and `confide token`: memory over HTTP on this machine, and who may use it (docs/gateway.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, TypedDict
+
+import typer
+
+from confide_http.local.local_tokens import DAYS, MOST_DAYS, MOST_PROJECTS, LocalToken, TokenFile
+from confide_http.local.running_gateway import PORT
+from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, identified, remark, row, say
+from confide_proxy.errors import GatewayMissingError, TokenError
+
+SCOPES: Final = ("read", "write", "secrets")
+token_app = typer.Typer()
+
+
+def serve(
+    context: typer.Context,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any.")] = PORT,
+    host: Annotated[str, typer.Option("--host", help="127.0.0.1 or ::1; other addresses are refused.")] = "127.0.0.1",
+    project: ProjectDir = Path(),
+    idle_exit: Annotated[float | None, typer.Option("--idle-exit", hidden=True, min=0, metavar="SECONDS")] = None,
+) -> None:
+    """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is told to end."""
+    here: CommandContext = context.obj
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
+    asyncio.run(_serve(here, host, port, project, idle_exit))
+
+
+async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_exit_s: float | None) -> None:
+    try:
+        from confide_http.local import gateway_app, gateway_server  # libraries of the extra, 0.4 s and 17 MB
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("confide"):
+            raise  # a fault of ours, and no library
+        raise GatewayMissingError from None
+    # Taken before anything is asked of the daemon: a port that is not free is told at once.
+    listening = gateway_server.listen(gateway_server.loopback(host), port)
+    this = await identified(here, folder)
+
+    def ready(gateway: gateway_app.GatewayShared) -> None:
+        say(f"serving the memory of {this.name} on {gateway.origin}: MCP at /mcp, REST at /api")
+        if not TokenFile(here.paths.gateway).all():
+            remark("nobody can use it yet: confide token new NAME makes a token")
+
+    await gateway_server.serve(here.paths, here.config, this, listening, on_ready=ready, idle_exit_s=idle_exit_s)
+
+
+@token_app.command("new", epilog="confide token new editor --scope write")
+@command
+def new(
+    here: CommandContext,
+    name: Annotated[str, typer.Argument(help="What it is called here; the program's name, say.")],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, write or secrets; again for each. Default: read.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("--project", "-p", metavar="NAME", help="This project alone; again for each.")
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long it is good.")] = DAYS,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Take what it stores for an agent's word, not for a stranger's.")
+    ] = False,
+) -> Output:
+    """Make a token, and print it: this is the only time that it is shown."""
+    scopes = tuple(dict.fromkeys(scope or ["read"]))
+    if unknown := [each for each in scopes if each not in SCOPES]:
+        raise typer.BadParameter(f"'{unknown[0][:40]}' is none; there are {', '.join(SCOPES)}", param_hint="--scope")
+    projects = tuple(dict.fromkeys(project)) if project else None
+    if projects is not None and "secrets" in scopes:
+        raise TokenError(
+            "a token of some projects opens no secrets: they are of the whole space",
+            hint="leave --project or secrets out",
+        )
+    if projects is not None and len(projects) > MOST_PROJECTS:
+        raise TokenError(f"a token names {MOST_PROJECTS} projects at most", hint="leave --project out for all")
+    text, token = TokenFile(here.paths.gateway).add(name, scopes, projects=projects, days=days, is_trusted=trusted)
+    told = f"it {_told(token)}; it is shown this once"
+    return Output({**_data(token, {}), "token": text}, text, notes=[told])
+
+
+@token_app.command("ls")
+@command
+def list_tokens(here: CommandContext) -> Output:
+    """List the tokens: what each may do, until when, and when it was last used."""
+    file = TokenFile(here.paths.gateway)
+    tokens, used = file.all(), file.used()
+
+    def tell() -> None:
+        for token in tokens:
+            at = used.get(token.digest)
+            row(f"{token.name}  {_told(token)}, {f'last used {_day(at)}' if at else 'not used yet'}")
+        if not tokens:
+            remark("there are no tokens: confide token new NAME makes one")
+
+    return Output([_data(token, used) for token in tokens], tell)
+
+
+@token_app.command("rm", epilog="confide token rm editor")
+@command
+def remove(here: CommandContext, name: Annotated[str, typer.Argument(help="As confide token ls shows it.")]) -> Output:
+    """Take a token away: it is refused from now on, and what it has open ends within a second."""
+    token = TokenFile(here.paths.gateway).remove(name)
+    return Output({"removed": token.name}, f"token {token.name} is gone")
+
+
+def _told(token: LocalToken) -> str:
+    may = {"read": "may read", "write": "may read and write"}["write" if "write" in token.scopes else "read"]
+    if "secrets" in token.scopes:
+        may += " and open sealed secrets"
+    where = f" in {', '.join(token.projects)}" if token.projects is not None else ""
+    is_over = not token.is_good(time.time())
+    end = f"expired on {_day(token.expires)}" if is_over else f"until {_day(token.expires)}"
+    return f"{may}{where}, {end}{', trusted' if token.is_trusted else ''}"
+
+
+def _day(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d")
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+
+
+class TokenFacts(TypedDict):
+    """A token, as --json shows it."""
+
+    name: str
+    scopes: list[str]
+    projects: list[str] | None
+    trusted: bool
+    made: str | None
+    expires: str | None
+    lastUsed: str | None
+
+
+def _data(token: LocalToken, used: dict[str, float]) -> TokenFacts:
+    return {
+        "name": token.name,
+        "scopes": sorted({"read", *token.scopes}),
+        "projects": list(token.projects) if token.projects is not None else None,
+        "trusted": token.is_trusted,
+        "made": _iso(token.made),
+        "expires": _iso(token.expires),
+        "lastUsed": _iso(used.get(token.digest)),
+    }

@@ -1,0 +1,134 @@
+"""By what a request is let in: a bearer token, and how many guesses there may be.
+
+All who sit on one machine, or behind one proxy, share an address, so guesses are counted together: past `MOST_GUESSES` a minute a wrong
+token is answered with 429 and cheaply. A right one always passes, so that nobody is shut out by another's guesses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from confide_crypto.keys.bearer_tokens import digest_of
+from confide_http.door.refusals import RefusalError
+
+MOST_GUESSES: Final = 30
+"""Wrong tokens that are answered with 401 within `WINDOW_S`. A token has 256 bits: what this bounds is work and noise."""
+WINDOW_S: Final = 60.0
+PATH: Final = "/mcp"
+METADATA: Final = "/.well-known/oauth-protected-resource"
+"""Where RFC 9728 has a resource describe itself."""
+
+T = TypeVar("T")
+
+
+class Guesses:
+    """Those of the last minute."""
+
+    def __init__(self, what: str = "wrong tokens", clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._at: deque[float] = deque(maxlen=MOST_GUESSES)
+
+    @property
+    def are_spent(self) -> bool:
+        """Whether there were so many that the next one is answered without being looked at."""
+        return len(self._at) == MOST_GUESSES and self._clock() - self._at[0] <= WINDOW_S
+
+    def count(self) -> None:
+        """One more. Raises RefusalError, 429: there were too many."""
+        now = self._clock()
+        while self._at and now - self._at[0] > WINDOW_S:
+            self._at.popleft()
+        if len(self._at) == MOST_GUESSES:
+            wait_s = max(1, round(WINDOW_S - (now - self._at[0])))
+            raise RefusalError(429, "busy", f"too many {self._what}", headers={"Retry-After": str(wait_s)})
+        self._at.append(now)
+
+
+class Bearer(Generic[T]):
+    """Admission by `Authorization: Bearer`, and what whoever is not let in is told (RFC 6750, RFC 9728)."""
+
+    def __init__(
+        self,
+        find: Callable[[bytes], T | None],
+        origin: Callable[[], str],
+        scopes: Sequence[str],
+        *,
+        hint: str,
+        seek: Callable[[bytes], Awaitable[T | None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            find: whom the token with this SHA-256 lets in now, as far as this process knows.
+            origin: of the addresses that clients are told, such as `https://memory.example.org`.
+            hint: how a token is made.
+            seek: the same where another process may have made it a moment ago, which costs more.
+        """
+        self._find = find
+        self._seek = seek
+        self._origin = origin
+        self._scopes = tuple(scopes)
+        self._hint = hint
+        self._guesses = Guesses(clock=clock)
+
+    async def __call__(self, request: Request) -> T:
+        """Who makes a request.
+
+        Raises RefusalError: 400 for two tokens, 401 for none or a wrong, an expired or a revoked one, 429 after
+        too many wrong ones; what `seek` raises.
+        """
+        text = bearer_of(request)
+        if text is None:
+            raise self._refusal("this takes a token", "")
+        digest = digest_of(text)
+        found = None if digest is None else self._find(digest)
+        if found is None and digest is not None and self._seek is not None and not self._guesses.are_spent:
+            found = await self._seek(digest)
+        if found is None:
+            self._guesses.count()
+            raise self.unknown()
+        return found
+
+    def unknown(self) -> RefusalError:
+        """The token is wrong, expired or taken away: whoever has it is not told which."""
+        return self._refusal("the token is none that is good here", ', error="invalid_token"')
+
+    def described(self, *, servers: Sequence[str] = ()) -> list[Route]:
+        """Where a resource tells what a token takes (RFC 9728); `servers`: that give one."""
+
+        async def describe(_request: Request) -> Response:
+            told = {
+                "resource": resource_of(self._origin()),
+                "scopes_supported": list(self._scopes),
+                "bearer_methods_supported": ["header"],
+                "resource_name": "Confide memory",
+            }
+            return JSONResponse(told | ({"authorization_servers": list(servers)} if servers else {}))
+
+        return [Route(path, describe, methods=["GET"]) for path in (METADATA, METADATA + PATH)]
+
+    def _refusal(self, message: str, more: str) -> RefusalError:
+        said = f'Bearer resource_metadata="{self._origin()}{METADATA}", scope="{" ".join(self._scopes)}"{more}'
+        return RefusalError(401, "denied", message, hint=self._hint, headers={"WWW-Authenticate": said})
+
+
+def resource_of(origin: str) -> str:
+    """What tokens are good for (RFC 8707, RFC 9728)."""
+    return origin + PATH
+
+
+def bearer_of(request: Request) -> str | None:
+    """The token that a request brings; None for none. Raises RefusalError, 400: it brings two."""
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        raise RefusalError(400, "invalid", "there are two Authorization headers")
+    scheme, _, text = given[0].partition(" ") if given else ("", "", "")
+    return text.strip() or None if scheme.lower() == "bearer" else None

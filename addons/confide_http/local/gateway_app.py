@@ -1,0 +1,229 @@
+"""The application: rooms of routes behind the guard, each with its own way of being let in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from confide_http.door.bearer_auth import Bearer
+from confide_http.door.guard import LOOPBACK, GatewayNames, application
+from confide_http.door.request_limits import MAX_STREAMS_EACH, Places
+from confide_http.local.calls import Calls
+from confide_http.local.daemon_failures import refusal_of
+from confide_http.local.local_tokens import LocalTokens, TokenFile
+from confide_http.local.request_identity import SCOPES, RequestIdentity, identity_of_token
+from confide_http.local.upstream import UpstreamSession
+from confide_proxy.config import ProxyConfig
+from confide_proxy.paths import ProxyPaths
+
+log = logging.getLogger(__name__)
+
+MAX_STREAMS: Final = 64
+PULSE_S: Final = 0.5
+"""How often it is asked whether the tokens of open streams are still good."""
+KEEP_USED_S: Final = 60.0
+SSE: Final = "text/event-stream"
+HTTP_PORT: Final = 80
+"""Which nobody writes behind a name."""
+LINKS: Final = "/panel/in/"
+"""Below it are the panel's links, each good once, which are followed from a file."""
+
+_HINT: Final = "confide token new makes one; send it as Authorization: Bearer TOKEN"
+
+Handler = Callable[[Request], Awaitable[Response]]
+Admit = Callable[[Request], Awaitable[RequestIdentity]]
+"""Who makes a request. Raises RefusalError: nobody who may."""
+
+
+@dataclass(eq=False)
+class GatewayShared:
+    """What all rooms share.
+
+    Attributes:
+        port: that it listens on; 0 before it does.
+        by_token: admission by bearer token.
+        calls: the tools.
+        streams: places for answers without an end.
+        counts: of things that a room has, for `/health`.
+        is_ending: whether the process ends: streams end with it.
+        imports: a place for one import, or one sealing of all that there is.
+        began, used: when, as `time.monotonic`; `used` by a request or a stream.
+    """
+
+    paths: ProxyPaths
+    config: ProxyConfig
+    exchange: UpstreamSession
+    port: int = 0
+    began: float = field(default_factory=time.monotonic)
+    used: float = field(default_factory=time.monotonic)
+    is_ending: bool = False
+    counts: dict[str, Callable[[], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokens = LocalTokens(TokenFile(self.paths.gateway))
+        self.by_token = Bearer(self._admitted, lambda: self.origin, SCOPES, hint=_HINT)
+        self.calls = Calls(self.exchange)
+        self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
+        self.imports = Places("imports or sealings", most=1, each=1)
+        self._watched: dict[Callable[[], object], RequestIdentity] = {}
+
+    @property
+    def origin(self) -> str:
+        """Of its own addresses."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def parameters(self, tool: str) -> Mapping[str, Mapping[str, object]]:
+        """Return the schemas of what a tool takes, by name."""
+        found: Mapping[str, Mapping[str, Any]] = self.exchange.catalogue.tools[tool]["inputSchema"]["properties"]
+        return found
+
+    @contextmanager
+    def streaming(self, identity: RequestIdentity, end: Callable[[], object]) -> Iterator[None]:
+        """Hold a place for a stream; `end` is called once, within a second, when the identity is good no more.
+
+        Also when the gateway ends. Raises RefusalError, 429: there is no place.
+        """
+        with self.streams.place(identity.key):
+            self._watched[end] = identity
+            if self.is_ending:
+                end()
+            try:
+                yield
+            finally:
+                self._watched.pop(end, None)
+
+    def is_good(self, identity: RequestIdentity) -> bool:
+        """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
+        return not identity.is_of_token or self.tokens.good(identity.key) is not None
+
+    def _admitted(self, digest: bytes) -> RequestIdentity | None:
+        token = self.tokens.find(digest)
+        return None if token is None else identity_of_token(token)
+
+    def note_used(self) -> None:
+        """Somebody who was let in asks something now."""
+        self.used = time.monotonic()
+
+    async def idle(self, after_s: float) -> None:
+        """Returns once nobody who was let in has asked anything for so long, and no stream is open."""
+        while True:
+            if self.streams.taken:
+                self.note_used()
+            left_s = self.used + after_s - time.monotonic()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, KEEP_USED_S))
+
+    async def watch(self) -> None:
+        """End the streams of tokens that were taken away or have expired; runs until cancelled."""
+        kept_at, told = time.monotonic(), ""
+        while True:
+            await asyncio.sleep(PULSE_S)
+            for end, identity in list(self._watched.items()):
+                if not self.is_good(identity):
+                    del self._watched[end]
+                    end()
+            if (problem := self.tokens.problem or "") != told:
+                told = problem
+                if problem:
+                    log.warning("nobody is let in: %s", problem)
+            if time.monotonic() - kept_at > KEEP_USED_S:
+                kept_at = time.monotonic()
+                await asyncio.to_thread(self.tokens.keep_used)
+
+    def end(self) -> None:
+        """The process ends: whoever waits hears of it."""
+        self.is_ending = True
+        for end in list(self._watched):
+            end()
+        self.exchange.close()
+
+
+class EventStreamResponse(StreamingResponse):
+    """An answer of events without an end, in one of the gateway's places.
+
+    Args:
+        end: has the events end: its identity is good no more, or the gateway ends.
+        over: called when it has ended, also where it never began.
+
+    Raises RefusalError, 429: there is no place.
+    """
+
+    def __init__(
+        self,
+        gateway: GatewayShared,
+        identity: RequestIdentity,
+        events: AsyncIterator[bytes],
+        *,
+        end: Callable[[], object],
+        over: Callable[[], object] = lambda: None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        with ExitStack() as held:
+            held.callback(over)
+            held.enter_context(gateway.streaming(identity, end))
+            self._held = held.pop_all()
+        super().__init__(events, media_type=SSE, headers={"X-Accel-Buffering": "no", **(headers or {})})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class RouteGroup:
+    """Routes that are let in alike.
+
+    Attributes:
+        routes: of starlette; their endpoints find who asks by `identity_of`.
+        admit: who makes a request; None: anybody, and then nothing but what anybody may know is answered.
+    """
+
+    routes: Sequence[Route]
+    admit: Admit | None
+
+
+def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], RouteGroup]]) -> ASGIApp:
+    """The application of these rooms."""
+    routes: list[Route] = []
+    for each in rooms:
+        room = each(gateway)
+        for route in room.routes:
+            endpoint = _admitted(route.endpoint, room.admit, gateway.note_used)
+            routes.append(Route(route.path, endpoint, methods=sorted(route.methods or {"GET"})))
+    return application(routes, names(gateway.port), hint="its log has the place", told=refusal_of)
+
+
+def names(port: int) -> GatewayNames:
+    """How a gateway of this machine is called that listens on this port."""
+    hosts = [f"{name}:{port}" for name in LOOPBACK]
+    return GatewayNames(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
+
+
+def identity_of(request: Request) -> RequestIdentity:
+    """Who makes a request, in a room that lets in somebody in particular."""
+    identity = request.state.identity
+    assert isinstance(identity, RequestIdentity)
+    return identity
+
+
+def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) -> Handler:
+    @wraps(endpoint)
+    async def handle(request: Request) -> Response:
+        if admit is not None:
+            request.state.identity = await admit(request)
+            used()
+        return await endpoint(request)
+
+    return handle

@@ -1,0 +1,169 @@
+"""`confide serve`: the process. Sockets on loopback, the session with the daemon, and uvicorn between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError, KeyFileError, where
+from confide_crypto.keys.private_files import make_private_dir, write_private_file
+from confide_crypto.transport.task_group import TaskGroup
+from confide_http.door import serving
+from confide_http.local.gateway_app import GatewayShared, RouteGroup, create
+from confide_http.local.rest import health_route, openapi, route_table
+from confide_http.local.running_gateway import RUNNING
+from confide_http.local.streamable import endpoint
+from confide_http.local.upstream import UpstreamSession
+from confide_proxy import VERSION, addons
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import GatewayError
+from confide_proxy.link import services
+from confide_proxy.locks import Seat
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sync.project import Project
+
+log = logging.getLogger(__name__)
+
+ROUTE_GROUPS: Final[Sequence[Callable[[GatewayShared], RouteGroup]]] = (
+    health_route.routes,
+    endpoint.routes,
+    openapi.routes,
+    route_table.routes,
+)
+"""What is served, before what add-ons serve (`Addon.rooms`)."""
+MAX_CONNECTIONS: Final = 256
+GOODBYE_S: Final = 1.0
+END_S: Final = 3.0
+_LOCALHOST: Final = ("127.0.0.1", "::1")
+_NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+"""How a machine without IPv6, or without IPv4, refuses its addresses: nobody else has them either."""
+_TRIES: Final = 16
+"""Where any port will do, and the one that came is taken at the other address."""
+
+
+def loopback(host: str) -> str:
+    """The address to listen on. Raises GatewayError: it is not this machine's alone."""
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    try:
+        is_loopback = ip_address(name).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise GatewayError(
+            "the gateway listens on this machine alone, since whoever reaches it and has a token reads in clear",
+            hint="leave --host out, or give 127.0.0.1 or ::1; for other machines there is the gateway of confided",
+        )
+    return name
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """The sockets, that of `host` first: one for each address that `localhost` may lead to, or another user of the machine could take
+    what is left, and be given the tokens of who calls this one by its name. Raises GatewayError: the port is taken, or cannot be had."""
+    for _ in range(_TRIES if port == 0 else 1):
+        found: list[socket.socket] = []
+        try:
+            for address in dict.fromkeys((host, *_LOCALHOST)):
+                try:
+                    found.append(serving.listen(address, found[0].getsockname()[1] if found else port))
+                except OSError as error:
+                    if not found or error.errno not in _NOT_HERE:
+                        raise
+        except OSError as error:
+            for each in found:
+                each.close()
+            if error.errno != errno.EADDRINUSE:
+                raise GatewayError(f"cannot listen on port {port}: {error.strerror}") from error
+        else:
+            return found
+    raise GatewayError(
+        f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
+    )
+
+
+async def serve(
+    paths: ProxyPaths,
+    config: ProxyConfig,
+    project: Project,
+    listening: Sequence[socket.socket],
+    *,
+    on_ready: Callable[[GatewayShared], object] = lambda _gateway: None,
+    idle_exit_s: float | None = None,
+) -> None:
+    """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
+    make_private_dir(paths.gateway)
+    gateway = GatewayShared(paths, config, UpstreamSession(paths, config, project))
+    gateway.port = listening[0].getsockname()[1]
+    rooms = [*ROUTE_GROUPS, *await asyncio.to_thread(addons.each, "rooms")]
+    server = serving.EmbeddedServer(serving.settings(create(gateway, rooms), most_connections=MAX_CONNECTIONS))
+    stop = asyncio.Event()
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with _found(gateway):
+            following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
+            async with TaskGroup() as group:
+                tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
+                running_server = group.create_task(server.serve(sockets=list(listening)))
+                on_ready(gateway)
+                waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]
+                if idle_exit_s is not None:
+                    waiting.append(group.create_task(gateway.idle(idle_exit_s)))
+                await asyncio.wait({running_server, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+                await _end(gateway, server, running_server)
+                for task in (*tasks, running_server, *waiting):
+                    task.cancel()
+    except Exception as error:
+        raise _told(error) from None
+    finally:
+        for each in listening:
+            each.close()
+
+
+@contextlib.asynccontextmanager
+async def _found(gateway: GatewayShared) -> AsyncIterator[None]:
+    """Have `confide panel` find this gateway, the first one of several."""
+    seat, running = Seat(gateway.paths.seats, "gateway"), gateway.paths.gateway / RUNNING
+    try:
+        if seat.try_take():
+            said = {"pid": os.getpid(), "port": gateway.port, "version": VERSION}
+            await asyncio.to_thread(write_private_file, running, json.dumps(said).encode(), replace=True)
+    except (KeyFileError, OSError) as error:
+        log.warning("confide panel does not find this gateway: %s", services.reason(error))
+    try:
+        yield
+    finally:
+        if seat.is_taken:
+            with contextlib.suppress(OSError):
+                running.unlink(missing_ok=True)
+        seat.leave()
+
+
+async def _end(gateway: GatewayShared, server: serving.EmbeddedServer, running_server: asyncio.Task[None]) -> None:
+    """Say goodbye to clients and to the daemon, `END_S` at most: a thread that waits for a disk must not keep this process."""
+    timer = threading.Timer(END_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    gateway.end()
+    server.should_exit = True
+    for leaving in (asyncio.shield(running_server), gateway.exchange.link.close()):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await leaving
+    await asyncio.to_thread(gateway.tokens.keep_used)
+    timer.cancel()
+
+
+def _told(error: Exception) -> ConfideError:
+    """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
+    return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")

@@ -1,0 +1,254 @@
+"""Tokens: 32 random bytes that are shown once and kept as a SHA-256, with a name, scopes, projects and an end.
+
+`confide token` writes the file, under a lock; `confide serve` only reads it, and looks at its stamp at each request and twice a second, so
+that a token that was taken away is refused, and its streams end, within a second. When a token was last used stands in a file of its own,
+which the gateway writes: neither ever waits for the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypedDict
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.bearer_tokens import new_token
+from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
+from confide_proxy.errors import StateError, TokenError
+from confide_proxy.locks import lock_file, taken
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MOST: Final = 64
+MOST_PROJECTS: Final = 6
+"""As many as a connection has room for, beside its own and the global one (PROTOCOL.md 9.2)."""
+MOST_BYTES: Final = 256 * 1024
+DAYS: Final = 90
+MOST_DAYS: Final = 3650
+LOCK_S: Final = 5.0
+
+
+class TokenRecord(TypedDict):
+    """A token in its file."""
+
+    name: str
+    sha256: str
+    scopes: list[str]
+    projects: list[str] | None
+    trusted: bool
+    made: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalToken:
+    """What is kept of one.
+
+    Attributes:
+        digest: SHA-256 of its text, in hex.
+        scopes: `read`, `write`, `secrets`.
+        projects: names; None for all.
+        is_trusted: what it stores is an agent's word, and not untrusted.
+        made, expires: seconds since 1970.
+    """
+
+    name: str
+    digest: str
+    scopes: tuple[str, ...]
+    projects: tuple[str, ...] | None
+    is_trusted: bool
+    made: float
+    expires: float
+
+    def is_good(self, now: float) -> bool:
+        return now < self.expires
+
+    @classmethod
+    def of(cls, record: TokenRecord) -> LocalToken:
+        """Raises KeyError, TypeError, ValueError: it is none."""
+        projects = record["projects"]
+        return cls(
+            str(record["name"]),
+            str(record["sha256"]),
+            tuple(map(str, record["scopes"])),
+            None if projects is None else tuple(map(str, projects)),
+            record["trusted"] is True,
+            float(record["made"]),
+            float(record["expires"]),
+        )
+
+    def record(self) -> TokenRecord:
+        """As it is kept."""
+        return {
+            "name": self.name,
+            "sha256": self.digest,
+            "scopes": list(self.scopes),
+            "projects": None if self.projects is None else list(self.projects),
+            "trusted": self.is_trusted,
+            "made": self.made,
+            "expires": self.expires,
+        }
+
+
+class TokenFile:
+    """The tokens of this machine, in `folder`. Methods block briefly.
+
+    Every method raises KeyFileError where others could have read or written the file, and StateError where the disk refuses.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "tokens.json"
+        self._used = folder / "used.json"
+
+    @property
+    def stamp(self) -> tuple[int, int, int]:
+        """Differs after every change; one system call."""
+        try:
+            status = os.stat(self._file)  # noqa: PTH116 - at each request
+        except FileNotFoundError:
+            return (0, 0, 0)
+        return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+    def all(self) -> list[LocalToken]:
+        """In the order in which they were made."""
+        try:
+            data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
+            return [LocalToken.of(record) for record in json.loads(data)["tokens"]] if data else []
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise KeyFileError(
+                self._file, "is damaged", hint="move it away, and make the tokens anew: confide token new"
+            ) from None
+        except OSError as error:
+            raise StateError(self._folder, error) from error
+
+    def add(
+        self,
+        name: str,
+        scopes: tuple[str, ...],
+        *,
+        projects: tuple[str, ...] | None = None,
+        days: int = DAYS,
+        is_trusted: bool = False,
+    ) -> tuple[str, LocalToken]:
+        """A new token: its text, which is nowhere else, and what is kept of it.
+
+        Raises TokenError: the name is taken or none, or there are too many.
+        """
+        if not _NAME.fullmatch(name):
+            raise TokenError(
+                "a token's name has letters, digits, '.', '_' and '-', 64 at most", hint="such as editor or phone-app"
+            )
+        text, digest = new_token()
+        now = time.time()
+        made = LocalToken(name, digest.hex(), scopes, projects, is_trusted, now, now + days * 86400)
+        with self._held():
+            tokens = [each for each in self.all() if each.name != name or each.is_good(now)]
+            if any(each.name == name for each in tokens):
+                raise TokenError(
+                    f"there is a token '{name}' already",
+                    hint=f"take it away with confide token rm {name}, or use another name",
+                )
+            if len(tokens) >= MOST:
+                raise TokenError(f"there are {MOST} tokens already", hint="confide token ls shows which nobody uses")
+            self._write([*tokens, made])
+        return text, made
+
+    def remove(self, name: str) -> LocalToken:
+        """The one that was taken away. Raises TokenError: there is none of that name."""
+        _find(self.all(), name)  # where there is none, nothing is made to hold it
+        with self._held():
+            tokens = self.all()
+            found = _find(tokens, name)
+            self._write([each for each in tokens if each is not found])
+        return found
+
+    def used(self) -> dict[str, float]:
+        """When each was last used, by its digest, in seconds since 1970; a minute late at most."""
+        try:
+            found = json.loads(read_private_file(self._used, most_bytes=MOST_BYTES))
+            return {str(digest): float(at) for digest, at in found.items()}
+        except (KeyFileError, OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def note_used(self, used: dict[str, float]) -> None:
+        """Keep when tokens were last used, of those that there are."""
+        there = {each.digest for each in self.all()}
+        known = {digest: at for digest, at in {**self.used(), **used}.items() if digest in there}
+        write_private_file(self._used, json.dumps(known).encode(), replace=True)
+
+    def _write(self, tokens: list[LocalToken]) -> None:
+        data = json.dumps({"tokens": [each.record() for each in tokens]}, ensure_ascii=False, indent=1).encode()
+        write_private_file(self._file, data + b"\n", replace=True)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        make_private_dir(self._folder)
+        try:
+            descriptor = lock_file(self._folder / "tokens.lock")
+        except OSError as error:
+            raise StateError(self._folder, error) from error
+        try:
+            if not taken(descriptor, wait_s=LOCK_S):
+                raise TokenError("another confide is changing the tokens", hint="try again")
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class LocalTokens:
+    """The tokens as a running gateway sees them. A file that cannot be read any more lets nobody in."""
+
+    def __init__(self, file: TokenFile) -> None:
+        self._file = file
+        self._stamp: tuple[int, int, int] | None = None
+        self._by_digest: dict[str, LocalToken] = {}
+        self._used: dict[str, float] = {}
+        self.problem: str | None = None
+        """Why nobody is let in, for the gateway's log."""
+
+    def find(self, digest: bytes) -> LocalToken | None:
+        """The token with this SHA-256, which somebody has shown, if it is good now."""
+        token = self.good(digest.hex())
+        if token is not None:
+            self._used[token.digest] = time.time()
+        return token
+
+    def good(self, digest: str) -> LocalToken | None:
+        """The token that is kept under that digest, if it is good now."""
+        self._look()
+        token = self._by_digest.get(digest)
+        return token if token is not None and token.is_good(time.time()) else None
+
+    def keep_used(self) -> None:
+        """Write down which were used since the last time. Blocks briefly."""
+        if used := self._used:
+            self._used = {}
+            with suppress(KeyFileError, StateError, OSError):  # no reason to refuse anybody
+                self._file.note_used(used)
+
+    def _look(self) -> None:
+        stamp = self._file.stamp
+        if stamp == self._stamp:
+            return
+        try:
+            self._by_digest = {each.digest: each for each in self._file.all()}
+            self.problem = None
+        except (KeyFileError, StateError) as error:
+            self._by_digest, self.problem = {}, str(error)
+        self._stamp = stamp
+
+
+def _find(tokens: list[LocalToken], name: str) -> LocalToken:
+    found = next((each for each in tokens if each.name == name), None)
+    if found is None:
+        known = ", ".join(each.name for each in tokens) or "none"
+        raise TokenError("there is no token of that name", hint=f"there are: {known}")
+    return found

@@ -1,0 +1,87 @@
+"""Files of memory, by project and path."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import body_of
+from confide_http.local.gateway_app import GatewayShared, identity_of
+from confide_http.local.request_identity import WRITE
+from confide_http.local.rest.request_args import (
+    MARKDOWN,
+    answer,
+    changed,
+    expected_revision,
+    media_type,
+    object_of,
+    query_of,
+)
+
+PREFIX: Final = "/api/documents/"
+MOST_LINES: Final = 2000
+
+
+async def read(gateway: GatewayShared, request: Request) -> Response:
+    """A file; its text alone where that is what the client takes."""
+    project, path = place_of(request)
+    asked = {
+        "lines": MOST_LINES,
+        **query_of(request, gateway.parameters("memory_read")),
+        "project": project,
+        "path": path,
+    }
+    found = await gateway.calls.tool(identity_of(request), "memory_read", asked)
+    if request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip() == MARKDOWN:
+        tag = {"ETag": f'"{found["revision"]}"'} if found["revision"] else {}
+        return Response(found["content"], media_type=MARKDOWN, headers=tag)
+    return answer(found, revision=found["revision"])
+
+
+async def write(gateway: GatewayShared, request: Request) -> Response:
+    """The whole text: JSON with `content`, or markdown as it is."""
+    identity_of(request).require(WRITE)
+    project, path = place_of(request)
+    if media_type(request) == MARKDOWN:
+        try:
+            content = (await body_of(request)).decode("utf-8")
+        except UnicodeDecodeError:
+            raise RefusalError(400, "invalid", "the body is not UTF-8 text") from None
+    else:
+        body = await object_of(request)
+        if body.keys() != {"content"}:
+            raise RefusalError(400, "invalid", "the body has 'content', and nothing else")
+        content = body["content"]
+    asked = {"content": content, "project": project, "path": path, "mode": "replace"}
+    found = await changed(gateway, request, "memory_store", asked, expected=_expected(request))
+    status = 202 if found["queued"] else 201 if found["revision"] == 1 else 200
+    return answer(found, revision=found["revision"], status=status)
+
+
+def _expected(request: Request) -> int | None:
+    """The revision that the file must have; 0: there must be none. Raises RefusalError: it is none, or both are asked."""
+    expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
+    if request.headers.get("if-match") == "*" or (is_new and expected is not None):
+        raise RefusalError(
+            400,
+            "invalid",
+            "a file is written where it has a revision (If-Match), or where there is none (If-None-Match: *)",
+        )
+    return 0 if is_new else expected
+
+
+def place_of(request: Request) -> tuple[str, str]:
+    """Project and path: a slash in a project's name is written %2F there. Raises RefusalError: one of them is missing."""
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    rest = raw.decode("ascii", "replace").removeprefix(PREFIX)
+    project, _, path = rest.partition("/")
+    if not project or not path:
+        raise RefusalError(404, "not_found", "there is nothing here", hint="/api/documents/PROJECT/PATH")
+    try:
+        return unquote(project, errors="strict"), unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise RefusalError(400, "invalid", "the address is not UTF-8 text") from None

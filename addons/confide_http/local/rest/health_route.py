@@ -1,0 +1,91 @@
+"""`GET /health`: to anybody that this is alive, and which version; with a token how all stands. And what RFC 9728 asks of a resource."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local.gateway_app import GatewayShared, RouteGroup
+from confide_http.local.request_identity import RequestIdentity
+from confide_proxy import VERSION
+
+
+def routes(gateway: GatewayShared) -> RouteGroup:
+    """Open to all."""
+    health = HealthRoutes(gateway)
+    # No authorization server: tokens of this machine are made by `confide token new`.
+    return RouteGroup([Route("/health", health.tell, methods=["GET"]), *gateway.by_token.described()], None)
+
+
+class HealthRoutes:
+    """How this gateway and its daemon are."""
+
+    def __init__(self, gateway: GatewayShared) -> None:
+        self._gateway = gateway
+
+    async def tell(self, request: Request) -> Response:
+        """Alive and version; the rest for who may read."""
+        told: dict[str, object] = {"status": "ok", "version": VERSION}
+        if "authorization" not in request.headers:
+            return JSONResponse(told)
+        identity = await self._gateway.by_token(request)
+        told |= {
+            "uptimeS": round(time.monotonic() - self._gateway.began, 1),
+            "memoryBytes": memory_bytes(),
+            **{name: count() for name, count in self._gateway.counts.items()},
+            "streams": self._gateway.streams.taken,
+            "requests": self._gateway.exchange.waiting,
+        }
+        ailments = await self._daemon(identity, told)
+        if ailments:
+            told |= {"status": "degraded", "reason": ", ".join(ailments)}
+        return JSONResponse(told)
+
+    async def _daemon(self, identity: RequestIdentity, told: dict[str, Any]) -> list[str]:
+        """What is known of the link, and through it of the daemon, added to `told`; and what of it is not as it should be."""
+        link = self._gateway.exchange.link
+        told["link"] = {"state": "up" if link.is_up else "down", "sinceS": round(time.time() - link.since, 1)}
+        if not link.is_up:
+            return ["link"]
+        try:
+            status = await self._gateway.calls.tool(identity, "memory_status", {})
+        except RefusalError:
+            return ["daemon"]
+        told |= {
+            "daemonVersion": status["daemonVersion"],
+            "database": {"bytes": status["dbSize"], "atRest": status["atRest"]},
+            "index": {
+                "state": status["health"]["state"],
+                "pieces": status["totalChunks"],
+                "waiting": status["queuedChunks"],
+                "ageS": status["indexAge"],
+                "legs": {"keyword": "up", "vector": "up" if status["provider"] else "down"},
+            },
+            "models": status["providers"],
+            "generations": status["generations"],
+            "searchLatencyMs": status["searchLatencyMs"],
+            "queue": {name: status[name] for name in ("queuedOffline", "deadLetters", "pendingUploads")},
+            "custody": status["sealing"]["custody"],
+        }
+        dead = status["health"]["state"] == "damaged"
+        if dead:
+            told["index"]["legs"]["keyword"] = "down"
+        found = {"index": dead, "vectors": not status["provider"], "queue": bool(status["deadLetters"])}
+        return [name for name, is_so in found.items() if is_so]
+
+
+def memory_bytes() -> int:
+    """What this process has resident now; on systems that do not say, the most that it had."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

@@ -1,0 +1,36 @@
+"""Which gateway of this machine runs, and where: what a command asks that wants one. Loads nothing of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.keys.private_files import read_private_file
+from confide_proxy.locks import Seat
+from confide_proxy.paths import ProxyPaths
+
+RUNNING: Final = "running.json"
+PORT: Final = 7734
+
+
+class RunningGateway(NamedTuple):
+    """A gateway that listens on a port of loopback."""
+
+    pid: int
+    port: int
+    version: str
+
+
+def running(paths: ProxyPaths) -> RunningGateway | None:
+    """The one that runs. Blocks briefly."""
+    seat = Seat(paths.seats, "gateway")
+    try:
+        if seat.try_take():  # what a process that was killed has left behind
+            return None
+        said = json.loads(read_private_file(paths.gateway / RUNNING))
+        return RunningGateway(int(said["pid"]), int(said["port"]), str(said["version"]))
+    except (KeyFileError, OSError, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        seat.leave()

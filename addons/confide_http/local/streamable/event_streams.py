@@ -1,0 +1,157 @@
+"""How an answer goes back: as JSON, or as a stream of events where somebody follows its progress, it takes long, or it has no end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from confide_http.door.refusals import RefusalError
+from confide_http.local.daemon_failures import refusal_of
+from confide_http.local.gateway_app import SSE
+from confide_http.local.streamable import framing
+from confide_http.local.streamable.framing import Problem
+from confide_http.local.streamable.notifications import NotificationStream
+from confide_http.local.streamable.sessions import HttpSession
+from confide_http.local.upstream import Message, Params, ToolResponse
+from confide_http.local.upstream import News as Follower
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, UNAVAILABLE, key
+
+COMMENT_S: Final = 20.0
+"""Between comments on a stream that has nothing to tell."""
+COMMIT_S: Final = 15.0
+"""How long an answer may take before it becomes a stream, which comments keep open."""
+LEFT: Final = 499
+"""The status that nobody reads: its client has left."""
+
+Work = Callable[[Follower | None], Awaitable[ToolResponse]]
+"""Gives the outcome of a request; what it is given follows the progress."""
+
+
+async def respond(request: Request, message: Params, work: Work, session: HttpSession | None) -> Response:
+    """The answer to a request; `session` is that of the older era.
+
+    In the later era who leaves takes the request back. In the older one it goes on: a connection may break, and `notifications/cancelled`
+    says what is not wanted any more.
+    """
+    identifier, token, is_later = message["id"], _token(message), session is None
+    can_stream = framing.accepts(request.headers, SSE)
+    told: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def follow(method: str, params: Message) -> None:
+        news = {"jsonrpc": "2.0", "method": method, "params": {**params, "progressToken": token}}
+        told.put_nowait(framing.event(news))
+
+    task = asyncio.ensure_future(work(follow if token is not None and can_stream else None))
+    task.add_done_callback(lambda _task: told.put_nowait(None))
+    if session is not None:
+        session.calls[key(identifier)] = task
+        task.add_done_callback(lambda _task: session.calls.pop(key(identifier), None))
+    gone, first = asyncio.ensure_future(_left(request)), asyncio.ensure_future(told.get())
+    try:
+        both: set[asyncio.Future[Any]] = {gone, first}
+        await asyncio.wait(both, timeout=COMMIT_S if can_stream else None, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return _answer(identifier, task, is_later=is_later)
+        if gone.done():
+            if is_later:
+                task.cancel()
+            return Response(status_code=LEFT)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        gone.cancel()
+        if not first.done():
+            first.cancel()
+    begun = first.result() if first.done() else framing.COMMENT
+    events = _followed(identifier, task, told, begun or framing.COMMENT, is_later=is_later)
+    return StreamingResponse(events, media_type=SSE, headers={"X-Accel-Buffering": "no"})
+
+
+async def listening(
+    listener: NotificationStream, *, first: bytes = framing.COMMENT, more: Params | None = None
+) -> AsyncIterator[bytes]:
+    """The news of a listener, until it is ended. `more`: goes along with each in its parameters."""
+    yield first
+    while True:
+        try:
+            async with asyncio.timeout(COMMENT_S):
+                told = await listener.news.get()
+        except TimeoutError:
+            yield framing.COMMENT
+            continue
+        if told is None:
+            return
+        method, params = told
+        params = {**params, **(more or {})}
+        yield framing.event({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+
+def refused(identifier: Any, error: RefusalError) -> Response:
+    """A refusal as JSON-RPC says it, with the status and the headers that it has."""
+    return framing.json_response(_error(identifier, error), status=error.status, headers=error.headers)
+
+
+async def _followed(
+    identifier: Any,
+    task: asyncio.Future[ToolResponse],
+    told: asyncio.Queue[bytes | None],
+    begun: bytes,
+    *,
+    is_later: bool,
+) -> AsyncIterator[bytes]:
+    """The progress of a call, comments while there is none, and its answer."""
+    try:
+        yield begun
+        while True:
+            try:
+                async with asyncio.timeout(COMMENT_S):
+                    news = await told.get()
+            except TimeoutError:
+                yield framing.COMMENT
+                continue
+            if news is None:
+                break
+            yield news
+        yield framing.event(_message(identifier, task))
+    finally:
+        if is_later:
+            task.cancel()
+
+
+def _answer(identifier: Any, task: asyncio.Future[ToolResponse], *, is_later: bool) -> Response:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        return refused(identifier, refusal_of(error))
+    return framing.json_response(_message(identifier, task), is_later=is_later)
+
+
+def _message(identifier: Any, task: asyncio.Future[ToolResponse]) -> Message:
+    if task.cancelled():  # its client has taken it back
+        return framing.failed(identifier, Problem(UNAVAILABLE, "the request was cancelled"))
+    error = task.exception()
+    if error is not None:
+        return _error(identifier, refusal_of(error))
+    return framing.answered(identifier, task.result())
+
+
+def _error(identifier: Any, error: RefusalError) -> Message:
+    code = INVALID_PARAMS if error.status in (400, 404) else UNAVAILABLE
+    return framing.failed(identifier, Problem(code, error.in_one_line))
+
+
+def _token(message: Params) -> Any:
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta.get("progressToken") if isinstance(meta, dict) else None
+
+
+async def _left(request: Request) -> None:
+    """Until the client is gone."""
+    with suppress(RuntimeError):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass

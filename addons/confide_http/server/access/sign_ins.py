@@ -1,0 +1,464 @@
+"""Signing in: how an application that asks becomes a caller. Nobody types a password; a device of the space approves six words.
+
+    asked ──six words approved──► granted ──code, once──► a family: one caller, a short access token, and a refresh token that turns over
+
+Each arrow is one transaction, so a kill between two leaves one of these states and never a second family. Only SHA-256 is kept of ids,
+words, codes and tokens; the words follow from the id of the request, which the browser alone has that asked.
+
+An answer may be lost on its way, and two processes of one program may ask at once. So a code or a refresh token that comes again within
+`REPEAT_S`, while nobody has refreshed by what it gave, gets the same answer: its tokens follow from it and from a salt that is kept. One
+that comes again otherwise was in two hands, so all that it gave ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal
+
+import apsw
+
+from confide_crypto.keys.bearer_tokens import following_token
+from confide_crypto.keys.identity import fingerprint_words, typed_words
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import Caller, Gateway, Grants, caller_now, describe, insert_caller
+from confide_daemon.access.enrollment import free_name
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import TakenError
+from confide_http.server.access.applications import Application, application_now, end_family, sought
+from confide_http.server.access.server_tokens import MOST
+
+WORDS_S: Final = 600.0
+"""How long a person has to approve what was asked."""
+CODE_S: Final = 60.0
+ACCESS_S: Final = 900.0
+REFRESH_S: Final = 30 * 86_400.0
+"""For which an application may be silent before it has to sign in again."""
+REPEAT_S: Final = 60.0
+"""For which what was answered is answered again. Clients ask again within 30 s; a thief gets nothing by it that he did not have."""
+MOST_DAYS: Final = 90
+"""For which a device lets a program in: it can do so again, and whoever has stolen it cannot do so for ever."""
+MOST_ASKED: Final = 64
+MOST_ASKED_EACH: Final = 8
+_WORDS: Final = b"confide sign-in words"
+
+SignInScope = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequest:
+    """What an application asks for. `is_given`: it has named `redirect` itself; `resource`: what for (RFC 8707)."""
+
+    redirect: str
+    is_given: bool
+    state: str | None
+    scope: SignInScope
+    challenge: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedGrant:
+    """What a device has approved. `by`: its key, in hex; `projects`: None for all."""
+
+    name: str
+    scope: SignInScope
+    projects: tuple[str, ...] | None
+    gateway: Gateway
+    days: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A request that waits for a person, or for its browser. `digest`: of its id."""
+
+    digest: bytes
+    application: Application
+    asked: AuthorizationRequest
+    granted: ApprovedGrant | None
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One that was handed out. `family`: who came by it, once it has been used, and `used_at` when."""
+
+    text: str = field(repr=False)
+    digest: bytes
+    application: str
+    asked: AuthorizationRequest
+    granted: ApprovedGrant
+    expires_at: float
+    family: bytes | None
+    used_at: float | None
+    salt: bytes | None = field(repr=False)
+
+    @property
+    def good_until(self) -> float:
+        """When it is over, one that was used as one that may be asked again."""
+        return self.expires_at if self.used_at is None else self.used_at + REPEAT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A refresh token that is good, also as one that may be asked again."""
+
+    text: str = field(repr=False)
+    digest: bytes
+    application: str
+    scope: SignInScope
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Two tokens that are shown once."""
+
+    access: str
+    refresh: str
+    scope: SignInScope
+    expires_in_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whom an access token stands for, and until when, in seconds since 1970."""
+
+    caller: Caller
+    until: float
+
+
+def words_of(identifier: str) -> str:
+    """The six words of a request, 66 bits of a hash of its id."""
+    return fingerprint_words(hashlib.sha256(_WORDS + identifier.encode()).digest())
+
+
+class SignIns:
+    """Those of a registry. Methods block briefly.
+
+    Where several nodes have it in common, each step may be taken at another one: what is looked for, and is not there, may have been
+    written elsewhere a moment ago (`Registry.sought`). What is decided is decided in a transaction, which has all that others have written.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        # Of what waits, by digest. In memory alone: an address is nobody's to keep.
+        self._sources: dict[bytes, Hashable] = {}
+
+    def ask(self, application: Application, asked: AuthorizationRequest, source: Hashable = None) -> str:
+        """Note what is asked; its id, which is nowhere else.
+
+        An application's id is no secret, so anybody can ask in its name. Where all places are taken, the oldest of whoever holds most of
+        them makes way for one who holds fewer: nobody keeps others out from one address.
+
+        `source`: who asks, as far as one of them can be told from others.
+
+        Raises TakenError: too many wait.
+        """
+        identifier = secrets.token_urlsafe(32)
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            _tidy(database, now)
+            self._make_room(database, application.id, source)
+            digest = _digest(identifier)
+            self._sources[digest] = source
+            database.execute(
+                "INSERT INTO sign_ins VALUES (?, ?, ?, ?, NULL, ?)",
+                (digest, _digest(words_of(identifier)), application.id, json.dumps(asdict(asked)), now + WORDS_S),
+            )
+        return identifier
+
+    def _make_room(self, database: apsw.Connection, application: str, source: Hashable) -> None:
+        """Raises TakenError: there is no place, and nobody holds more than `source` would."""
+        rows: list[Any] = database.execute(
+            "SELECT digest, application = ?, granted IS NULL FROM sign_ins ORDER BY expires_at", (application,)
+        ).fetchall()
+        self._sources = {digest: self._sources.get(digest) for digest, _, _ in rows}
+        mine = [row for row in rows if row[1]]
+        if len(mine) < MOST_ASKED_EACH and len(rows) < MOST_ASKED:
+            return
+        crowded = mine if len(mine) >= MOST_ASKED_EACH else rows
+        unanswered = [digest for digest, _, is_open in crowded if is_open]
+        held = Counter(self._sources[digest] for digest in unanswered)
+        fullest, count = max(held.items(), key=lambda one: one[1], default=(None, 0))
+        if held[source] + 1 >= count:
+            raise TakenError("too many sign-ins wait already", hint="wait ten minutes, or approve one of them")
+        oldest = next(digest for digest in unanswered if self._sources[digest] == fullest)
+        database.execute("DELETE FROM sign_ins WHERE digest = ?", (oldest,))
+
+    def waiting(self, identifier: str) -> PendingSignIn | None:
+        """The request of this id, while it is good."""
+        return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
+
+    def of_words(self, words: str, space: str) -> PendingSignIn | None:
+        """The request with these words, if it is for this space and nobody has approved it yet."""
+        wanted = _digest(typed_words(words))
+        found = sought(self._registry, lambda database: self._of_words(database, wanted))
+        is_it = found is not None and found.granted is None and found.application.space == space
+        return found if is_it else None
+
+    def _of_words(self, database: apsw.Connection, wanted: bytes) -> PendingSignIn | None:
+        rows: list[Any] = database.execute("SELECT digest, words FROM sign_ins").fetchall()
+        # All are looked at, and each to its end: how long it takes tells nothing of them.
+        found = [digest for digest, kept in rows if hmac.compare_digest(kept, wanted)]
+        return self._waiting(database, found[-1]) if found else None
+
+    def approve(self, waiting: PendingSignIn, granted: ApprovedGrant) -> ApprovedGrant | None:
+        """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
+        scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
+        granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            database.execute(
+                "UPDATE sign_ins SET granted = ? WHERE digest = ? AND granted IS NULL AND expires_at > ?",
+                (json.dumps(asdict(granted)), waiting.digest, now),
+            )
+            if not database.changes():
+                return None
+            key = bytes.fromhex(granted.by)
+            device = caller_now(database, key)
+            alias = device.alias if device else None
+            record(database, now, "approved", alias=alias, public_key=key, detail="a sign-in by HTTP", by=key)
+        return granted
+
+    def hand_out(self, waiting: PendingSignIn) -> str | None:
+        """The code of a request that was approved. None: it was handed out already."""
+        code = secrets.token_urlsafe(32)
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            fresh = self._waiting(database, waiting.digest)
+            if fresh is None or fresh.granted is None:
+                return None
+            database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
+            asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
+            database.execute(
+                "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
+                (_digest(code), fresh.application.id, asked, granted, now + CODE_S),
+            )
+        return code
+
+    def code(self, text: str) -> Code | None:
+        """The code of this text, also one that was used or is over."""
+        return sought(self._registry, lambda database: _code(database, text))
+
+    def exchange(self, code: Code) -> Issued | None:
+        """The first tokens, and the caller that has them, by a code that was shown to be its application's.
+
+        None: it is over, or comes again when it may not, which ends what it gave.
+        """
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            fresh = _code(database, code.text)
+            if fresh is None:
+                return None
+            if fresh.family is not None:
+                again = _issued_again(database, fresh.family, fresh.text, fresh.salt, fresh.used_at, now)
+                if again is None:
+                    end_family(database, fresh.family, now, "its code came twice")
+                return again
+            application = application_now(database, fresh.application)
+            device = caller_now(database, bytes.fromhex(fresh.granted.by))
+            is_good = fresh.expires_at > now and application is not None
+            if not is_good or device is None or device.closed(now) or device.space != application.space:  # type: ignore[union-attr]
+                return None
+            assert application is not None
+            family, salt = secrets.token_bytes(32), secrets.token_bytes(32)
+            self._enroll(database, family, fresh.granted, application, now)
+            database.execute("UPDATE codes SET family = ?, salt = ? WHERE digest = ?", (family, salt, fresh.digest))
+            return _issue(database, family, application.id, fresh.asked.resource, now, by=fresh.text, salt=salt)
+
+    def spend(self, code: Code) -> None:
+        """A code that was used came again, and not as the first time: what it gave ends."""
+        if code.family is not None:
+            with self._registry.transaction() as database:
+                end_family(database, code.family, self._registry.clock(), "its code came twice")
+
+    def refresh_of(self, text: str, application: str) -> Refresh | None:
+        """The refresh token of this text, if it is good. One that comes again when it may not ends its family."""
+        digest = _digest(text)
+
+        def look(database: apsw.Connection) -> tuple[bytes, float, Caller, bool] | None:
+            rows: list[Any] = database.execute(
+                "SELECT family, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh' AND application = ?",
+                (digest, application),
+            ).fetchall()
+            caller = caller_now(database, rows[0][0]) if rows else None
+            if caller is None:
+                return None
+            family, expires_at, used_at, salt = rows[0]
+            now = self._registry.clock()
+            is_good = used_at is None or _issued_again(database, family, text, salt, used_at, now) is not None
+            return family, expires_at, caller, is_good
+
+        found = sought(self._registry, look)
+        if found is None:
+            return None
+        family, expires_at, caller, is_good = found
+        if caller.closed(self._registry.clock()):
+            return None
+        if not is_good:
+            with self._registry.transaction() as database:
+                end_family(database, family, self._registry.clock(), "its refresh token came twice")
+            return None
+        return Refresh(text, digest, application, "write" if caller.grants.may_write else "read", expires_at)
+
+    def turn_over(self, refresh: Refresh) -> Issued | None:
+        """The next tokens in the place of a refresh token. None: it is over, or comes again when it may not, which ends its family."""
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            rows: list[Any] = database.execute(
+                "SELECT family, resource, expires_at, used_at, salt FROM tokens WHERE digest = ? AND kind = 'refresh'",
+                (refresh.digest,),
+            ).fetchall()
+            if not rows:
+                return None
+            family, resource, expires_at, used_at, salt = rows[0]
+            if used_at is not None:
+                again = _issued_again(database, family, refresh.text, salt, used_at, now)
+                if again is None:
+                    end_family(database, family, now, "its refresh token came twice")
+                return again
+            caller = caller_now(database, family)
+            if expires_at <= now or caller is None or caller.closed(now):
+                return None
+            # What came before it is not asked again by whoever has it: that is over, and what it was made by goes.
+            for table in ("codes", "tokens"):
+                forget = f"UPDATE {table} SET salt = NULL WHERE family = ? AND salt IS NOT NULL"  # noqa: S608 - one of these two
+                database.execute(forget, (family,))
+            salt = secrets.token_bytes(32)
+            database.execute("UPDATE tokens SET used_at = ?, salt = ? WHERE digest = ?", (now, salt, refresh.digest))
+            database.execute("DELETE FROM tokens WHERE family = ? AND kind = 'access'", (family,))
+            return _issue(database, family, refresh.application, resource, now, by=refresh.text, salt=salt)
+
+    def access(self, digest: bytes, resource: str) -> Access | None:
+        """Whom the access token with this SHA-256 stands for, if it is good, and for this resource."""
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(
+                "SELECT family, expires_at FROM tokens WHERE digest = ? AND kind = 'access' AND resource = ? AND expires_at > ?",
+                (digest, resource, self._registry.clock()),
+            ).fetchall()
+            caller = caller_now(database, rows[0][0]) if rows else None
+        return None if caller is None else Access(caller, rows[0][1])
+
+    def _enroll(
+        self, database: apsw.Connection, family: bytes, granted: ApprovedGrant, application: Application, now: float
+    ) -> None:
+        taken = [str(row[0]) for row in database.execute("SELECT alias FROM callers WHERE revoked_at IS NULL")]
+        there: Any = database.execute(
+            "SELECT count(*) FROM callers WHERE revoked_at IS NULL AND gateway IS NOT NULL"
+        ).get
+        self._registry.require_accepted()
+        if there >= MOST:
+            raise TakenError(f"there are {MOST} gateway clients already", hint="end one that nobody uses")
+        projects = None if granted.projects is None else frozenset(granted.projects)
+        grants = Grants(free_name(granted.name, taken), granted.scope, projects)
+        expires_at = now + min(granted.days, MOST_DAYS) * 86_400
+        by = bytes.fromhex(granted.by)
+        insert_caller(
+            database,
+            family,
+            grants,
+            space=application.space,
+            added_by="line",
+            now=now,
+            expires_at=expires_at,
+            invited_by=by,  # who is shut out takes along whom it has let in
+            gateway=granted.gateway,
+        )
+        detail = f"by HTTP, signed in; {granted.gateway}; {describe(grants, expires_at)}"
+        record(database, now, "added", alias=grants.alias, public_key=family, detail=detail, by=by)
+
+    def _waiting(self, database: apsw.Connection, digest: bytes) -> PendingSignIn | None:
+        rows: list[Any] = database.execute(
+            "SELECT application, asked, granted, expires_at FROM sign_ins WHERE digest = ? AND expires_at > ?",
+            (digest, self._registry.clock()),
+        ).fetchall()
+        application = application_now(database, rows[0][0]) if rows else None
+        if application is None:
+            return None
+        _, asked, granted, expires_at = rows[0]
+        return PendingSignIn(
+            digest, application, AuthorizationRequest(**json.loads(asked)), _granted(granted), expires_at
+        )
+
+
+def _issue(
+    database: apsw.Connection, family: bytes, application: str, resource: str, now: float, *, by: str, salt: bytes
+) -> Issued:
+    """Tokens that follow from the code or refresh token `by`, and from the salt."""
+    caller = caller_now(database, family)
+    assert caller is not None
+    assert caller.expires_at is not None
+    texts = []
+    for kind, lasts_s in (("access", ACCESS_S), ("refresh", REFRESH_S)):
+        text, digest = following_token(by, salt, kind)
+        texts.append(text)
+        until = min(now + lasts_s, caller.expires_at)
+        database.execute(
+            "INSERT INTO tokens (digest, kind, family, application, resource, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (digest, kind, family, application, resource, until),
+        )
+    return Issued(texts[0], texts[1], _scope_of(caller), int(min(ACCESS_S, caller.expires_at - now)))
+
+
+def _issued_again(
+    database: apsw.Connection, family: bytes, by: str, salt: bytes | None, used_at: float | None, now: float
+) -> Issued | None:
+    """What `_issue` has given, for who asks again: in time, and before anybody has refreshed by it.
+
+    Clocks of nodes differ by a little, in either direction.
+    """
+    caller = caller_now(database, family)
+    if salt is None or used_at is None or abs(now - used_at) >= REPEAT_S or caller is None or caller.closed(now):
+        return None
+    access, access_digest = following_token(by, salt, "access")
+    refresh, refresh_digest = following_token(by, salt, "refresh")
+    sql = "SELECT expires_at FROM tokens WHERE digest = ? AND family = ? AND used_at IS NULL AND expires_at > ?"
+    until: Any = database.execute(sql, (access_digest, family, now)).get
+    if until is None or database.execute(sql, (refresh_digest, family, now)).get is None:
+        return None
+    return Issued(access, refresh, _scope_of(caller), int(until - now))
+
+
+def _scope_of(caller: Caller) -> SignInScope:
+    return "write" if caller.grants.may_write else "read"
+
+
+def _code(database: apsw.Connection, text: str) -> Code | None:
+    digest = _digest(text)
+    rows: list[Any] = database.execute(
+        """SELECT application, asked, granted, codes.expires_at, family, callers.added_at, salt
+           FROM codes LEFT JOIN callers ON callers.public_key = family WHERE digest = ?""",
+        (digest,),
+    ).fetchall()
+    if not rows:
+        return None
+    application, asked, granted, *rest = rows[0]
+    found = _granted(granted)
+    assert found is not None
+    return Code(text, digest, application, AuthorizationRequest(**json.loads(asked)), found, *rest)
+
+
+def _granted(text: str | None) -> ApprovedGrant | None:
+    if text is None:
+        return None
+    said = json.loads(text)
+    projects = said.pop("projects")
+    return ApprovedGrant(**said, projects=None if projects is None else tuple(projects))
+
+
+def _tidy(database: apsw.Connection, now: float) -> None:
+    """Forget what is over. A code that gave something is known as long as that could be refreshed, and so is a token that was used."""
+    database.execute("DELETE FROM sign_ins WHERE expires_at <= ?", (now,))
+    database.execute("DELETE FROM codes WHERE expires_at <= ?", (now - REFRESH_S,))
+    database.execute("DELETE FROM tokens WHERE expires_at <= ?", (now,))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,320 @@
+"""One client of the gateway: the MCP server that its token has, which is a channel's, and what of its space it may use.
+
+All of its sessions and requests share it. It has no machine: nothing is written to a disk, and no file is asked for. Where another node
+holds the space, its requests are passed on to that one's client of this token (`forwarding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.addons import DaemonHost
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.document_results import PutResult
+from confide_daemon.errors import FencedError, LockedError
+from confide_daemon.server.mcp.agent_server import AgentServer, nobody
+from confide_daemon.server.mcp.tool_calls import CallOrigin, catalogue, definitions
+from confide_daemon.server.rates import RECORD_BYTES, TokenBucket, price_of
+from confide_daemon.server.server import OPENED_AT_ONCE
+from confide_daemon.spaces.space import Space
+from confide_daemon.tools.tool_context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
+from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
+from confide_http.server.answering.forwarding import Forwarder
+from confide_http.server.answering.served import Served
+from confide_memory.classes import AGENT, UNTRUSTED
+
+TOOLSETS: Final = ("core",)
+OF_MACHINES: Final = frozenset({"memory_import", "memory_sync", "secret_get"})
+"""Tools about a machine's files and keys, of which there are none here."""
+REQUESTS_PER_S: Final = 20.0
+BURST: Final = 200.0
+MAX_WAIT_S: Final = 1.0
+"""A request over the rate waits so long at most; else it is told to come again."""
+MAX_SESSIONS_EACH: Final = 16
+"""Of the older era; each has a task of its own."""
+SESSION_IDLE_S: Final = 1800.0
+FINISH_S: Final = 20.0
+"""For changes that were begun when the gateway ends, or the space moves away."""
+
+T = TypeVar("T")
+
+
+class TokenClient:
+    """What stands behind one token while it is good; `run` for as long as it is used."""
+
+    def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
+        self.caller = caller
+        self.used = time.monotonic()
+        self.ended = asyncio.Event()
+        """Set when the token is good no more, the gateway ends or the space is elsewhere: streams end with it."""
+        self.is_over = asyncio.Event()
+        """Set when the token is good no more: requests end with it too."""
+        self._elsewhere = Forwarder(daemon.peers.ways, lambda: self.caller) if daemon.peers.ways is not None else None
+        self._under_way = 0
+        self._is_quiet = asyncio.Event()
+        self._is_quiet.set()
+        self._daemon = daemon
+        self._space: Space | None = None
+        self._bucket = TokenBucket(REQUESTS_PER_S, BURST)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._ready = asyncio.Event()
+        self._agent = AgentServer(self, streams=MAX_STREAMS_EACH)
+        # What the SDK asks of its own, without the rest of it.
+        served: Any = Served(catalogue(TOOLSETS), self._agent.handlers())
+        self._manager = StreamableHTTPSessionManager(
+            served,
+            session_idle_timeout=SESSION_IDLE_S,
+            max_request_body_size=MAX_BODY_BYTES,
+            max_sessions=MAX_SESSIONS_EACH,
+        )
+
+    @property
+    def grants(self) -> Grants:
+        """What it may do, as it is now; nothing once its access has ended."""
+        return self.caller.grants.without_any() if self.is_over.is_set() else self.caller.grants
+
+    async def run(self) -> None:
+        """Keep its sessions until `ended`, and what it has asked by then is answered."""
+        async with self._manager.run():
+            telling = asyncio.create_task(self._agent.tell())
+            self._ready.set()
+            try:
+                await self.ended.wait()
+                self._agent.close()  # its streams end
+                await self._answered()
+            finally:
+                self._agent.close()
+                if self._elsewhere is not None:
+                    await self._elsewhere.close()
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+
+    def end(self, *, is_revoked: bool) -> None:
+        """No more streams, and of requests those that were begun; none where its access is gone."""
+        if is_revoked:
+            self.is_over.set()
+        self.ended.set()
+
+    def tidy(self) -> None:
+        """Close what leads to other nodes, and is of no use any more."""
+        if self._elsewhere is not None:
+            self._elsewhere.tidy()
+
+    def require_credit(self) -> None:
+        """Raises RefusalError, 429: what it has asked before is not paid for, so that its next request need not be read."""
+        if self._bucket.wait_s > MAX_WAIT_S:
+            raise _too_fast(self._bucket.wait_s)
+
+    async def pay(self, body: bytes) -> None:
+        """Return when a request may be parsed. Raises RefusalError: 429, it comes too fast; RequestError: it holds too many values."""
+        price = 1.0 + len(body) / RECORD_BYTES + await price_of(body)
+        wait_s = self._bucket.borrow(MAX_WAIT_S, price)
+        if wait_s is None:
+            raise _too_fast(self._bucket.wait_s)
+        await asyncio.sleep(wait_s)
+
+    async def handle(self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool) -> None:
+        """Answer a request of HTTP, or have the node answer it that holds the space.
+
+        `is_passed_on`: another node has passed it on, so it is not passed on again. Raises RefusalError: the space cannot be used now;
+        EngineError.
+        """
+        self._under_way += 1
+        self._is_quiet.clear()
+        try:
+            await self._ready.wait()
+            if self._daemon.spaces.leases is None:
+                self._require_space()
+                await self._manager.handle_request(scope, replayed(body, receive), send)
+            else:
+                await self._handle_on_nodes(scope, body, receive, send, is_passed_on=is_passed_on)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_quiet.set()
+
+    async def _handle_on_nodes(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool
+    ) -> None:
+        for _ in range(OPENED_AT_ONCE):
+            elsewhere = None if is_passed_on else self._elsewhere
+            if elsewhere is not None and await elsewhere.answer(scope, body, receive, send):
+                return
+            # The space stays here for as long as this lasts: who listens hears of all that happens in it.
+            with self._daemon.spaces.staying(self.caller.space_id):
+                try:
+                    async with self._daemon.spaces.held(self.caller.space_id) as self._space:
+                        pass
+                except LockedError:
+                    raise _locked() from None
+                except FencedError:
+                    if elsewhere is None:
+                        raise restarting() from None
+                    continue
+                await self._manager.handle_request(scope, replayed(body, receive), send)
+                return
+        raise restarting()
+
+    def changed(self, change: DocumentChange) -> None:
+        """Somebody has made this revision in its space."""
+        if self._space is not None:
+            self._agent.changed(change)
+
+    async def settle(self) -> None:
+        """Wait for the changes that were begun, `FINISH_S` at most."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=FINISH_S)
+
+    async def _answered(self) -> None:
+        """Wait for what it has asked, `FINISH_S` at most, and not once its access is gone."""
+        waits = [asyncio.create_task(each.wait()) for each in (self._is_quiet, self.is_over)]
+        try:
+            await asyncio.wait(waits, timeout=FINISH_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    # What the server of MCP asks
+
+    def _require_space(self) -> None:
+        """Nothing is unlocked by HTTP. Raises RefusalError, 503."""
+        if self._daemon.spaces.is_locked(self.caller.space_id):
+            raise _locked()
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[Space]:
+        """Have the space open within this. Raises RequestError."""
+        async with contextlib.AsyncExitStack() as holding:
+            try:
+                space = await holding.enter_async_context(self._daemon.spaces.held(self.caller.space_id))
+            except ConfideError as error:
+                raise RequestError.of(error) from error
+            self._space = space
+            yield space
+
+    def refusal(self) -> RequestError | None:
+        """Why nothing more is taken now; None: it is."""
+        if self.is_over.is_set():
+            return RequestError("denied", "this client's access has ended")
+        return self._space.refusal("") if self._space is not None else None
+
+    @property
+    def toolsets(self) -> tuple[str, ...]:
+        """The groups of tools that it is shown."""
+        return TOOLSETS
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Tools about a machine, and of one that may only read those that write."""
+        if self.grants.may_write:
+            return OF_MACHINES
+        return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
+
+    def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:  # noqa: ARG002
+        """Whose word a call is."""
+        # Nothing that it says of a call is believed: neither whose word it is, nor that it was made before.
+        return CallOrigin(class_=AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
+
+    def surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
+        """Those of a call that reports its progress so."""
+        assert self._space is not None
+        projects = self.grants.projects
+        # A client of several projects, or of all, names the one that it means.
+        project = next(iter(projects)) if projects is not None and len(projects) == 1 else None
+        return ToolContext(
+            space=self._space,
+            machine=NoMachine(self._publish, report),
+            rights=lambda: self.grants,
+            project=project,
+            attached=projects or frozenset(),
+            facts=ConnectionFacts("", "", self.caller.space, self.caller.scope, None),
+            min_score=self._daemon.config.search.min_score,
+            sealing=self._sealing,
+            finished=self._finished,
+            tools=frozenset(one.name for one in definitions(TOOLSETS)) - self.withheld,
+            has_machine=False,
+        )
+
+    async def _sealing(self) -> SealingFacts:
+        spaces, space_id = self._daemon.spaces, self.caller.space_id
+        roster = await asyncio.to_thread(spaces.rosters.current, space_id)
+        return SealingFacts.of(roster, spaces.custody(space_id), b"")
+
+    async def tracked(self, work: Awaitable[T]) -> T:
+        """Run something; its requests are waited for as a whole."""
+        return await work
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something that changes documents to its end, whoever still waits for it: the thread that writes makes the change in any
+        case, and the machines are to hear of it. There are no more of them than requests have places."""
+        task = asyncio.create_task(self._holding(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _holding(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with self.held():
+                return await work
+        finally:
+            work.close()
+
+    def _publish(self, change: DocumentChange) -> None:
+        self._daemon.announce(self.caller.space_id, change)
+
+
+def _too_fast(wait_s: float) -> RefusalError:
+    headers = {"Retry-After": str(math.ceil(wait_s))}
+    return RefusalError(429, "busy", "this client asks faster than the daemon answers", headers=headers)
+
+
+def restarting() -> RefusalError:
+    """What was asked is to be asked again: this daemon ends, or the space is on its way to another node."""
+    why, hint = "this daemon ends, or another node takes the space", "ask again in a moment"
+    return RefusalError(503, "unavailable", why, hint=hint)
+
+
+def _locked() -> RefusalError:
+    hint = "it opens when one of its machines connects"
+    return RefusalError(503, "locked", "the space is locked: its machines keep its key", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class NoMachine:
+    """The machine of a client that has none; others' machines are told of what it changes."""
+
+    publish: Callable[[DocumentChange], None]
+    progress: Callable[..., Any]  # tells the client how far the call is
+
+    async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
+        if result.changed:
+            self.publish(DocumentChange.of(project, path, result, before))
+        return WrittenBack(False, result)
+
+    async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
+        self.publish(DocumentChange(project, path, revision, "", before, None))
+        return WrittenBack(False, PutResult(revision, "", "", changed=True, merged=False, clash=False, queued=0))
+
+    async def flush(self, project: str, path: str) -> None:
+        """There is no file that a person could have edited."""
+
+    async def backlog(self) -> None:
+        """Nothing waits anywhere."""
+
+    async def workplace(self, project: str) -> None:
+        """There is none."""
+
+    async def scan(self, *, force: bool) -> None:
+        """There is nothing to compare."""

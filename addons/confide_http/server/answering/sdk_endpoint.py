@@ -1,0 +1,122 @@
+"""`/mcp`: a request that was let in goes to the SDK's session manager of its client, and ends with its token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from confide_daemon.access.callers import Caller
+from confide_daemon.addons import DaemonHost
+from confide_http.door.bearer_auth import Bearer
+from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import body_of
+from confide_http.door.serving import KNOWN
+from confide_http.server.answering.clients import Clients
+from confide_http.server.answering.gateway_client import restarting
+from confide_http.server.token_callers import Admitted, TokenCallers
+
+BODY_S: Final = 30.0
+"""Within which a body has come, however slowly."""
+LISTEN: Final = "subscriptions/listen"
+_QUOTES: Final = ("Validation error", "Parse error")
+"""How the SDK's words begin that quote the request."""
+_NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and no batch"
+
+
+class SdkEndpoint:
+    """An ASGI application, since the SDK's is one."""
+
+    def __init__(self, daemon: DaemonHost, clients: Clients, callers: TokenCallers, by_token: Bearer[Admitted]) -> None:
+        self._daemon = daemon
+        self._callers = callers
+        self._clients = clients
+        self._by_token = by_token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space cannot be used;
+        RequestError, EngineError."""
+        if await self._daemon.is_cut_off():
+            raise RefusalError(
+                503,
+                "unavailable",
+                "this node cannot reach its store",
+                hint="nothing was done: ask again in a moment, or another node",
+            )
+        admitted = await self._by_token(Request(scope, receive))
+        scope["state"][KNOWN] = True
+        await self._answer(admitted.caller, scope, receive, send, left_s=admitted.left_s, is_passed_on=False)
+
+    async def passed_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same of what another node has let in, for the caller of this key; that node ends it when its token does."""
+        caller = await self._callers.known(key)
+        if caller is None:
+            raise self._by_token.unknown()
+        await self._answer(caller, scope, receive, send, left_s=None, is_passed_on=True)
+
+    async def _answer(
+        self, caller: Caller, scope: Scope, receive: Receive, send: Send, *, left_s: float | None, is_passed_on: bool
+    ) -> None:
+        request = Request(scope, receive)
+        # The header must say what the body does, which the SDK compares.
+        is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
+        places = self._clients.streams if is_stream else self._clients.requests
+        with places.place(caller.public_key):
+            client = self._clients.of(caller)
+            client.require_credit()
+            body = await body_of(request, within_s=BODY_S)
+            await client.pay(body)
+            told = _in_our_words(send)
+            work = asyncio.create_task(client.handle(scope, body, receive, told, is_passed_on=is_passed_on))
+            # A stream does not outlive the token that has opened it; a request is answered where its client ends for another reason.
+            end = asyncio.create_task((client.ended if is_stream else client.is_over).wait())
+            try:
+                await asyncio.wait({work, end}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    return work.result()
+            finally:
+                end.cancel()
+                work.cancel()
+                await asyncio.wait({work, end})
+        if client.ended.is_set() and not client.is_over.is_set():
+            raise restarting()
+        raise self._by_token.unknown()
+
+
+def _in_our_words(send: Send) -> Send:
+    """What the SDK says of a body that is no message quotes it, and an address of its own; other answers pass as they are."""
+    head: Message | None = None
+    body = bytearray()
+
+    async def told(message: Message) -> None:
+        nonlocal head
+        if message["type"] == "http.response.start" and message["status"] == 400:
+            head = message
+            return
+        if head is None or message["type"] != "http.response.body":
+            await send(message)
+            return
+        body.extend(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        answer = _reworded(bytes(body))
+        headers = [pair for pair in head["headers"] if pair[0].lower() != b"content-length"]
+        headers.append((b"content-length", str(len(answer)).encode()))
+        await send({**head, "headers": headers})
+        await send({**message, "body": answer})
+
+    return told
+
+
+def _reworded(body: bytes) -> bytes:
+    try:
+        said: Any = json.loads(body)
+        if said["error"]["message"].startswith(_QUOTES):
+            said["error"] = {"code": said["error"]["code"], "message": _NO_MESSAGE}
+            return json.dumps(said).encode()
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass  # it is another answer
+    return body

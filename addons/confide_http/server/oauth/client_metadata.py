@@ -1,0 +1,194 @@
+"""Documents by which an application describes itself at an address, which is its id: client id metadata documents.
+
+A fetch that a stranger causes is a request out of the server's own network. So only hosts are asked that the operator has listed, by TLS,
+at an address that all the world may reach, which is looked up once and connected to as it was found; no redirect is followed, and what does
+not come within `FETCH_S` or is larger than `MAX_BYTES` is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Collection
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from confide_crypto.errors import ConfideError
+from confide_daemon.errors import BadNameError
+from confide_http.door.bearer_auth import Guesses
+from confide_http.door.refusals import RefusalError
+from confide_http.door.request_limits import Places
+from confide_http.server.access.applications import Application, Applications
+
+log = logging.getLogger(__name__)
+
+FETCH_S: Final = 5.0
+MAX_BYTES: Final = 64 * 1024
+KEPT_S: Final = 600.0
+"""For which a document counts as it was."""
+MOST_KEPT: Final = 64
+MAX_ADDRESS_CHARS: Final = 1024
+HTTPS_PORT: Final = 443
+
+_TRANSLATED: Final = ip_network("64:ff9b::/96")  # NAT64 (RFC 6052)
+
+Address = IPv4Address | IPv6Address
+Resolve = Callable[[str], Awaitable[list[str]]]
+
+
+async def resolved(host: str) -> list[str]:
+    """The addresses of a name. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, HTTPS_PORT, type=socket.SOCK_STREAM)
+    return [str(each[4][0]) for each in found]
+
+
+def is_public(address: Address) -> bool:
+    """Whether all the world may reach it, and none of the server's own networks is behind it."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        # Addresses with an IPv4 one inside, which whoever translates them would go to.
+        if address.sixtofour is not None or address.teredo is not None or address in _TRANSLATED:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+class ClientMetadata:
+    """Those of a gateway."""
+
+    def __init__(
+        self,
+        applications: Applications,
+        hosts: Collection[str],
+        space: str,
+        *,
+        resolve: Resolve = resolved,
+        may_reach: Callable[[Address], bool] = is_public,
+        port: int = HTTPS_PORT,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        """
+        Args:
+            hosts: that are asked; none: no document is fetched.
+            space: that such an application may ask for.
+            resolve, may_reach, port, trusted: of the network, for who tests this.
+        """
+        self._applications = applications
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._space = space
+        self._resolve = resolve
+        self._may_reach = may_reach
+        self._port = port
+        self._trusted = trusted
+        self._known: dict[str, float] = {}
+        self._fetches = Guesses("documents of programs")
+        self._places = Places("documents of programs", most=4, each=4)
+
+    @property
+    def are_fetched(self) -> bool:
+        return bool(self._hosts)
+
+    async def application(self, identifier: str) -> Application | None:
+        """The application that describes itself at this address, as it is noted now. None: no document is fetched from there.
+
+        Raises RefusalError: there is none that counts, or too many are asked for.
+        """
+        host = self._host_of(identifier)
+        if host is None:
+            return None
+        found = await asyncio.to_thread(self._applications.find, identifier)
+        if found is not None and time.monotonic() - self._known.get(identifier, -KEPT_S) < KEPT_S:
+            return found
+        self._fetches.count()
+        with self._places.place(None):
+            try:
+                async with asyncio.timeout(FETCH_S):
+                    document = await self._fetched(identifier, host)
+            except (TimeoutError, OSError, httpx2.HTTPError, ssl.SSLError):
+                document = None
+        application = self._read(identifier, document)
+        if application is None:
+            raise RefusalError(
+                400, "invalid", "the document of that program cannot be had, or is none that counts here"
+            )
+        try:
+            noted = await asyncio.to_thread(
+                self._applications.note_document,
+                identifier,
+                application[0],
+                space=self._space,
+                redirects=application[1],
+            )
+        except BadNameError as error:
+            raise RefusalError(400, "invalid", str(error), hint=error.hint) from error
+        except ConfideError as error:
+            # What is wrong here is the operator's, and its words name spaces: a stranger is told neither.
+            log.error("a program that describes itself cannot sign in: %s", error)
+            raise RefusalError(503, "unavailable", "programs cannot sign in by a document here now") from error
+        while len(self._known) >= MOST_KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[identifier] = time.monotonic()
+        return noted
+
+    def _host_of(self, identifier: str) -> str | None:
+        """The host to ask, where an id is an address that may be fetched."""
+        if len(identifier) > MAX_ADDRESS_CHARS or not identifier.isascii() or not identifier.startswith("https://"):
+            return None
+        try:
+            parts = urlsplit(identifier)
+            port = parts.port
+        except ValueError:
+            return None
+        host = parts.hostname or ""
+        is_plain = parts.netloc.lower() == host and port is None and not parts.fragment and not parts.query
+        has_path = len(parts.path) > 1 and not {".", ".."} & set(parts.path.split("/"))
+        return host if is_plain and has_path and host in self._hosts else None
+
+    async def _fetched(self, identifier: str, host: str) -> bytes | None:
+        for library in ("httpx2", "httpcore2"):  # they would write addresses
+            logging.getLogger(library).setLevel(logging.CRITICAL)
+        addresses = [ip_address(each) for each in await self._resolve(host)]
+        # One that is not public among them would be asked at the next try.
+        if not addresses or not all(self._may_reach(each) for each in addresses):
+            return None
+        where = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
+        # The address that was looked at, and not the name again, which may lead elsewhere by now.
+        url = f"https://{where}:{self._port}{urlsplit(identifier).path}"
+        trusted = self._trusted or ssl.create_default_context()
+        async with (
+            httpx2.AsyncClient(verify=trusted, follow_redirects=False, trust_env=False, timeout=FETCH_S) as client,
+            client.stream(
+                "GET",
+                url,
+                headers={"Host": host, "Accept": "application/json", "Accept-Encoding": "identity"},
+                extensions={"sni_hostname": host},
+            ) as answer,
+        ):
+            if answer.status_code != 200:
+                return None
+            found = bytearray()
+            async for part in answer.aiter_raw():
+                found += part
+                if len(found) > MAX_BYTES:
+                    return None
+        return bytes(found)
+
+    def _read(self, identifier: str, document: bytes | None) -> tuple[str, list[str]] | None:
+        """Name and addresses of a document that says of itself that it is the one."""
+        try:
+            said: Any = json.loads(document or b"")
+        except (ValueError, RecursionError):
+            return None
+        match said:
+            case {"client_id": str(name_of_itself), "client_name": str(name), "redirect_uris": [*redirects]}:
+                is_it = name_of_itself == identifier and all(isinstance(each, str) for each in redirects)
+                is_open = said.get("token_endpoint_auth_method", "none") == "none"
+                return (name, redirects) if is_it and is_open and "client_secret" not in said else None
+        return None

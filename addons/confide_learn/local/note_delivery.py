@@ -1,0 +1,133 @@
+"""A suggestion becomes a note, changes one, or is taken back: through the same tools as everything that an agent stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from confide_crypto.errors import RequestError
+from confide_crypto.sealing.placeholder import STANDIN
+from confide_learn.local.checks import ALIKE, SUMMARY
+from confide_learn.local.suggestions import Suggestion
+from confide_memory.classes import DERIVED, lowest
+from confide_memory.documents import RequestChannel
+from confide_memory.errors import ToolError
+from confide_memory.note_names import MAX_TITLE
+from confide_memory.tools.call import CLASS
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sync.project import Project
+
+SOURCE: Final = "hook"
+"""What the daemon knows a note of the learner's by, and gives it the class `derived`."""
+_CATEGORIES: Final = {"preference": "preferences", "correction": "preferences", "decision": "decisions"}
+_TITLE_CHARS: Final = min(72, MAX_TITLE)
+
+
+class Memory(Protocol):
+    """A way to the daemon for one project, as the commands have it."""
+
+    @property
+    def connection(self) -> RequestChannel: ...
+
+    @property
+    def sealing(self) -> SessionSealing: ...
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, more_meta: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The structured result of a tool; `more_meta` goes along."""
+        ...
+
+
+class Connects(Protocol):
+    """Opens one; it is closed at the end."""
+
+    def __call__(self, project: Project) -> AbstractAsyncContextManager[Memory]: ...
+
+
+async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) -> Suggestion:
+    """The suggestion as it is once the daemon has it: `stored`, or `known` where a note says it already.
+
+    `is_accepted`: a person has said yes. Else a note that is nearly the same and was not learned stays as it is, and nothing is added.
+
+    Raises RequestError, ToolError, ConfideError, TimeoutError: as the call of a tool.
+    """
+    # Said of every revision (docs/classes.md).
+    of_class = {CLASS: DERIVED if is_accepted else lowest((DERIVED, suggestion.class_))}
+    if suggestion.note:
+        try:
+            result = await memory.call(
+                "memory_update", {"id": suggestion.note, "content": suggestion.text}, more_meta=of_class
+            )
+        except (RequestError, ToolError):
+            pass  # somebody has deleted it
+        else:
+            return replace(suggestion, state="stored", path=str(result.get("path", suggestion.path)))
+    arguments = _fields(suggestion)
+    try:
+        result = await memory.call("memory_store", arguments, more_meta=of_class)
+    except (RequestError, ToolError):
+        if "relatedTo" not in arguments:
+            raise
+        bare = {name: value for name, value in arguments.items() if name not in ("relatedTo", "relation")}
+        result = await memory.call("memory_store", bare, more_meta=of_class)
+    stored = replace(suggestion, state="stored", note=str(result.get("id", "")), path=str(result["path"]))
+    if not result["linesWritten"]:
+        return replace(stored, state="known")
+    near = [each for each in result["duplicates"] if each["similarity"] >= ALIKE and each["id"] != suggestion.replaced]
+    for each in near if suggestion.kind != SUMMARY else ():
+        if not is_accepted and not await _was_learned(memory, each["id"]):
+            await memory.call("memory_delete", {"id": stored.note})
+            return replace(stored, state="known", note=each["id"], path=each["path"])
+        link = {"id": stored.note, "relatedId": each["id"], "relation": "supersedes"}
+        await memory.call("memory_link", link, more_meta=of_class)
+        stored = replace(stored, replaced=each["id"])
+    return stored
+
+
+async def take_back(memory: Memory, suggestion: Suggestion) -> Suggestion:
+    """Delete the note that it became; what that superseded counts again. Raises as `store`."""
+    await memory.call("memory_delete", {"id": suggestion.note})
+    return replace(suggestion, state="undone")
+
+
+def title_of(text: str) -> str:
+    """The beginning of a text, to the end of a word, with "…" for what is sealed."""
+    line = STANDIN.sub("…", text.partition("\n")[0])
+    if len(line) > _TITLE_CHARS:
+        line = f"{line[:_TITLE_CHARS].rpartition(' ')[0] or line[:_TITLE_CHARS]} …"
+    return line.strip().rstrip(".")
+
+
+def _fields(suggestion: Suggestion) -> dict[str, object]:
+    metadata: Mapping[str, str] = {
+        "quote": suggestion.quote,
+        "kind": suggestion.kind,
+        "session": suggestion.session,
+        "client": suggestion.client,
+        "judge": suggestion.judge,
+    }
+    fields: dict[str, object] = {
+        "content": suggestion.text,
+        "source": SOURCE,
+        "category": _CATEGORIES.get(suggestion.kind, "facts"),
+        "metadata": {name: value for name, value in metadata.items() if value},
+    }
+    if title := title_of(suggestion.text):
+        fields["title"] = title
+    if suggestion.kind == SUMMARY:
+        fields |= {"type": SUMMARY, "tags": [SUMMARY], "importance": "low"}
+        del fields["category"]
+    if suggestion.replaced:
+        fields |= {"relatedTo": [suggestion.replaced], "relation": "supersedes"}
+    return fields
+
+
+async def _was_learned(memory: Memory, note: str) -> bool:
+    try:
+        found = await memory.call("memory_get", {"id": note})
+    except (RequestError, ToolError):
+        return False
+    return found.get("source") == SOURCE

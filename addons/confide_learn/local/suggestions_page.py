@@ -1,0 +1,92 @@
+"""What was learned from sessions on this machine: accepted, with other words or not, or refused (docs/learning.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from confide_learn.local import note_delivery
+from confide_learn.local.checks import MAX_CHARS, most_chars
+from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
+from confide_proxy.errors import LearningError
+from confide_proxy.mcp.client import CommandClient
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import named
+
+SHOWN: Final = 25
+SETTLED: Final = 15
+
+
+class PageContext(Protocol):
+    """What the page needs of the panel, which knows whose visit it is.
+
+    Attributes:
+        form: the fields that were sent.
+    """
+
+    gateway: Any
+    form: Mapping[str, str]
+
+    def said(self, name: str, most: int = ...) -> str: ...
+    def page(self, template: str, **values: Any) -> Any: ...
+    def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
+
+
+async def show(desk: PageContext) -> Any:
+    """What waits for a yes or a no, and what became of the last ones."""
+    found = await asyncio.to_thread(Suggestions(desk.gateway.paths.learn).all)
+    waiting = [each for each in found if each.state in OPEN]
+    settled = [each for each in reversed(found) if each.is_settled]
+    return desk.page(
+        "learned.html",
+        here="learned",
+        waiting=waiting[:SHOWN],
+        more=len(waiting) - len(waiting[:SHOWN]),
+        settled=settled[:SETTLED],
+        is_on=desk.gateway.config.learn.is_on,
+        most=MAX_CHARS,
+        config=str(desk.gateway.paths.config),
+    )
+
+
+async def accept(desk: PageContext) -> Any:
+    """Make a note of one, with the words that the form has."""
+    suggestions, found = await _chosen(desk)
+    words = desk.said("text", most_chars(found.kind)) or found.text
+    folder = Path(found.folder)
+    claim = await asyncio.to_thread(projects.identify, folder) if folder.is_dir() else None
+    if claim is None:
+        raise LearningError(
+            "the project's folder is not there any more", hint="refuse it, and remember the text by hand"
+        )
+    gateway = desk.gateway
+    project = (await named(gateway.paths, gateway.config, claim)).project
+    # Of a project that is seldom the gateway's, so over a connection of its own, as the command does it.
+    async with CommandClient(gateway.paths, gateway.config, project) as client:
+        stored = await note_delivery.store(client, replace(found, text=words), is_accepted=True)
+    await asyncio.to_thread(suggestions.put, stored)
+    return desk.go(
+        "learned", "A note says that already." if stored.state == "known" else f"Remembered in {stored.path}."
+    )
+
+
+async def refuse(desk: PageContext) -> Any:
+    """Throw one away; the same is not suggested again."""
+    suggestions, found = await _chosen(desk)
+    await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))
+    return desk.go("learned", "Refused; the same is not suggested again.")
+
+
+async def _chosen(desk: PageContext) -> tuple[Suggestions, Suggestion]:
+    suggestions = Suggestions(desk.gateway.paths.learn)
+    identity, project = desk.said("id", 64), desk.form.get("project", "")
+    found = await asyncio.to_thread(suggestions.find, identity)
+    able = [each for each in found if each.id == identity and each.project == project and each.state in OPEN]
+    if not able:
+        raise LearningError(
+            "nothing that waits is called so", hint="somebody may have decided about it already: look again"
+        )
+    return suggestions, able[0]

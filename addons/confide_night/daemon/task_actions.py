@@ -1,0 +1,211 @@
+"""What people and agents ask of tasks: added, listed, approved, paused, cancelled. Each runs in one transaction of whoever calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from confide_crypto.errors import OrderError, RequestError
+from confide_crypto.sealing.roster import Roster
+from confide_daemon.access.callers import Grants
+from confide_daemon.errors import GrantError
+from confide_daemon.store.space_store import Store
+from confide_memory.errors import NotFoundError, ToolError
+from confide_night.daemon import planning
+from confide_night.daemon.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
+from confide_night.daemon.slot_states import is_readable, order_in, order_of, step
+from confide_night.daemon.task_queue import LIVING, RunnerRow, TaskRow, queue
+from confide_night.order import schedule
+from confide_night.order.order import MAX_APPROVALS, Approval, Order, SlotEvent, TaskStatus, check_approvals, opened
+
+MAX_LIVING: Final = 1_000
+"""Tasks of a space of which something is still due."""
+LEAST_LETTERS: Final = 4
+"""Of an id that is cut short."""
+CANCELLED: Final = "it was cancelled"
+_MOST_NAMED: Final = 8
+"""Recipes of runners that a sentence lists."""
+
+
+def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
+    """Why nobody does a task that is due some time, as far as runners have said what they do; "" where one does, or none is to."""
+    if row.state is not TaskStatus.ACTIVE and row.state is not TaskStatus.PROPOSED:
+        return ""
+    if not runners:
+        start = "start confide runner on one of your machines, behind confide runner init"
+        return f"no runner has been at work here, so nobody does it yet: {start}"
+    if any(row.recipe in one.recipes for one in runners):
+        return ""
+    known = sorted({name for one in runners for name in one.recipes})
+    return f"no runner has the recipe {row.recipe}; they have: {', '.join(known[:_MOST_NAMED])}"
+
+
+def add(
+    store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
+) -> tuple[TaskRow, bool]:
+    """A task as it was ordered, and whether it is new: the answer to an earlier call may have been lost. Then the first order stays,
+    though the same words were signed again a moment later.
+
+    Args:
+        key: of the caller, who must be the device that signed it.
+
+    Raises OrderError, GrantError, ToolError: it is not taken.
+    """
+    if roster is None or key not in roster.devices:
+        hint = "approve this machine on one that is: confide device approve"
+        raise GrantError("only a device of the space can order a task", hint=hint)
+    order = _brought(grants, roster, key, data, signature, now=now)
+    known = queue(store).tasks.find(order.id)
+    if known is not None:
+        return _sent_again(store, known, order, data, signature), False
+    schedule.check_zone(order.zone)
+    if order.schedule is not None:
+        schedule.check(order.schedule, order.zone, now=now)
+    if queue(store).tasks.count_living() >= MAX_LIVING:
+        hint = "confide task ls shows them; confide task cancel ID ends one"
+        raise ToolError(f"there are {MAX_LIVING:,} tasks already", hint=hint)
+    needs = any(one.recipes.get(order.recipe) for one in queue(store).runners.listed())
+    state, why = (TaskStatus.PROPOSED, NEEDS_APPROVAL) if needs else (TaskStatus.ACTIVE, "")
+    noted = (order.id, order.project, order.recipe, order.repo, order.priority)
+    row = TaskRow(*noted, data, signature, order.signer, (), state, why, min(order.added, int(now)), 0.0, now)
+    queue(store).tasks.add(row)
+    planning.plan(store, row, order, now)
+    planning.note_order(store, row, order, now)
+    return queue(store).tasks.find(row.id) or row, True
+
+
+def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
+    """The task that an order has made before; where its machine has another key by now, that is who orders it from now on.
+
+    Raises RequestError: it is another one's.
+    """
+    if known.signer == order.signer or (known.project == order.project and not is_readable(known)):
+        return known  # where it cannot be read, it is told so, and nothing of it is begun
+    if replace(order_in(known), signer=order.signer) != order:
+        raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
+    return _by_another(store, known, order, data, signature) if known.state in LIVING else known
+
+
+def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
+    """The order that a device has signed and brings. Raises OrderError, GrantError: it is not to be taken from it."""
+    order = opened(roster, data, signature, now=now)
+    if bytes.fromhex(order.signer) != key:
+        raise OrderError("a task is brought by another device than ordered it")
+    grants.require_write(order.project, _RESULT_PATH)
+    return order
+
+
+def sign_anew(
+    store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
+) -> TaskRow:
+    """A task that another device of the space orders from now on, and nothing else of it has changed: as when a machine's key is changed.
+
+    Whoever has approved it has approved other bytes, so that is asked again.
+
+    Args:
+        key: of the caller, who must be the device that signed it.
+
+    Raises OrderError, GrantError, NotFoundError, RequestError: it is not taken.
+    """
+    if roster is None:
+        raise OrderError("this space has no list of devices")
+    order = _brought(grants, roster, key, data, signature, now=now)
+    known = found(store, grants, order.id)
+    _require_living(known)
+    if replace(order_of(known), signer=order.signer) != order:
+        raise RequestError("conflict", "it is another order than the task has", "add it as a task of its own")
+    if known.signer == order.signer:
+        return known
+    return _by_another(store, known, order, data, signature)
+
+
+def _by_another(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
+    queue(store).tasks.sign(known.id, data, signature, order.signer)
+    if known.approvals and known.state is TaskStatus.ACTIVE:
+        queue(store).tasks.stand(known.id, TaskStatus.PROPOSED, NEEDS_APPROVAL)
+    return queue(store).tasks.find(known.id) or known
+
+
+_RESULT_PATH: Final = "memory/tasks/result.md"
+"""A place such as results have, to ask the grants about."""
+
+
+def found(store: Store, grants: Grants, name: str) -> TaskRow:
+    """The task of an id, which may be cut short, if the caller reaches its project. Raises NotFoundError, ToolError."""
+    letters = name.strip().lower()
+    is_id = len(letters) >= LEAST_LETTERS and all(letter in "0123456789abcdef" for letter in letters)
+    rows = queue(store).tasks.beginning(letters, grants.projects, limit=2) if is_id else []
+    if not rows:
+        raise NotFoundError("there is no task of that id", hint="confide task ls lists them")
+    if len(rows) > 1:
+        raise ToolError("several tasks have an id that begins so", hint="write more of it")
+    return rows[0]
+
+
+def writable(store: Store, grants: Grants, name: str) -> TaskRow:
+    """As `found`, of a caller that may change it. Raises GrantError as well."""
+    grants.require_scope()
+    grants.require_source("memory")
+    return found(store, grants, name)
+
+
+def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approval) -> TaskRow:
+    """The task once another device stands for it as well. Raises OrderError: it cannot."""
+    if roster is None:
+        raise OrderError("this space has no list of devices")
+    check_approvals(roster, task.ordered, bytes.fromhex(task.signer), [approval])
+    kept = tuple(one for one in task.approvals if one.key in roster.devices)
+    if all(one.key != approval.key for one in kept):
+        if len(kept) >= MAX_APPROVALS:
+            raise OrderError(f"an order has at most {MAX_APPROVALS} approvals")
+        queue(store).tasks.approve(task.id, (*kept, approval))
+    if task.state is TaskStatus.PROPOSED:
+        queue(store).tasks.stand(task.id, TaskStatus.ACTIVE)
+    return queue(store).tasks.find(task.id) or task
+
+
+def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
+    """The task, of which nothing is begun any more until it is resumed; what runs goes on. Raises RequestError: it is over."""
+    _require_living(task)
+    if task.state is not TaskStatus.PAUSED:
+        queue(store).tasks.stand(task.id, TaskStatus.PAUSED, f"{by} paused it")
+    return queue(store).tasks.find(task.id) or task
+
+
+def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) -> TaskRow:
+    """The task, which goes on from now: what was due meanwhile is not made up for, beyond what its order says.
+
+    Raises RequestError: it is over, or its device is none any more; OrderError: its order cannot be read.
+    """
+    _require_living(task)
+    order_of(task)
+    if roster is None or bytes.fromhex(task.signer) not in roster.devices:
+        problem = f"its device, {name_of(roster, task.signer)}, is not among the devices of the space"
+        raise RequestError("conflict", problem, "give the order again on one that is: confide task add")
+    if task.state is TaskStatus.PAUSED:
+        queue(store).tasks.stand(task.id, TaskStatus.ACTIVE)
+        queue(store).tasks.refresh(task.id, now)
+        queue(store).tasks.planned(task.id, max(task.planned_to, int(now)))
+    return queue(store).tasks.find(task.id) or task
+
+
+def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> tuple[bool, int]:
+    """Ends a task for good: whether anything of it could still be ended, and how many runs are being killed."""
+    if task.state in (TaskStatus.DONE, TaskStatus.CANCELLED):
+        return False, 0
+    queue(store).tasks.stand(task.id, TaskStatus.CANCELLED, why)
+    for slot in queue(store).slots.waiting(task.id):
+        step(store, slot, SlotEvent.CANCEL, now=now, reason=why)
+    return True, len(to_be_cancelled(store, task.id, why))
+
+
+def _require_living(task: TaskRow) -> None:
+    if task.state in (TaskStatus.DONE, TaskStatus.CANCELLED):
+        raise RequestError("conflict", f"the task is {task.state} already", "confide task run-now ID does it once more")
+
+
+def next_at(store: Store, task: TaskRow) -> int | None:
+    """When it is due next; None: never, or not before tomorrow."""
+    waiting = queue(store).slots.waiting(task.id)
+    return waiting[0].at if waiting else None

@@ -1,0 +1,486 @@
+"""The tables of tasks: orders as their devices signed them and how each stands; the moments at which they are due, who has each, and what
+became of it; what each runner can do and has spent; and the logs that runners sealed.
+"""
+
+# ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
+from confide_daemon.store.database import Database, Table, within
+from confide_daemon.store.space_store import Store
+from confide_night.order.order import FINAL, HELD, Approval, Slot, TaskStatus
+from confide_night.order.wire import Ordered, SlotName
+
+_TASK_FIELDS = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
+           created_at"""
+# Approvals as bytes: damaged ones may be no text, which could not even be fetched.
+_TASK_COLUMNS = _TASK_FIELDS.replace("approvals", "CAST(approvals AS BLOB)")
+LIVING = (TaskStatus.PROPOSED, TaskStatus.ACTIVE, TaskStatus.PAUSED)
+"""Those of which something may still be due."""
+_LIVE = "WHERE state IN (?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """Times are seconds since 1970."""
+
+    id: str
+    project: str
+    recipe: str
+    repo: str
+    priority: int
+    ordered: bytes  # as it was signed
+    signature: bytes
+    signer: str  # a device's key, hex
+    approvals: tuple[Approval, ...]
+    state: TaskStatus
+    why: str
+    planned_to: int  # up to here its slots were made
+    fresh_since: float  # failures from before do not count
+    created_at: float
+
+    @property
+    def wire(self) -> Ordered:
+        """Its order as it was signed, as requests and answers carry it."""
+        return {
+            "order": self.ordered,
+            "signature": self.signature,
+            "approvals": [{"key": one.key, "signature": one.signature} for one in self.approvals],
+        }
+
+
+class TaskTable(Table):
+    def add(self, row: TaskRow) -> bool:
+        """Stores a task; False where there is one of that id."""
+        sql = (
+            f"INSERT OR IGNORE INTO task ({_TASK_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1"
+        )
+        values = (
+            *(row.id, row.project, row.recipe, row.repo, row.priority, row.ordered, row.signature, row.signer),
+            *(_written(row.approvals), row.state, row.why, row.planned_to, row.fresh_since, row.created_at),
+        )
+        return bool(self._rows(sql, values))
+
+    def find(self, identity: str) -> TaskRow | None:
+        found = self._found("WHERE id = ?", identity)
+        return found[0] if found else None
+
+    def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
+        """All of them by their ids, from the first behind one on."""
+        return self._found("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
+
+    def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
+        """Those whose ids begin so, in these projects (None: all)."""
+        among, names = within("project", projects)
+        begin = f"WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
+        return self._found(begin, letters, letters, *names, limit)
+
+    def living(self) -> list[TaskRow]:
+        """Those of which something may still be due."""
+        return self._found(_LIVE, *LIVING)
+
+    def bearing(self, key: str, after: str, *, limit: int) -> list[TaskRow]:
+        """Those that this device has signed or approved and of which something may still be due, from the first behind an id on."""
+        borne = f"{_LIVE} AND id > ? AND (signer = ? OR instr(approvals, ?)) ORDER BY id LIMIT ?"
+        return self._found(borne, *LIVING, after, key, key, limit)
+
+    def approved(self) -> list[TaskRow]:
+        """Of those of which something may still be due, the ones with an approval."""
+        return self._found(f"{_LIVE} AND approvals <> '[]'", *LIVING)
+
+    def sign(self, identity: str, ordered: bytes, signature: bytes, signer: str) -> None:
+        """Has a task be ordered by these bytes from now on, which nobody has approved yet."""
+        sql = "UPDATE task SET ordered = ?, signature = ?, signer = ?, approvals = '[]' WHERE id = ?"
+        self._rows(sql, (ordered, signature, signer, identity))
+
+    def signers(self) -> list[str]:
+        """The keys of the devices that have ordered any of these."""
+        found = self._rows(f"SELECT DISTINCT signer FROM task {_LIVE}", LIVING)
+        return [str(row[0]) for row in found]
+
+    def count(self) -> int:
+        return int(self._one("SELECT count(*) FROM task") or 0)
+
+    def count_living(self) -> int:
+        return int(self._rows(f"SELECT count(*) FROM task {_LIVE}", LIVING)[0][0])
+
+    def listed(
+        self,
+        projects: frozenset[str] | None,
+        *,
+        states: Iterable[str] | None = None,
+        since: float = 0.0,
+        limit: int,
+    ) -> list[TaskRow]:
+        """The newest first; of these projects and states (None: all), and added since then."""
+        (among, names), (chosen, wanted) = within("project", projects), within("state", states)
+        newest = f"WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
+        return self._found(newest, since, *names, *wanted, limit)
+
+    def stand(self, identity: str, state: TaskStatus, why: str = "") -> None:
+        """Has the task stand so from now on."""
+        self._rows("UPDATE task SET state = ?, why = ? WHERE id = ?", (state, why, identity))
+
+    def planned(self, identity: str, to: int) -> None:
+        """Its slots were made up to that moment."""
+        self._rows("UPDATE task SET planned_to = ? WHERE id = ?", (to, identity))
+
+    def refresh(self, identity: str, since: float) -> None:
+        """Failures from before do not count any more."""
+        self._rows("UPDATE task SET fresh_since = ? WHERE id = ?", (since, identity))
+
+    def approve(self, identity: str, approvals: tuple[Approval, ...]) -> None:
+        self._rows("UPDATE task SET approvals = ? WHERE id = ?", (_written(approvals), identity))
+
+    def unapproved(self, recipes: Iterable[str], projects: frozenset[str] | None) -> list[str]:
+        """The ids of active tasks with such a recipe that no second device has approved."""
+        (among, names), (chosen, wanted) = within("project", projects), within("recipe", recipes)
+        sql = f"SELECT id FROM task WHERE state = ? AND approvals = '[]'{chosen}{among}"
+        return [str(row[0]) for row in self._rows(sql, (TaskStatus.ACTIVE, *wanted, *names))]
+
+    def forget(self, before: float) -> None:
+        """Drops tasks that ended, of which no slot is left, and that were added before then."""
+        sql = """DELETE FROM task WHERE created_at < ? AND state IN (?, ?)
+                 AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.task = task.id)"""
+        self._rows(sql, (before, TaskStatus.DONE, TaskStatus.CANCELLED))
+
+    def _found(self, rest: str, *values: str | float) -> list[TaskRow]:
+        """Those that the rest of a statement asks for."""
+        return [_task_row(row) for row in self._rows(f"SELECT {_TASK_COLUMNS} FROM task {rest}", values)]
+
+
+def _written(approvals: tuple[Approval, ...]) -> str:
+    return json.dumps([[one.key.hex(), one.signature.hex()] for one in approvals])
+
+
+def _approvals(written: bytes) -> tuple[Approval, ...]:
+    """Those in a column; where it is damaged none, so that they are asked for again."""
+    try:
+        found = [Approval(bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in json.loads(written)]
+    except (ValueError, TypeError):
+        return ()
+    is_whole = all((len(one.key), len(one.signature)) == (KEY_LENGTH, SIGNATURE_LENGTH) for one in found)
+    return tuple(found) if is_whole else ()
+
+
+def _task_row(row: tuple[object, ...]) -> TaskRow:
+    values = list(row)
+    values[8] = _approvals(bytes(values[8]))  # type: ignore[call-overload]
+    values[9] = TaskStatus(str(values[9]))
+    return TaskRow(*values)  # type: ignore[arg-type]
+
+
+_FIELDS = (
+    *("task", "at", "state", "attempt", "fence", "next_try_at", "runner", "lease_until", "is_repeatable", "to_cancel"),
+    *("reserved", "microusd", "tokens_in", "tokens_out", "duration_ms", "started_at", "ended_at", "reason", "note"),
+    *("commit_id", "is_checked", "seen_at"),
+)
+_COLUMNS = ", ".join(_FIELDS)
+_OF_SLOT = ", ".join(f"s.{name}" for name in _FIELDS)
+_KEPT = (
+    *("state", "attempt", "fence", "next_try_at", "runner", "lease_until", "is_repeatable", "to_cancel"),
+    *_FIELDS[10:],
+)
+_IS_HELD = f"IN ('{Slot.LEASED}', '{Slot.RUNNING}')"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """Times are seconds since 1970, money is in millionths of a dollar."""
+
+    task: str
+    at: int  # when it is due
+    state: Slot = Slot.READY
+    attempt: int = 1
+    fence: int = 0
+    next_try_at: float = 0.0
+    runner: str | None = None  # a device's key, hex
+    lease_until: float | None = None
+    is_repeatable: bool = False
+    to_cancel: str | None = None  # why it is to be killed
+    reserved: int = 0
+    microusd: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    duration_ms: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str = ""
+    note: str | None = None  # the path of its result
+    commit_id: str = ""
+    is_checked: bool | None = None
+    seen_at: float | None = None
+
+    @property
+    def wire(self) -> SlotName:
+        """Which slot it is, and whose, as requests and answers carry it."""
+        return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a runner has it."""
+        return self.state in HELD
+
+
+class SlotTable(Table):
+    def add(self, task: str, at: int) -> bool:
+        """Makes a slot; False where it was made before, whatever has become of it."""
+        sql = "INSERT OR IGNORE INTO slot (task, at, next_try_at) VALUES (?, ?, ?) RETURNING 1"
+        return bool(self._rows(sql, (task, at, at)))
+
+    def put(self, row: SlotRow) -> None:
+        """Keeps a slot as it was elsewhere; one that is there stays as it is."""
+        marks = ", ".join("?" for _ in _FIELDS)
+        self._rows(
+            f"INSERT OR IGNORE INTO slot ({_COLUMNS}) VALUES ({marks})", tuple(getattr(row, name) for name in _FIELDS)
+        )
+
+    def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
+        """All of them by task and moment, from the first behind one on."""
+        return self._found("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
+
+    def largest_fence(self) -> int:
+        """That any of them has; 0 without one."""
+        return int(self._one("SELECT max(fence) FROM slot") or 0)
+
+    def find(self, task: str, at: int) -> SlotRow | None:
+        found = self._found("WHERE task = ? AND at = ?", task, at)
+        return found[0] if found else None
+
+    def write(self, row: SlotRow) -> None:
+        """Has the slot be as in this row."""
+        sets = ", ".join(f"{name} = ?" for name in _KEPT)
+        values = [getattr(row, name) for name in _KEPT]
+        self._rows(f"UPDATE slot SET {sets} WHERE task = ? AND at = ?", (*values, row.task, row.at))
+
+    def claimable(
+        self,
+        projects: frozenset[str] | None,
+        recipes: Iterable[str],
+        busy: Collection[str],
+        *,
+        now: float,
+        limit: int,
+    ) -> list[SlotRow]:
+        """The best slots that are due and may be begun, by priority, then by time, of each task the first: none of a task that is not
+        active, of which another slot is held, or in whose repository something runs."""
+        among, names = within("t.project", projects)
+        chosen, wanted = within("t.recipe", recipes)
+        free, taken = within("t.repo", busy)
+        free = free.replace(" IN ", " NOT IN ")
+        # Held slots are few, so what they keep from others is looked up once; and of a task only the first that is due can be begun.
+        sql = f"""WITH held AS MATERIALIZED (SELECT h.task, o.repo FROM slot h JOIN task o ON o.id = h.task WHERE h.state {_IS_HELD}),
+                  first AS MATERIALIZED (SELECT t.id, t.priority, (SELECT d.at FROM slot d WHERE d.task = t.id AND d.state = '{Slot.READY}'
+                      AND d.at <= ? AND d.next_try_at <= ? ORDER BY d.at LIMIT 1) AS at
+                      FROM task t WHERE t.state = '{TaskStatus.ACTIVE}'{among}{chosen}{free}
+                      AND t.id NOT IN (SELECT task FROM held) AND (t.repo = '' OR t.repo NOT IN (SELECT repo FROM held)))
+                  SELECT {_OF_SLOT} FROM first f JOIN slot s ON s.task = f.id AND s.at = f.at
+                  ORDER BY f.priority DESC, f.at, f.id LIMIT ?"""
+        return [_slot_row(row) for row in self._rows(sql, (now, now, *names, *wanted, *taken, limit))]
+
+    def due(self, task: str, *, now: float) -> list[SlotRow]:
+        """Those of a task that wait and are due, the earliest first."""
+        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at", task, now)
+
+    def of(self, task: str, *, limit: int) -> list[SlotRow]:
+        """Those of a task, the latest first."""
+        return self._found("WHERE task = ? ORDER BY at DESC LIMIT ?", task, limit)
+
+    def waiting(self, task: str) -> list[SlotRow]:
+        """Those of a task that nobody has begun, the earliest first."""
+        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' ORDER BY at", task)
+
+    def held(self) -> list[SlotRow]:
+        """Those that a runner has."""
+        return self._found(f"WHERE state {_IS_HELD}")
+
+    def unended(self, *, due: float) -> list[SlotRow]:
+        """Those that are due and have not ended."""
+        return [*self._found(f"WHERE state = '{Slot.READY}' AND at <= ?", due), *self.held()]
+
+    def is_open(self, task: str) -> bool:
+        """Whether something of the task waits or runs."""
+        sql = f"SELECT 1 FROM slot WHERE task = ? AND state IN ('{Slot.READY}', '{Slot.LEASED}', '{Slot.RUNNING}') LIMIT 1"
+        return bool(self._rows(sql, (task,)))
+
+    def last_ended(self, task: str, *, since: float, limit: int) -> list[Slot]:
+        """How the last ones of a task ended that were begun, the latest first."""
+        sql = f"""SELECT state FROM slot WHERE task = ? AND ended_at >= ? AND state IN ('{Slot.SUCCEEDED}', '{Slot.FAILED}', '{Slot.LOST}')
+                  ORDER BY ended_at DESC, at DESC LIMIT ?"""
+        return [Slot(row[0]) for row in self._rows(sql, (task, since, limit))]
+
+    def ended_last(self, task: str) -> float:
+        """When a slot of it last ended that had been begun; 0 for never."""
+        return float(
+            self._one("SELECT max(ended_at) FROM slot WHERE task = ? AND started_at IS NOT NULL", (task,)) or 0.0
+        )
+
+    def reserved(self) -> int:
+        """What all that is held may still cost."""
+        return int(self._one(f"SELECT sum(reserved) FROM slot WHERE state {_IS_HELD}") or 0)
+
+    def next_moment(self, now: float) -> float | None:
+        """When the next slot is due, tried again, or lost; None: nothing waits."""
+        due = f"SELECT min(at) FROM slot WHERE state = '{Slot.READY}' AND at > ?"
+        again = f"SELECT min(next_try_at) FROM slot WHERE state = '{Slot.READY}' AND next_try_at > ?"
+        leases = f"SELECT min(lease_until) FROM slot WHERE state {_IS_HELD}"
+        found = self._rows(f"SELECT ({due}), ({again}), ({leases})", (now, now))[0]
+        return min((float(moment) for moment in found if moment is not None), default=None)
+
+    def lengthen(self, now: float, by: float) -> None:
+        """Grants every lease so many seconds more."""
+        self._rows(f"UPDATE slot SET lease_until = max(lease_until, ?) + ? WHERE state {_IS_HELD}", (now, by))
+
+    def told(
+        self,
+        projects: frozenset[str] | None,
+        *,
+        task: str | None = None,
+        states: Iterable[str] | None = None,
+        since: float = 0.0,
+        limit: int,
+    ) -> list[SlotRow]:
+        """Slots that have ended, the last first: in these projects and states (None: in all that are final), of one task, since then."""
+        among, names = within("t.project", projects)
+        chosen, wanted = within("s.state", states if states is not None else FINAL)
+        one, which = (" AND s.task = ?", [task]) if task is not None else ("", [])
+        sql = f"""SELECT {_OF_SLOT} FROM slot s JOIN task t ON t.id = s.task
+                  WHERE s.ended_at IS NOT NULL AND s.ended_at >= ?{among}{chosen}{one} ORDER BY s.ended_at DESC, s.at DESC LIMIT ?"""
+        return [_slot_row(row) for row in self._rows(sql, (since, *names, *wanted, *which, limit))]
+
+    def forget(self, before: float) -> None:
+        """Drops those that ended before then."""
+        self._rows("DELETE FROM slot WHERE ended_at < ?", (before,))
+
+    def _found(self, rest: str, *values: str | float) -> list[SlotRow]:
+        """Those that the rest of a statement asks for."""
+        return [_slot_row(row) for row in self._rows(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
+
+
+def _slot_row(row: tuple[object, ...]) -> SlotRow:
+    values = dict(zip(_FIELDS, row, strict=True))
+    checked = values["is_checked"]
+    values |= {
+        "state": Slot(str(values["state"])),
+        "is_repeatable": bool(values["is_repeatable"]),
+        "is_checked": None if checked is None else bool(checked),
+    }
+    return SlotRow(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerRow:
+    key: str  # of the device, hex
+    name: str
+    recipes: Mapping[str, bool]  # whether an order of each needs an approval
+    seen_at: float  # seconds since 1970
+
+
+class MonthlySpending(NamedTuple):
+    """What a runner has spent in a month."""
+
+    month: str  # 2026-11, in UTC
+    runner: str
+    microusd: int
+    tokens: int
+
+
+class LogPart(NamedTuple):
+    """A part of a log, as its runner sealed it; `time` in seconds since 1970."""
+
+    task: str
+    at: int
+    part: int
+    record: bytes
+    time: float
+
+
+class RunnerTable(Table):
+    def note(self, row: RunnerRow) -> None:
+        """What a runner says of itself now."""
+        self._rows(
+            "INSERT OR REPLACE INTO task_runner (key, name, recipes, seen_at) VALUES (?, ?, ?, ?)",
+            (row.key, row.name, json.dumps(dict(row.recipes), sort_keys=True), row.seen_at),
+        )
+
+    def find(self, key: str) -> RunnerRow | None:
+        rows = self._rows("SELECT key, name, recipes, seen_at FROM task_runner WHERE key = ?", (key,))
+        return _runner_row(rows[0]) if rows else None
+
+    def listed(self) -> list[RunnerRow]:
+        """The one that was here last first."""
+        return [
+            _runner_row(row)
+            for row in self._rows("SELECT key, name, recipes, seen_at FROM task_runner ORDER BY seen_at DESC")
+        ]
+
+    def spend(self, month: str, runner: str, microusd: int, tokens: int) -> None:
+        """Adds to what a runner has spent in a month."""
+        sql = """INSERT INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)
+                 ON CONFLICT (month, runner) DO UPDATE SET microusd = microusd + excluded.microusd, tokens = tokens + excluded.tokens"""
+        self._rows(sql, (month, runner, microusd, tokens))
+
+    def all_spent(self, *, limit: int) -> list[MonthlySpending]:
+        """What each has spent in each month, the newest first."""
+        sql = "SELECT month, runner, microusd, tokens FROM task_spend ORDER BY month DESC, runner LIMIT ?"
+        return [MonthlySpending._make(row) for row in self._rows(sql, (limit,))]
+
+    def had_spent(self, month: str, runner: str, microusd: int, tokens: int) -> None:
+        """Notes what a runner had spent in a month elsewhere, once."""
+        sql = "INSERT OR IGNORE INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)"
+        self._rows(sql, (month, runner, microusd, tokens))
+
+    def spent(self, month: str) -> int:
+        """What all have spent in a month, in millionths of a dollar."""
+        return int(self._one("SELECT sum(microusd) FROM task_spend WHERE month = ?", (month,)) or 0)
+
+
+class TaskLogTable(Table):
+    def put(self, task: str, at: int, part: int, record: bytes, *, now: float) -> None:
+        """Stores a part of a log in place of the one of that number. Raises SpaceFullError: the space may hold no more."""
+        self._database.require_room()
+        self._rows(
+            "INSERT OR REPLACE INTO task_log (task, at, part, record, stored_at) VALUES (?, ?, ?, ?, ?)",
+            (task, at, part, record, now),
+        )
+
+    def behind(self, task: str, at: int, part: int, *, limit: int) -> list[LogPart]:
+        """All of them by task, moment and number, from the first behind one on."""
+        sql = """SELECT task, at, part, record, stored_at FROM task_log WHERE (task, at, part) > (?, ?, ?)
+                 ORDER BY task, at, part LIMIT ?"""
+        return [LogPart._make(row) for row in self._rows(sql, (task, at, part, limit))]
+
+    def after(self, task: str, at: int, part: int, *, limit: int) -> list[tuple[int, bytes]]:
+        """(number, record) of the parts from that one on."""
+        sql = "SELECT part, record FROM task_log WHERE task = ? AND at = ? AND part >= ? ORDER BY part LIMIT ?"
+        return [(int(number), bytes(record)) for number, record in self._rows(sql, (task, at, part, limit))]
+
+    def forget(self, before: float) -> None:
+        """Drops what was stored before then."""
+        self._rows("DELETE FROM task_log WHERE stored_at < ?", (before,))
+
+
+def _runner_row(row: tuple[object, ...]) -> RunnerRow:
+    key, name, recipes, seen_at = row
+    return RunnerRow(str(key), str(name), json.loads(str(recipes)), float(seen_at))  # type: ignore[arg-type]
+
+
+class Queue:
+    """The tables of tasks over one connection to a space's database. `queue` gives those of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self.tasks = TaskTable(database)
+        self.slots = SlotTable(database)
+        self.runners = RunnerTable(database)
+        self.logs = TaskLogTable(database)
+
+
+def queue(store: Store) -> Queue:
+    """Return the tables of tasks of a store."""
+    return store.tables(Queue)

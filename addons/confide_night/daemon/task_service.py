@@ -1,0 +1,330 @@
+"""The tasks of one open space, behind an asynchronous face; and the time that passes for them.
+
+Nothing here is done by the clock alone: a daemon that was asleep, or whose clock jumped, finds at its next look what has become due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.documents.writer import RepeatableChange
+from confide_daemon.errors import StorageError
+from confide_daemon.notes.note_edit import Draft
+from confide_daemon.notes.note_service import StoredNote
+from confide_daemon.spaces.part import SpacePart
+from confide_daemon.spaces.space import Space
+from confide_daemon.store.space_store import Store
+from confide_memory.classes import UNTRUSTED
+from confide_memory.documents import text_hash
+from confide_memory.errors import NotFoundError
+from confide_night.daemon import claims, moving
+from confide_night.daemon.claims import Ending, Runner, SlotId, SlotLease
+from confide_night.daemon.slot_states import order_in
+from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
+from confide_night.order.order import Slot
+from confide_night.order.wire import MOST_WAIT_S, MovedTasks, MoveTasksPage
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DAY_S: Final = 86_400
+KEPT_DAYS: Final = 400
+"""Of slots that have ended."""
+LOGS_DAYS: Final = 30
+LONGEST_SLEEP_S: Final = 60.0
+"""While anything waits: a clock that jumps ahead is noticed by then."""
+RETRY_S: Final = 60.0
+TIDIED_AT: Final = "tasks_tidied_at"
+
+
+class Tasks(SpacePart):
+    """Of one space. `start` begins to look at the time, `close` ends that."""
+
+    def __init__(self, space: Space, *, monthly: int) -> None:
+        """`monthly`: what all runners together may spend in a month, in millionths of a dollar."""
+        self._threads = space.threads
+        self._notes = space.notes
+        self._roster = space.roster  # it may take a while
+        self._clock = space.clock
+        self._monthly = monthly
+        self._draw = random.SystemRandom()  # how late what failed is tried again
+        self._followers: list[Callable[[], None]] = []
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+
+    # Time
+
+    def start(self) -> None:
+        """The space is open."""
+        self._looking = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """The space is about to be closed."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look at once: something may be due, or the devices of the space have changed."""
+        self._wake.set()
+
+    @contextlib.contextmanager
+    def following(self, follow: Callable[[], None]) -> Iterator[None]:
+        """Within this, `follow` is called whenever a runner may have something to begin or to kill."""
+        self._followers.append(follow)
+        try:
+            yield
+        finally:
+            self._followers.remove(follow)
+
+    async def look(self) -> float | None:
+        """What has become due by now; and in how many seconds to look again, None: nothing waits."""
+        roster = await asyncio.to_thread(self._roster)
+
+        def work(store: Store) -> float | None:
+            now = self._clock()
+            if claims.is_idle(store):
+                return None
+            with store.writing():
+                if moving.rests(store):
+                    return None
+                claims.look(store, roster, now=now, draw=self._draw)
+            moment = queue(store).slots.next_moment(now)
+            return max(0.0, min(LONGEST_SLEEP_S, (moment or now + LONGEST_SLEEP_S) - now))
+
+        return await self._threads.maintain(work)
+
+    async def begin(self) -> None:
+        """What a daemon does for tasks that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
+
+        def work(store: Store) -> None:
+            if queue(store).slots.held():
+                with store.writing():
+                    if not moving.rests(store):
+                        claims.lengthen_leases(store, now=self._clock())
+
+        await self._threads.maintain(work)
+
+    async def _run(self) -> None:
+        has_begun = False
+        while True:
+            self._wake.clear()
+            wait_s: float | None = RETRY_S
+            try:
+                if not has_begun:
+                    await self.begin()
+                    has_begun = True
+                wait_s = await self.look()
+                await self._tidy()
+            except StorageError as error:
+                raise_if_cancelled()
+                log.warning("tasks could not be looked after: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                # A bug must not leave a space whose tasks nobody looks after; its text may quote anything.
+                log.error("looking after tasks broke: %s", type(error).__name__)
+            self._looked.set()
+            self._tell()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    def _tell(self) -> None:
+        for follow in self._followers:
+            follow()
+
+    async def _tidy(self) -> None:
+        def work(store: Store) -> None:
+            now = self._clock()
+            if 0 <= now - store.marks.find(TIDIED_AT) < DAY_S:
+                return
+            with store.writing():
+                store.marks.put(TIDIED_AT, now)
+                confirmed = store.marks.confirm_clock(now)
+                queue(store).logs.forget(confirmed - LOGS_DAYS * DAY_S)
+                queue(store).slots.forget(confirmed - KEPT_DAYS * DAY_S)
+                queue(store).tasks.forget(confirmed - KEPT_DAYS * DAY_S)
+
+        await self._threads.maintain(work)
+
+    async def change(
+        self, work: Callable[[Store, Roster | None, float], T], *, has_news: bool = True, devices: bool = True
+    ) -> T:
+        """Do something to tasks in one transaction: `work` is told of the list of devices (where `devices` says that it asks for
+        that) and of the time. `has_news`: there may be something to begin, to kill, or to wait for.
+
+        Raises what `work` does; RequestError: tasks rest here (`moving.rests`); StorageError.
+        """
+        roster = await asyncio.to_thread(self._roster) if devices else None
+
+        def run(store: Store) -> T:
+            with store.writing():
+                moving.require_here(store)
+                return work(store, roster, self._clock())
+
+        done = await self._threads.write(run)
+        if has_news:
+            self.wake()
+        return done
+
+    async def _say(self, work: Callable[[Store, float], T], *, has_news: bool = True) -> T:
+        return await self.change(lambda store, _roster, now: work(store, now), has_news=has_news, devices=False)
+
+    # Runners
+
+    async def claim(self, runner: Runner) -> tuple[SlotLease | None, int]:
+        """A slot for a runner, or None; and in how many seconds to ask again. Raises StorageError."""
+        await self._looked.wait()
+
+        def work(store: Store, roster: Roster | None, now: float) -> tuple[SlotLease | None, int]:
+            if roster is None:
+                return None, MOST_WAIT_S
+            lease = claims.claim(store, runner, roster, monthly=self._monthly, now=now, draw=self._draw)
+            moment = queue(store).slots.next_moment(now)
+            return lease, MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
+
+        # Told to all: a lease ends at a moment that nobody has waited for yet.
+        return await self.change(work)
+
+    async def take_over(self, earlier: Collection[str], runner: str) -> None:
+        """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.held())):
+            await self._say(lambda store, _now: claims.take_over(store, earlier, runner))
+
+    async def started(self, name: SlotId, runner: str, *, is_repeatable: bool) -> None:
+        """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""
+        await self._say(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
+
+    async def renew(self, name: SlotId, runner: str) -> bool:
+        """Whether a run is to be killed; its lease begins anew. Raises as `started`."""
+        return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
+
+    async def ended(
+        self, name: SlotId, runner: str, ending: Ending, text: str, *, author: str
+    ) -> tuple[SlotRow, str, StoredNote | None]:
+        """What has become of the slot, the project of its task, and the note of its result, if it has a text. Raises as `started`."""
+        slot, was_known = await self._say(
+            lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
+        )
+        task = await self.task(name.task)
+        counts = slot.state in (Slot.SUCCEEDED, Slot.FAILED)
+        if not text or not counts or (was_known and slot.note is not None):
+            return slot, task.project, None
+        stored = await self._notes.store(
+            _draft(task, slot, text, self._clock()),
+            project=task.project,
+            author=author,
+            operation=_operation(slot, text),
+            by=UNTRUSTED,
+        )
+
+        def note(store: Store, _now: float) -> SlotRow:
+            found = replace(queue(store).slots.find(slot.task, slot.at) or slot, note=stored.row.path)
+            queue(store).slots.write(found)
+            return found
+
+        return await self._say(note), task.project, stored
+
+    async def log(self, name: SlotId, runner: str, part: int, record: bytes) -> None:
+        """Keeps a part of a run's log. Raises as `started`; SpaceFullError."""
+
+        def work(store: Store, now: float) -> None:
+            claims.may_log(store, name, runner)
+            queue(store).logs.put(name.task, name.at, part, record, now=now)
+
+        await self._say(work, has_news=False)
+
+    async def to_kill(self, runner: str) -> list[SlotRow]:
+        """What a runner has that is to be killed."""
+        found = await self._threads.read(lambda store: queue(store).slots.held())
+        return [one for one in found if one.runner == runner and one.to_cancel is not None]
+
+    async def is_ready(self) -> bool:
+        """Whether anything is due that a runner could begin."""
+        now = self._clock()
+        found = await self._threads.read(lambda store: queue(store).slots.unended(due=int(now)))
+        return any(one.state is Slot.READY and one.next_try_at <= now for one in found)
+
+    # People and agents
+
+    async def task(self, identity: str) -> TaskRow:
+        """A task by its whole id. Raises NotFoundError."""
+        found = await self.read(lambda store: queue(store).tasks.find(identity))
+        if found is None:
+            raise NotFoundError("there is no task of that id")
+        return found
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        """What `work` reads in one view."""
+
+        def run(store: Store) -> T:
+            with store.reading():
+                moving.require_here(store)
+                return work(store)
+
+        return await self._threads.read(run)
+
+    # A space that moves
+
+    async def carried(self) -> Mapping[str, int]:
+        """Return how many tasks there are, over or not."""
+        return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
+
+    async def leaving(self, after: str) -> MoveTasksPage:
+        """A page of them, for another daemon. Raises as `moving.page`."""
+
+        def run(store: Store) -> MoveTasksPage:
+            with store.reading():
+                return moving.page(store, after)
+
+        return await self._threads.read(run)
+
+    async def arrive(self, page: MovedTasks, *, is_last: bool, are_given_up: bool) -> None:
+        """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
+
+        def run(store: Store) -> None:
+            with store.writing():
+                moving.take(store, page)
+                if are_given_up:
+                    moving.give_up(store, now=self._clock())
+                elif is_last:
+                    moving.settle(store, now=self._clock())
+
+        await self._threads.write(run)
+        self.wake()
+
+    async def roster(self) -> Roster | None:
+        """The space's list of devices now."""
+        return await asyncio.to_thread(self._roster)
+
+    def now(self) -> float:
+        """Seconds since 1970, by this daemon's clock."""
+        return self._clock()
+
+
+def _draft(task: TaskRow, slot: SlotRow, text: str, now: float) -> Draft:
+    order = order_in(task)
+    heading = order.description.strip().splitlines()[0][:80] if order.description.strip() else "task"
+    return Draft(
+        text,
+        float(int(now)),
+        title=f"Result of: {heading}",
+        task_id=task.id,
+        source="task",
+        metadata={"task": task.id, "at": slot.at, "state": str(slot.state), "trust": "unreviewed"},
+    )
+
+
+def _operation(slot: SlotRow, text: str) -> RepeatableChange:
+    identity = text_hash(f"task {slot.task} {slot.at} {slot.fence}")[:32]
+    return RepeatableChange(identity, text_hash(text))

@@ -1,0 +1,138 @@
+"""Work for the night: what is queued, what came of it, and one task with the whole of its order (docs/tasks.md).
+
+What a person does to a task stands below the order that the page shows, and goes for that order alone. An order is given by a command,
+and a result becomes a note by one too, since that asks at a terminal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable
+from typing import Any, Final, Protocol, TypeVar
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_memory.documents import RequestChannel
+from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.order.order import HELD, Order, TaskStatus, approve_order
+from confide_night.order.wire import APPROVE, SET, SHOW, ApproveRequest, SetRequest, TaskShown
+
+T = TypeVar("T")
+
+_ASK_S: Final = 10.0
+_SHOWN: Final = 50
+_STATES: Final = {"pause": "paused", "resume": "active"}
+_OVER: Final = frozenset({TaskStatus.DONE, TaskStatus.CANCELLED})
+_TITLE: Final = 120
+
+
+class PageContext(Protocol):
+    """What the page needs of the panel, which knows whose visit it is."""
+
+    gateway: Any
+
+    @property
+    def link(self) -> RequestChannel: ...
+    def query(self, name: str, most: int = ...) -> str: ...
+    def said(self, name: str, most: int = ...) -> str: ...
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]: ...
+    async def at_least(self, work: Awaitable[T]) -> T | None: ...
+    def page(self, template: str, **values: Any) -> Any: ...
+    def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
+
+
+async def every(desk: PageContext) -> Any:
+    """The queue, and the last results."""
+    listed = await desk.call("task_list", limit=_SHOWN)
+    results = await desk.at_least(desk.call("task_results", limit=_SHOWN))
+    return desk.page(
+        "tasks.html", here="tasks", tasks=listed["tasks"], results=results["results"] if results else [], most=_SHOWN
+    )
+
+
+async def one(desk: PageContext) -> Any:
+    """A task: all that was signed, by whom, and its runs."""
+    found, order, problem = await _look(desk, desk.query("id", 16))
+    return desk.page(
+        "task.html",
+        here="tasks",
+        found=found,
+        order=order,
+        problem=problem,
+        title=next(iter(order.description.strip().splitlines()), "")[:_TITLE],
+        seen=_mark(found),
+        may=_may(found, order, problem, await _own(desk)),
+        running=sum(slot["state"] in HELD for slot in found["slots"]),
+    )
+
+
+async def act(desk: PageContext) -> Any:
+    """Pause, resume, approve or cancel the order that was shown. Raises RequestError, `conflict`: it is another one by now."""
+    found, order, problem = await _look(desk, desk.said("id", 16))
+    does = desk.said("do", 10)
+    if not hmac.compare_digest(desk.said("seen", 64).encode(), _mark(found).encode()):
+        raise RequestError("conflict", "the order is another one than was shown", hint="look at it again")
+    if does not in _may(found, order, problem, await _own(desk)):
+        raise RequestError("conflict", "this cannot be done to the task as it stands", hint="look at it again")
+    identity = found["task"]
+    if does == "cancel":
+        answer = await desk.call("task_cancel", id=identity)
+        killed = f" {answer['killed']} of it runs, and is being killed." if answer["killed"] else ""
+        told = "Its end waits for the daemon." if answer["queued"] else f"It is cancelled.{killed}"
+    elif does == "approve":
+        told = await _approved(desk, found, order)
+    else:
+        body: SetRequest = {"task": identity, "state": _STATES[does]}
+        stands = await SET.ask(desk.link, body, timeout_s=_ASK_S)
+        told = f"It is {stands['state']} now."
+    return desk.go("task", told, id=identity)
+
+
+async def _approved(desk: PageContext, found: TaskShown, order: Order) -> str:
+    keyring = _keyring(desk)
+    assert keyring.roster is not None  # or it would have a problem
+    identity = await keyring.identity()
+    approval = approve_order(identity, keyring.roster.space, found["order"])
+    body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
+    answer = await APPROVE.ask(desk.link, body, timeout_s=_ASK_S)
+    doubt = f" But {DOUBT}." if is_doubtful(keyring.roster, order, identity.public_key) else ""
+    return f"Approved: it is {answer['state']} now.{doubt}"
+
+
+async def _look(desk: PageContext, identity: str) -> tuple[TaskShown, Order, str | None]:
+    """What the daemon shows of a task, its order, and why it would not be followed, if it would not. Raises ConfideError, TimeoutError."""
+    found = await SHOW.ask(desk.link, {"task": identity}, timeout_s=_ASK_S)
+    keyring = _keyring(desk)
+    await keyring.refresh(desk.gateway.exchange.link)
+    return found, *checked(found, keyring.roster)
+
+
+def _may(found: TaskShown, order: Order, problem: str | None, own: str) -> list[str]:
+    """What can be done to it here. An order is approved on another device than the one that gave it."""
+    state = found["state"]
+    if state in _OVER:
+        return []
+    approvable = state == TaskStatus.PROPOSED and problem is None and own not in ("", order.signer)
+    return [
+        *(["approve"] if approvable else []),
+        *(["pause"] if state == TaskStatus.ACTIVE else ["resume"] if state == TaskStatus.PAUSED else []),
+        "cancel",
+    ]
+
+
+def _mark(found: TaskShown) -> str:
+    """What a form carries of the order that was shown."""
+    return hashlib.sha256(found["order"] + found["signature"]).hexdigest()
+
+
+async def _own(desk: PageContext) -> str:
+    """This machine's key, in hex; "" while it cannot be had."""
+    try:
+        identity = await _keyring(desk).identity()
+    except ConfideError:
+        return ""
+    return str(identity.public_key.hex())
+
+
+def _keyring(desk: PageContext) -> Any:
+    return desk.gateway.exchange.session.sealing.keyring

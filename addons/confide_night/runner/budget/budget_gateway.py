@@ -1,0 +1,329 @@
+"""The gateway: what listens in the sandbox, and speaks for it outside, to the recipe's hosts alone.
+
+An agent has `placeholder` for a key, and gets the model's API at `/v1/…`; other hosts of its recipe are at `/hosts/NAME/…`. The key and the
+secrets of headers are here, in a process of their own, and in nothing that the sandbox can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from confide_night.runner.budget import apis
+from confide_night.runner.budget.allowlist import UnfitError
+from confide_night.runner.budget.apis import APIS, thinking_fits
+from confide_night.runner.budget.meter import Meter, SpentError, TokenReservation
+from confide_night.runner.masks import Mask
+from confide_night.runner.settings.prices import Price, TokenUse
+
+MOST_BODY: Final = 32 * 2**20
+MOST_ANSWER: Final = 32 * 2**20
+MOST_REQUESTS: Final = 20_000
+"""Of a run, the free ones too."""
+_TIMES: Final = httpx2.Timeout(600.0, connect=10.0)
+_METHODS: Final = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"]
+_BACK: Final = ("content-type", "retry-after", "request-id", "x-request-id", "location", "etag", "last-modified")
+_TO_HOSTS: Final = ("accept", "content-type", "user-agent", "if-none-match", "if-modified-since")
+"""Not `range`: a host that repeats what it was sent would give out a secret in halves, and no half is found."""
+_PLAIN: Final = ("", "identity")
+_REFUSED: Final = {400: "invalid_request_error", 402: "billing_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What a run's gateway speaks for.
+
+    Attributes:
+        api: whose form the model's API has, of `APIS`.
+        url: where that is.
+        key: its real key.
+        prices: of the models that may be asked, by the name that a request gives them.
+        hosts: further hosts, by name; each with the headers that are set in what goes there.
+        host_scheme: `https`, but for tests.
+        hidden: the secrets in those headers, without what stands around them there.
+    """
+
+    api: str
+    url: str
+    key: str = field(repr=False)
+    price_of: Callable[[str], Price | None]
+    hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    host_scheme: str = "https"
+    hidden: Sequence[str] = field(default=(), repr=False)
+
+
+class BudgetGateway:
+    """Answers one run's requests. `tell` is told of what was spent, and of what was refused and why."""
+
+    def __init__(self, terms: RunTerms, meter: Meter, tell: Callable[[dict[str, object]], None]) -> None:
+        self._terms = terms
+        self._api = APIS[terms.api]
+        self._meter = meter
+        self._tell = tell
+        self._asked = 0
+        self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=_verifying(terms))
+        self._hidden = [
+            terms.key,
+            *terms.hidden,
+            *(value for headers in terms.hosts.values() for value in headers.values()),
+        ]
+        self.app = Starlette(
+            routes=[
+                Route("/hosts/{rest:path}", self._host, methods=_METHODS),
+                Route("/{rest:path}", self._model, methods=_METHODS),
+            ]
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _model(self, request: Request) -> Response:
+        asked = (request.method, request.scope["path"])
+        if asked == ("HEAD", "/"):
+            return Response()  # Claude Code looks whether somebody is there
+        if (refusal := self._counted()) is not None:
+            return refusal
+        if asked in self._api.paid:
+            return await self._paid(request)
+        if asked in self._api.free:
+            return await self._free(request)
+        self._tell({"refused": "path"})
+        return _refusal(404, "this run's gateway has no such path")
+
+    def _counted(self) -> Response | None:
+        self._asked += 1
+        if self._asked <= MOST_REQUESTS:
+            return None
+        return _refusal(429, f"a run may ask {MOST_REQUESTS:,} times")
+
+    async def _free(self, request: Request) -> Response:
+        """What costs nothing. The body of a question is checked as that of a paid one is: it can name an address as well."""
+        body = b""
+        if request.method == "POST":
+            raw = await _body(request)
+            if raw is None:
+                return _refusal(400, "the request is too large")
+            try:
+                checked, _ = self._api.checked(json.loads(raw))
+            except UnfitError as error:
+                return self._unfit(error)
+            except (ValueError, RecursionError):
+                return _refusal(400, "the request is not JSON")
+            body = json.dumps(checked).encode()
+        url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
+        headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
+        try:
+            answer = await self._client.request(request.method, url, content=body, headers=headers)
+        except httpx2.HTTPError as error:
+            return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
+        return Response(self._mask().whole(answer.content), answer.status_code, self._back(answer.headers))
+
+    async def _paid(self, request: Request) -> Response:
+        raw = await _body(request)
+        if raw is None:
+            return _refusal(400, "the request is too large")
+        try:
+            found = self._api.request(json.loads(raw))
+        except UnfitError as error:
+            return self._unfit(error)
+        except (ValueError, RecursionError):
+            return _refusal(400, "the request is not JSON")
+        price = self._terms.price_of(found.model)
+        if price is None:
+            self._tell({"refused": "model"})
+            return _refusal(404, "this runner knows no price of that model, so no run may ask it")
+        try:
+            admission = await self._meter.admit(price, found.weight.tokens(len(raw)), found.wanted_output)
+        except SpentError:
+            self._told()
+            return self._spent()
+        except TimeoutError:
+            return _refusal(429, "other requests of this run hold what is left of its budget")
+        if not thinking_fits(found.body, admission.most_output):
+            await self._meter.settle(admission, TokenUse())
+            self._meter.is_over = True
+            self._told()
+            return self._spent()
+        body = {**found.body, found.output_field: admission.most_output}
+        return await self._asked_for(request, json.dumps(body).encode(), admission)
+
+    def _unfit(self, error: UnfitError) -> Response:
+        self._tell({"refused": "form"})
+        return _refusal(400, str(error))
+
+    async def _asked_for(self, request: Request, body: bytes, admission: TokenReservation) -> Response:
+        """Ask the model. Whatever becomes of it, the meter is told once."""
+        url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
+        headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
+        sent = self._client.build_request("POST", url, content=body, headers=headers)
+        try:
+            answer = await self._client.send(sent, stream=True)
+        except httpx2.ConnectError as error:
+            await self._settled(admission, TokenUse())
+            self._tell({"refused": "unreachable"})
+            return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
+        except BaseException as error:
+            # It may have been answered, and nobody here knows.
+            await self._settled(admission, None)
+            if not isinstance(error, httpx2.HTTPError):
+                raise
+            self._tell({"refused": "unreachable"})
+            return _refusal(502, f"the model's API did not answer: {type(error).__name__}")
+        if answer.status_code >= 400:
+            await self._settled(admission, TokenUse())
+            self._tell({"refused": "upstream", "status": answer.status_code})
+            return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            return StreamingResponse(self._followed(answer, admission), answer.status_code, self._back(answer.headers))
+        try:
+            content = b"".join([piece async for piece in _whole(answer)])
+        except BaseException:
+            await self._settled(admission, None)
+            raise
+        await self._settled(admission, apis.of_answer(content))
+        return Response(self._mask().whole(content), answer.status_code, self._back(answer.headers))
+
+    async def _followed(self, answer: httpx2.Response, admission: TokenReservation) -> AsyncIterator[bytes]:
+        """A stream, cut where it passes what the run may spend."""
+        stream = apis.EventStream()
+        try:
+            async for piece in answer.aiter_raw():
+                stream.feed(piece)
+                if stream.written > admission.most_output:
+                    self._meter.is_over = True
+                    return
+                yield piece
+        except (httpx2.HTTPError, ValueError):
+            return
+        finally:
+            # Without the last word it counts at its most: what is cut off here goes on there for a while.
+            await asyncio.shield(self._ended(answer, admission, stream.used if stream.is_whole else None))
+
+    async def _ended(self, answer: httpx2.Response, admission: TokenReservation, used: TokenUse | None) -> None:
+        await self._settled(admission, used)
+        await answer.aclose()
+
+    async def _settled(self, admission: TokenReservation, used: TokenUse | None) -> None:
+        await self._meter.settle(admission, used)
+        self._told()
+
+    def _told(self) -> None:
+        meter = self._meter
+        said = {"usd": meter.spent_usd, "in": meter.used.taken_in, "out": meter.used.output}
+        self._tell({"spent": {**said, "requests": meter.requests, "over": meter.is_over}})
+
+    def _spent(self) -> Response:
+        return _refusal(402, "the budget of this run is spent; end your work now")
+
+    async def _host(self, request: Request) -> Response:
+        if (refusal := self._counted()) is not None:
+            return refusal
+        host, rest = _named(request.scope.get("raw_path", b""))
+        if host not in self._terms.hosts:
+            self._tell({"refused": "host"})
+            return _refusal(404, "this run's recipe does not name that host")
+        body = await _body(request)
+        if body is None:
+            return _refusal(400, "the request is too large")
+        secrets = self._terms.hosts[host]
+        headers = {name: request.headers[name] for name in _TO_HOSTS if name in request.headers}
+        headers |= {**secrets, "accept-encoding": "identity"}
+        try:
+            url = address(self._terms.host_scheme, host, rest, request.scope["query_string"])
+            sent = self._client.build_request(request.method, url, content=body, headers=headers)
+            answer = await self._client.send(sent, stream=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return _refusal(502, f"that host cannot be reached: {type(error).__name__}")
+        if secrets and answer.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
+            await answer.aclose()
+            return _refusal(502, "that host answers in a packed form, in which its secret could not be masked")
+        return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
+
+    async def _masked(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
+        """An answer without our own secrets: a host that repeats what it was sent would hand them in."""
+        mask = self._mask()
+        async for piece in _whole(answer):
+            if out := mask.feed(piece):
+                yield out
+        if rest := mask.end():
+            yield rest
+
+    def _mask(self) -> Mask:
+        return Mask(value.encode() for value in self._hidden)
+
+    def _back(self, headers: httpx2.Headers) -> dict[str, str]:
+        """The headers of an answer that an agent gets, without our own secrets."""
+        passed = [name for name in headers if name in _BACK or name.startswith("anthropic-ratelimit-")]
+        return {name: self._mask().whole(headers[name].encode()).decode("latin-1") for name in passed}
+
+
+def _named(raw_path: bytes) -> tuple[str, bytes]:
+    """The host that a path names, and what of the path is that host's own: the bytes behind the third slash, as they came.
+
+    The host is read here alone, and nothing else decides where a request goes: two readers of one address disagree.
+    """
+    _, _, host, rest = [*raw_path.split(b"/", 3), b"", b"", b""][:4]
+    return unquote_to_bytes(host).decode("ascii", "replace"), rest
+
+
+def address(scheme: str, host: str, rest: bytes, query: bytes = b"") -> httpx2.URL:
+    """The URL of a request to a host of the recipe, put together of its parts.
+
+    Args:
+        host: a name, with a port or without.
+        rest: the path behind the first slash, and
+        query: as the agent wrote them.
+
+    Raises httpx2.InvalidURL: they would not stay a path and a query, or lead to another place.
+    """
+    base = httpx2.URL(f"{scheme}://{host}/")
+    found = base.copy_with(raw_path=b"/" + rest + (b"?" + query if query else b""))
+    if (found.scheme, found.netloc, found.userinfo) != (base.scheme, base.netloc, b""):
+        raise httpx2.InvalidURL("that address leads to another host")
+    return found
+
+
+def _verifying(terms: RunTerms) -> ssl.SSLContext:
+    """What checks certificates: loading the authorities takes a tenth of a second, and a model on loopback has none to check."""
+    has_tls = terms.url.startswith("https:") or (terms.hosts and terms.host_scheme == "https")
+    return ssl.create_default_context() if has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+async def _body(request: Request) -> bytes | None:
+    """What a request carries; None: more than any may."""
+    parts, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > MOST_BODY:
+            return None
+        parts.append(piece)
+    return b"".join(parts)
+
+
+async def _whole(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """An answer's body, up to what is reasonable."""
+    size = 0
+    try:
+        async for piece in answer.aiter_raw():
+            size += len(piece)
+            if size > MOST_ANSWER:
+                return
+            yield piece
+    finally:
+        await answer.aclose()
+
+
+def _refusal(status: int, why: str) -> Response:
+    """A refusal in the form that both APIs' clients show."""
+    return JSONResponse({"type": "error", "error": {"type": _REFUSED.get(status, "api_error"), "message": why}}, status)

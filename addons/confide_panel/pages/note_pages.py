@@ -1,0 +1,146 @@
+"""A note or a file: its text, what it says of itself, how it is linked, and what it was: revisions, and what each of them changed."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.responses import Response
+
+from confide_http.door.refusals import RefusalError
+from confide_memory import front_matter
+from confide_memory.documents import is_in_memory, is_note
+from confide_panel.page_context import Found, PageContext
+
+PAGE_CHARS: Final = 14_000
+"""Of a text on one page, which is sent as HTML twice as long and has 60 KB at most."""
+PAGE_LINES: Final = 400
+LINE_CHARS: Final = 4_000
+REVISIONS: Final = 12
+_MOST_REVISIONS: Final = 100
+_COMPARED_LINES: Final = 2_000
+_DIFF_LINES: Final = 240
+_DIFF_CHARS: Final = 160
+_CONTEXT: Final = 3
+
+
+async def note(desk: PageContext) -> Response:
+    """A note by its id."""
+    return await _note(desk, await desk.call("memory_get", id=desk.request.path_params["id"][:160]))
+
+
+async def file(desk: PageContext) -> Response:
+    """A file of a project, from a line on; one that is a note as a note."""
+    project, path, first = desk.project, desk.query("path"), desk.number("from")
+    read = await desk.call("memory_read", project=project, path=path, fromLine=first, lines=PAGE_LINES)
+    text, shown = cut(read["content"])
+    last = first + shown - 1 if text else first
+    front, body = front_matter.split(text) if first == 1 else ("", text)
+    history = await desk.at_least(desk.call("memory_history", project=project, path=path, limit=REVISIONS))
+    return desk.page(
+        "file.html",
+        here="search",
+        read=read,
+        is_transcript=path.startswith("sessions/"),
+        is_changeable=is_in_memory(read["path"]) and not is_note(read["path"]),
+        front=front,
+        body=body,
+        first=first,
+        last=last,
+        earlier=max(1, first - shown) if first > 1 else None,
+        later=last + 1 if last < read["totalLines"] else None,
+        revisions=history["revisions"] if history else None,
+    )
+
+
+async def _note(desk: PageContext, found: Found) -> Response:
+    body, shown = cut(found["content"])
+    history = await desk.at_least(desk.call("memory_history", id=found["id"], limit=REVISIONS))
+    fields = [
+        (name, found[name]) for name in ("type", "category", "entity", "status", "source", "taskId") if found.get(name)
+    ]
+    return desk.page(
+        "note.html",
+        here="search",
+        note=found,
+        fields=fields,
+        body=body,
+        is_cut=shown < len(found["content"].splitlines()),
+        stated=[each for each in found["relations"] if each["direction"] == "to"],
+        others=[each for each in found["relations"] if each["direction"] == "from"],
+        revisions=history["revisions"] if history else None,
+    )
+
+
+async def changes(desk: PageContext) -> Response:
+    """What a revision changed, or what lies between two."""
+    project, path, to, since = desk.project, desk.query("path"), desk.number("to"), desk.number("since", 0)
+    history = await desk.call("memory_history", project=project, path=path, limit=_MOST_REVISIONS)
+    known = history["revisions"]
+    chosen = next((each for each in known if each["revision"] == to), None)
+    if chosen is None:
+        raise RefusalError(404, "not_found", f"there is no such revision among the last {_MOST_REVISIONS}")
+    before = next((each for each in known if each["revision"] < to and since in (0, each["revision"])), None)
+    texts = [await text_of(desk, project, path, each) for each in (before, chosen)]
+    rows, is_whole = await asyncio.to_thread(difference, texts[0], texts[1])
+    return desk.page(
+        "changes.html",
+        here="search",
+        project=project,
+        path=path,
+        before=before,
+        chosen=chosen,
+        rows=rows,
+        is_whole=is_whole,
+        is_newest=known[0]["revision"] == to,
+    )
+
+
+async def text_of(desk: PageContext, project: str, path: str, revision: Found | None) -> str:
+    """The text of a revision of `memory_history`, its first lines; "" where there is none."""
+    if revision is None or revision["deleted"]:
+        return ""
+    read = await desk.call(
+        "memory_read", project=project, path=path, revision=revision["revision"], lines=_COMPARED_LINES
+    )
+    text: str = read["content"]
+    return text
+
+
+def cut(text: str) -> tuple[str, int]:
+    """As much of a text as a page has room for, in whole lines, and how many lines that is. A line that is longer than a page is cut."""
+    kept: list[str] = []
+    room = PAGE_CHARS
+    for line in text.splitlines():
+        shown = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]} […]"
+        room -= len(shown) + 1
+        if kept and room < 0:
+            break
+        kept.append(shown)
+    return "\n".join(kept), len(kept)
+
+
+def difference(before: str, after: str) -> tuple[list[tuple[str, str, str]], bool]:
+    """What differs, as rows of a sign (`+`, `-`, ` ` or `@`), its line's number and its text; and whether that is all."""
+    old, new = before.splitlines(), after.splitlines()
+    rows: list[tuple[str, str, str]] = []
+    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):
+        if rows:
+            rows.append(("@", "", ""))
+        for tag, old_at, old_end, new_at, new_end in group:
+            if tag == "equal":
+                rows += _numbered(" ", new, new_at, new_end)
+            else:
+                rows += [*_numbered("-", old, old_at, old_end), *_numbered("+", new, new_at, new_end)]
+        if len(rows) > _DIFF_LINES:
+            return rows[:_DIFF_LINES], False
+    return rows, max(len(old), len(new)) < _COMPARED_LINES
+
+
+def _numbered(sign: str, lines: Sequence[str], first: int, end: int) -> list[tuple[str, str, str]]:
+    return [
+        (sign, str(at + 1), line if len(line) <= _DIFF_CHARS else f"{line[:_DIFF_CHARS]} […]")
+        for at, line in enumerate(lines[first:end], first)
+    ]

@@ -1,0 +1,275 @@
+"""A space on its way from one daemon to another (PROTOCOL.md 9.8): what it hands out, what it takes, and who may use it meanwhile.
+
+A machine of the space carries it. What it brings is compared by state: a revision is named by project, path and number, and one that came
+already is only put right. So a move that was broken off at any point is begun again, and nothing is lost or doubled.
+
+Where it arrives, a space takes nothing else until the move is complete. Where it leaves, it is held still at the end, for as long as the
+connection of that machine lives; once the machine has gone over, it is closed for good, with all that it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from confide_crypto.errors import RequestError
+from confide_daemon.documents import provenance
+from confide_daemon.documents.document_service import Indexing
+from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT, SpacePart
+from confide_daemon.store.rows import TextOrigin
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_transfer.move.daemon.table import MovingTable
+from confide_transfer.move.shared.moved import (
+    HAS_LEFT,
+    MovedDocument,
+    MovedLink,
+    MovedRevision,
+    MovedSession,
+    is_whole,
+)
+
+_T = TypeVar("_T")
+
+PAGE_BYTES: Final = 3 * 1024 * 1024
+"""Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
+PAGE_TEXTS: Final = 2000
+PAGE_NAMES: Final = 5000
+"""Revisions of a page without texts."""
+PAGE_FACTS: Final = 500
+ARRIVING: Final = "move: arriving"
+ARRIVED: Final = "move: arrived"
+ALONE: Final = frozenset(
+    {
+        *("move-state", "move-out", "move-facts", "move-hold", "move-leave"),
+        *("move-begin", "move-in", "move-end", "move-tasks", "move-tasks-in"),
+    }
+)
+"""What is answered while the space is on its way; and these, to the machine that carries it:"""
+BESIDE: Final = frozenset({"records", "record", "record-list"})
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one request brings; committed as one."""
+
+    revisions: Sequence[tuple[MovedRevision, str | None]]  # each with its text, compared with its hash
+    dropped: Sequence[tuple[str, str, int]] = ()  # project, path, revision
+    documents: Sequence[MovedDocument] = ()
+    sessions: Sequence[MovedSession] = ()
+    links: Sequence[MovedLink] = ()
+
+
+class Moving(SpacePart):
+    """The way of one space."""
+
+    def __init__(self, threads: StoreThreads, index: Indexing) -> None:
+        self._threads = threads
+        self._index = index
+        self.is_arriving = False
+        self.left_at = 0.0
+        """When it went to another daemon, in seconds since 1970; 0: it did not."""
+        self._held_by = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a session holds it."""
+        return bool(self._held_by)
+
+    async def open(self) -> None:
+        """Read where the space is on its way."""
+
+        def work(store: Store) -> tuple[float, float]:
+            with store.reading():
+                return store.marks.find(ARRIVING), store.marks.find(SPACE_LEFT)
+
+        arriving, self.left_at = await self._threads.read(work)
+        self.is_arriving = arriving > 0
+
+    def refusal(self, session_id: str, op: str = "") -> RequestError | None:
+        """Return why a session may not use the space now, the move's own requests excepted; None where it may."""
+        if op in ALONE or (op in BESIDE and self.is_arriving):
+            return None
+        if self.left_at:
+            day = time.strftime("%Y-%m-%d", time.localtime(self.left_at))
+            hint = "ask for an invite on the machine that moved it: confide device invite NAME"
+            return RequestError("unavailable", f"{HAS_LEFT} on {day}", hint)
+        if self.is_arriving:
+            hint = "run the same confide move again on the machine that began it"
+            return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
+        if self._held_by and self._held_by != session_id:
+            return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
+        return None
+
+    # Where it leaves
+
+    async def read(self, look: Callable[[MovingTable], _T]) -> _T:
+        """What a look at the tables gives, in one view."""
+
+        def work(store: Store) -> _T:
+            with store.reading():
+                return look(store.tables(MovingTable))
+
+        return await self._threads.read(work)
+
+    async def revisions(self, after: int, *, texts: bool) -> tuple[list[MovedRevision], int]:
+        """A page of revisions behind a change, and how many there are in all."""
+        most = PAGE_TEXTS if texts else PAGE_NAMES
+        return await self.read(
+            lambda table: (
+                table.revisions(after, texts=texts, most=most, most_bytes=PAGE_BYTES),
+                table.revision_count(),
+            )
+        )
+
+    def hold(self, session: str) -> None:
+        """Nobody but this session uses the space from now on. Raises RequestError: another one holds it."""
+        if self._held_by not in ("", session):
+            raise RequestError("conflict", "another machine is moving this memory", "wait until it has ended")
+        self._held_by = session
+
+    def session_ended(self, session_id: str) -> None:
+        """What the session held is free."""
+        if self._held_by == session_id:
+            self._held_by = ""
+
+    async def changes(self) -> int:
+        """How many there ever were; it only grows."""
+        return await self._threads.read(lambda store: store.lives.changes())
+
+    async def leave(self, changes: int) -> None:
+        """The space was moved after so many changes: it is closed for good, and holds what it held.
+
+        Raises RequestError: there were more since.
+        """
+        now = self.left_at or time.time()
+
+        def work(store: Store) -> None:
+            with store.writing():
+                if store.marks.find(PARTS_AWAITED):
+                    hint = "confide move alone brings them; confide move --without-tasks gives them up"
+                    raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
+                more = store.lives.changes() - changes
+                if more < 0 and not self.left_at:
+                    hint = "its operator takes it away: what was moved is at the new daemon"
+                    raise RequestError("conflict", "this daemon was put back from a copy made before the move", hint)
+                if more and not self.left_at:
+                    hint = "the machine that made them can write them to a folder: confide export"
+                    raise RequestError("conflict", f"{more:,} changes were made here since the move", hint)
+                store.marks.put(SPACE_LEFT, now)
+
+        await self._threads.write(work)
+        self.left_at = now
+
+    # Where it arrives
+
+    async def begin(self) -> None:
+        """Take a space, from now on and nothing else; a move that was broken off goes on.
+
+        Raises RequestError: something is here, or was written since a move has ended.
+        """
+
+        def work(store: Store) -> None:
+            with store.writing():
+                if store.marks.find(ARRIVING):
+                    return
+                arrived = store.marks.find(ARRIVED)
+                # Complete, but its machine has not heard that, or it has found more to bring.
+                is_again = arrived > 0 and arrived == _count(store)
+                if not is_again:
+                    _check_empty(store)
+                store.marks.put(ARRIVING, time.time())
+
+        if self.left_at:
+            hint = "a move goes into a new one: confided invite NAME"
+            raise RequestError("conflict", "the memory of this space was moved away", hint)
+        await self._threads.write(work)
+        self.is_arriving = True
+
+    def require_arriving(self) -> None:
+        """Raises RequestError: nobody has begun to move something here."""
+        if not self.is_arriving:
+            raise RequestError("conflict", "no move into this space is under way", "run confide move again")
+
+    async def take(self, load: Load) -> None:
+        """Keep what was brought, in one transaction. Raises SpaceFullError, StorageError."""
+        try:
+            await self._threads.write(lambda store: self._take(store, load))
+        finally:
+            self._index.changed()
+
+    def _take(self, store: Store, load: Load) -> None:
+        with store.writing():
+            store.require_room()
+            newest: dict[int, str | None] = {}
+            for one, text in load.revisions:
+                origin = provenance.unknown(one.project, one.path, text)
+                if one.made is not None:
+                    origin = TextOrigin(one.made, tuple(one.doubted), one.by or one.made)
+                document, is_newest = store.tables(MovingTable).take(one, text, origin)
+                if is_newest:
+                    newest[document] = text
+                if text is not None:
+                    provenance.remark(store, document, one.path, text, origin)
+            for dropped in load.dropped:
+                store.tables(MovingTable).drop(*dropped)
+            trusting = [store.documents.find(known.project, known.path) for known in load.documents if known.trusted]
+            for known in load.documents:
+                store.tables(MovingTable).take_document(known)
+            for row in store.documents.by_id(list(newest)):
+                self._index.derivation.keep(store, row, newest[row.id], time.time())
+            for row in store.documents.by_id([row.id for row in trusting if row is not None and row.id not in newest]):
+                # What a person has trusted of it comes after its text.
+                found = store.documents.revision(row.id, row.revision)
+                self._index.derivation.keep(store, row, None if found is None else found.text, time.time())
+            for session in load.sessions:
+                store.tables(MovingTable).take_session(session)
+            for link in load.links:
+                store.projects.add_link(link.one, link.other, now=link.time / 1_000_000)
+
+    async def end(self, revisions: int, records: int, *, awaits_tasks: bool) -> int:
+        """The move is complete, if so many are here and every text is what its hash says; how many are not.
+
+        `awaits_tasks`: they follow once the other daemon is closed, and none is begun here before.
+
+        Raises RequestError: there are more or fewer than that.
+        """
+        damaged, after = 0, 0
+        while page := (await self.revisions(after, texts=True))[0]:
+            damaged += await asyncio.to_thread(_damaged, page)
+            after = page[-1].id
+        if damaged:
+            return damaged
+
+        def work(store: Store) -> None:
+            with store.writing():
+                here = (store.tables(MovingTable).revision_count(), store.sealed_records.count())
+                if here != (revisions, records):
+                    problem = (
+                        f"{here[0]:,} revisions and {here[1]:,} secrets are here, not {revisions:,} and {records:,}"
+                    )
+                    raise RequestError("conflict", problem, "run confide move again")
+                store.marks.put(ARRIVING, 0.0)
+                store.marks.put(PARTS_AWAITED, time.time() if awaits_tasks else 0.0)
+                store.marks.put(ARRIVED, float(_count(store)))
+
+        await self._threads.write(work)
+        self.is_arriving = False
+        return 0
+
+
+def _check_empty(store: Store) -> None:
+    if not store.lives.is_empty():
+        hint = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
+        raise RequestError("conflict", "there is memory in this space already", hint)
+
+
+def _count(store: Store) -> int:
+    return store.lives.changes() + 1  # never 0, which is none
+
+
+def _damaged(page: Sequence[MovedRevision]) -> int:
+    return sum(not is_whole(one) for one in page if one.hash)

@@ -1,0 +1,296 @@
+"""Invites in the registry: made by the operator, or by a caller for its own space; spent once by the machine that joins with one.
+
+The token is never here: only the invite's public id and its one-time secret (PROTOCOL.md 5.2).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import apsw
+
+from confide_daemon.access.audit import record
+from confide_daemon.access.callers import (
+    SCOPES,
+    Caller,
+    Grants,
+    Scope,
+    caller_now,
+    describe,
+    from_json,
+    insert_caller,
+    named_now,
+    require_free,
+    to_json,
+)
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import GrantError, TakenError
+
+# A used or expired invite is remembered this long, to tell the one who comes late what happened.
+INVITE_MEMORY_S = 7 * 24 * 3600
+MAX_OPEN: Final = 8
+"""Invites of one caller that wait to be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInvite:
+    """An invite that waits to be used, without its secret. Times are seconds since the epoch."""
+
+    invite_id: bytes
+    grants: Grants  # what the caller will have, and its name
+    space: str
+    created_at: float
+    expires_at: float
+    caller_expires_at: float | None = None  # when the caller's access will end, None for never
+    needs_approval: bool = False  # the join only enters the key; the operator lets it in
+
+    @property
+    def alias(self) -> str:
+        """What the machine will be called."""
+        return self.grants.alias
+
+
+@dataclass(frozen=True, slots=True)
+class UsedInvite:
+    """An invite that has served: when, and by which key."""
+
+    alias: str
+    public_key: bytes
+    used_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedInvite:
+    """A join that succeeded; the caller may still have to be approved."""
+
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A join that did not: `used` says by whom, else the invite is `expired`, or its name is `taken` by now."""
+
+    reason: Literal["used", "expired", "taken"]
+    used: UsedInvite | None = None
+
+
+_COLUMNS = (
+    "invite_id, alias, scope, projects, sources, space, created_at, expires_at, caller_expires_at, needs_approval"
+)
+
+
+class Invites:
+    """The registry's invites. As safe as the registry itself."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def add(
+        self,
+        invite_id: bytes,
+        psk: bytes,
+        grants: Grants,
+        *,
+        space: str,
+        ttl_s: float,
+        caller_expires_at: float | None = None,
+        needs_approval: bool = False,
+    ) -> OpenInvite:
+        """Remember an invite. An unused one for the same name is replaced. Raises TakenError where a caller has this name."""
+        with self._registry.transaction() as database:
+            require_free(database, grants.alias)
+            now = self._registry.clock()
+            made = OpenInvite(invite_id, grants, space, now, now + ttl_s, caller_expires_at, needs_approval)
+            database.execute("DELETE FROM invites WHERE alias = ?", (grants.alias,))
+            self._insert(database, made, psk)
+            return made
+
+    def add_for(
+        self, inviter: bytes, invite_id: bytes, psk: bytes, *, alias: str, scope: Scope, ttl_s: float
+    ) -> OpenInvite:
+        """Remember an invite that a caller makes, into its own space and with at most its own rights, and no longer than it has them.
+
+        It ends with the inviter's access, and with any change to its rights. An unused one of the inviter's for the same name is replaced.
+        A name that a machine of another space has is numbered, and nobody is told: who else is on this daemon is not the caller's to ask.
+        Raises GrantError where the caller may not write, or has less than it would give; TakenError where the name is taken in its space,
+        or the caller has `MAX_OPEN` invites waiting.
+        """
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            caller = caller_now(database, inviter)
+            if caller is None or caller.closed(now):
+                raise GrantError("this machine's access has ended")
+            caller.grants.require_scope()
+            if SCOPES.index(scope) > SCOPES.index(caller.grants.scope):
+                raise GrantError(
+                    f"this machine's scope is {caller.grants.scope}, so it cannot give {scope}",
+                    hint="whoever runs the daemon can: confided invite",
+                )
+            alias = self._free_name(database, alias, caller, now)
+            self._check_unused(database, invite_id, alias, inviter)
+            mine = _select(database, "WHERE expires_at > ? AND invited_by = ? AND alias <> ?", now, inviter, alias)
+            if len(mine) >= MAX_OPEN:
+                raise TakenError(
+                    f"{MAX_OPEN} invites of this machine wait to be used", hint="use one, or wait until one has expired"
+                )
+            ends = [now + ttl_s, *([caller.expires_at] if caller.expires_at is not None else [])]
+            grants = replace(caller.grants, alias=alias, scope=scope)
+            made = OpenInvite(invite_id, grants, caller.space, now, min(ends), caller.expires_at, scope == "admin")
+            database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
+            self._insert(database, made, psk, inviter=caller)
+            return made
+
+    def _free_name(self, database: apsw.Connection, wanted: str, inviter: Caller, now: float) -> str:
+        """The name under which nobody else of the daemon is known. Raises TakenError: somebody of the inviter's own space is."""
+        open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
+        for number in itertools.count(1):
+            alias = wanted if number == 1 else f"{wanted}-{number}"
+            named = named_now(database, alias)
+            others = _select(database, open_ones, now, alias, inviter.public_key)
+            spaces = {one.space for one in (named, *others) if one is not None}
+            if number == 1 and inviter.space in spaces:
+                raise TakenError(f"a machine of this space is named {wanted} already", hint="choose another name")
+            if not spaces:
+                return alias
+        raise AssertionError
+
+    def _check_unused(self, database: apsw.Connection, invite_id: bytes, alias: str, inviter: bytes) -> None:
+        """Refuse the id of another invite. Raises TakenError where it was used, or waits for somebody else."""
+        used = database.execute("SELECT 1 FROM used_invites WHERE invite_id = ?", (invite_id,)).get
+        others = "WHERE invite_id = ? AND (alias <> ? OR invited_by IS NOT ?)"
+        if used or _select(database, others, invite_id, alias, inviter):
+            raise TakenError("this invite is known already", hint="make another one")
+
+    def _insert(
+        self, database: apsw.Connection, made: OpenInvite, psk: bytes, *, inviter: Caller | None = None
+    ) -> None:
+        """The rows of a new invite and of the audit log; what is too old goes."""
+        database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
+        database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
+        database.execute(
+            f"INSERT INTO invites (psk, invited_by, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+            (
+                psk,
+                inviter.public_key if inviter else None,
+                made.invite_id,
+                made.alias,
+                made.grants.scope,
+                to_json(made.grants.projects),
+                to_json(made.grants.sources),
+                made.space,
+                made.created_at,
+                made.expires_at,
+                made.caller_expires_at,
+                made.needs_approval,
+            ),
+        )
+        detail = describe(made.grants, made.caller_expires_at) + ("; to be approved" if made.needs_approval else "")
+        detail += f"; by {inviter.alias}" if inviter else ""
+        by = inviter.public_key if inviter else None
+        record(database, made.created_at, "invited", alias=made.alias, detail=detail, by=by)
+
+    def open_ones(self) -> list[OpenInvite]:
+        """Those that can still be used, by name."""
+        with self._registry.reading() as database:
+            return _select(database, "WHERE expires_at > ? ORDER BY alias", self._registry.clock())
+
+    def remove(self, alias: str) -> OpenInvite | None:
+        """Take the invite for this name back; None if there is none that can still be used."""
+        with self._registry.transaction() as database:
+            now = self._registry.clock()
+            found = _select(database, "WHERE alias = ? AND expires_at > ?", alias, now)
+            if not found:
+                return None
+            database.execute("DELETE FROM invites WHERE alias = ?", (alias,))
+            record(database, now, "uninvited", alias=alias)
+            return found[0]
+
+    def psk(self, invite_id: bytes) -> bytes | None:
+        """The secret of an invite, also of a used or expired one.
+
+        Only who holds the secret completes the handshake with it, so only they are told (sealed) what became of it; `join` lets nobody in.
+        """
+        with self._registry.reading() as database:
+            rows: list[Any] = database.execute(
+                """SELECT psk FROM invites WHERE invite_id = :id AND expires_at >= :since
+                   UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id AND used_at >= :since""",
+                {"id": invite_id, "since": self._remembered_since()},
+            ).fetchall()
+            return bytes(rows[0][0]) if rows else None
+
+    def used(self, invite_id: bytes) -> UsedInvite | None:
+        """What became of an invite, if it was used."""
+        with self._registry.reading() as database:
+            return _used(database, invite_id, self._remembered_since())
+
+    def join(self, invite_id: bytes, public_key: bytes) -> JoinedInvite | Refused:
+        """Spend the invite and enroll the key, in one transaction: of two joins that race, exactly one wins.
+
+        The key that has used an invite may come with it again: its first answer may have been lost on the way.
+        """
+        with self._registry.transaction() as database:
+            found = _select(database, "WHERE invite_id = ?", invite_id)
+            known = caller_now(database, public_key)
+            if not found:
+                used = _used(database, invite_id, self._remembered_since())
+                if used and used.public_key == public_key and known and known.revoked_at is None:
+                    return JoinedInvite(known)
+                return Refused("used", used) if used else Refused("expired")
+            invite, now = found[0], self._registry.clock()
+            if now >= invite.expires_at:
+                return Refused("expired")
+            # Looked at before anything is deleted: a refusal must leave the machine as it was.
+            named = named_now(database, invite.alias)
+            if named is not None and named.public_key != public_key:
+                return Refused("taken")
+            database.execute(
+                "INSERT INTO used_invites SELECT invite_id, psk, alias, ?, ? FROM invites WHERE invite_id = ?",
+                (public_key, now, invite_id),
+            )
+            inviter = database.execute("SELECT invited_by FROM invites WHERE invite_id = ?", (invite_id,)).get
+            database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
+            # A machine that had joined before is moved to its new name and space.
+            inviter = inviter if isinstance(inviter, bytes) else None
+            caller = insert_caller(
+                database,
+                public_key,
+                invite.grants,
+                space=invite.space,
+                added_by="invite",
+                now=now,
+                expires_at=invite.caller_expires_at,
+                is_approved=not invite.needs_approval,
+                invited_by=inviter,
+            )
+            detail = "waits for approval" if invite.needs_approval else None
+            record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail, by=inviter)
+            return JoinedInvite(caller)
+
+    def _remembered_since(self) -> float:
+        return self._registry.clock() - INVITE_MEMORY_S
+
+
+def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInvite]:
+    # `where` is one of the literals above, never data.
+    rows: list[Any] = database.execute(f"SELECT {_COLUMNS} FROM invites {where}", values).fetchall()  # noqa: S608
+    return [
+        OpenInvite(
+            bytes(invite_id),
+            Grants(alias, scope, from_json(projects), from_json(sources)),
+            space,
+            created_at,
+            expires_at,
+            caller_expires_at,
+            bool(needs_approval),
+        )
+        for invite_id, alias, scope, projects, sources, space, created_at, expires_at, caller_expires_at, needs_approval in rows
+    ]
+
+
+def _used(database: apsw.Connection, invite_id: bytes, since: float) -> UsedInvite | None:
+    rows: list[Any] = database.execute(
+        "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ? AND used_at >= ?", (invite_id, since)
+    ).fetchall()
+    return UsedInvite(*rows[0]) if rows else None

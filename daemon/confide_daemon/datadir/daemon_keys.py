@@ -1,0 +1,183 @@
+"""The daemon's own key and its rotation: the files, and how a running daemon follows them (PROTOCOL.md 7.11).
+
+    identity.key           the current identity
+    rotation.json          the statement that the current one follows the previous one, and until when both answer
+    identity.previous.key  the previous identity
+
+A rotation is in force while the three agree and its time has not come. `rotate` copies the old key, writes the statement, and last
+puts the new key in the place of the old, each whole or not at all: a process killed in between leaves the old key alone in force,
+or both. `retire` begins with the statement. What such a process leaves lying about is taken for nothing, and cleared away later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confide_crypto.errors import KeyFileError
+from confide_crypto.handshake.rotation import KeyRotation, KeySuccession
+from confide_crypto.keys.identity import Identity, format_daemon_key
+from confide_crypto.keys.private_files import read_private_file, remove_private_file, write_private_file
+from confide_daemon.datadir.instance import DaemonLock
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import RotationError
+
+Stamp = tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The identity that the daemon has, and the one it had, while that still answers."""
+
+    current: Identity
+    rotation: KeyRotation | None = None
+
+
+def load(folder: DataFolder, *, now: float | None = None) -> Keys:
+    """The keys in force at `now` (seconds since 1970; the clock's time if left out).
+
+    Raises KeyFileError where a file is open to others, of a foreign owner, or damaged.
+    """
+    # The current key first: whoever sees the new one sees what was written before it too.
+    current = Identity.load(folder.identity)
+    try:
+        statement = read_private_file(folder.rotation) if folder.rotation.exists() else None
+        old = Identity.load(folder.previous) if statement is not None else None
+    except KeyFileError:
+        if folder.rotation.exists() and folder.previous.exists():
+            raise
+        return Keys(current)  # it was ended between two looks at it
+    if statement is None or old is None:
+        return Keys(current)
+    try:
+        succession = KeySuccession.parse(json.loads(statement), old_static=old.static_key, old_key=old.public_key)
+    except (ValueError, RecursionError) as error:
+        hint = "end the old key with: confided key retire"
+        raise KeyFileError(folder.rotation, "is damaged", hint=hint) from error
+    rotation = KeyRotation(old, succession)
+    fits = (succession.new_static, succession.new_key) == (current.static_key, current.public_key)
+    is_over = rotation.is_over(time.time() if now is None else now)
+    return Keys(current, rotation if fits and not is_over and succession.verify() else None)
+
+
+def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
+    """Make a new identity, durably; the one before answers beside it for `keep_s` seconds.
+
+    Raises RotationError where a rotation is under way; KeyFileError where a key cannot be read or written.
+    """
+    with _alone(folder):
+        keys = load(folder)
+        if keys.rotation is not None:
+            raise RotationError(
+                f"a rotation is under way: the old key answers until {clock(keys.rotation.until)}",
+                hint="machines that have not connected since it began know the old key only; to end that now: confided key retire",
+            )
+        old, new, until = keys.current, Identity.generate(), int(time.time() + keep_s)
+        _clear(folder)
+        write_private_file(folder.previous, read_private_file(folder.identity))
+        statement = KeySuccession.make(old, new, until)
+        write_private_file(folder.rotation, json.dumps(statement.to_json()).encode())
+        new.save(folder.following)
+        write_private_file(folder.identity, read_private_file(folder.following), replace=True)
+        remove_private_file(folder.following)
+        return Keys(new, KeyRotation(old, statement))
+
+
+def retire(folder: DataFolder) -> str | None:
+    """End the old key now and delete its file; its text form, or None where the file was damaged.
+
+    Raises RotationError where there is none; KeyFileError where a file cannot be deleted.
+    """
+    with _alone(folder):
+        if not folder.rotation.exists():
+            raise RotationError(
+                "there is no old key to end: no rotation is under way", hint="one begins with: confided key rotate"
+            )
+        old = None
+        with contextlib.suppress(KeyFileError):
+            old = format_daemon_key(Identity.load(folder.previous).static_key)
+        _clear(folder)
+        return old
+
+
+def clock(moment: float) -> str:
+    """A time to the minute, as a person reads it."""
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
+
+
+class LiveKeys:
+    """The keys of a running daemon, following what commands beside it do to the files."""
+
+    def __init__(self, folder: DataFolder, keys: Keys) -> None:
+        self._folder = folder
+        self._keys = keys
+        self._seen: Stamp | None = None
+
+    def in_force(self) -> Keys:
+        """The keys to answer to now: always the same object, until a rotation's time ends or `refresh` finds others."""
+        keys = self._keys
+        return Keys(keys.current) if keys.rotation is not None and keys.rotation.is_over(time.time()) else keys
+
+    def is_stale(self) -> bool:
+        """Whether `refresh` has something to do. Costs four looks at the folder, some microseconds, and reads no file."""
+        return self._seen != self._stamp() or self.in_force() is not self._keys
+
+    def refresh(self) -> bool:
+        """Take the files up as they are, and clear away a key whose time is over. Whether the keys have changed.
+
+        Raises KeyFileError where they cannot be used; the keys stay as they were, and stale.
+        """
+        before = self._keys
+        seen: Stamp | None = self._stamp()
+        # Not settled until all of this has gone well: what stood in its way may end without a file changing.
+        self._seen, self._keys = None, self.in_force()
+        keys = load(self._folder)
+        if keys.rotation is None:
+            try:
+                with _alone(self._folder):
+                    keys = load(self._folder)
+                    if keys.rotation is None:
+                        _clear(self._folder)
+            except RotationError:
+                # A command is at work and the files are its own; it will be seen when it is done, or when it has died.
+                seen = None
+        self._keys, self._seen = keys, seen
+        return keys != before
+
+    def _stamp(self) -> Stamp:
+        folder = self._folder
+        return tuple(_stamp(path) for path in (folder.identity, folder.rotation, folder.previous, folder.following))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Another one after every change of the file, also of its mode and its owner."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _clear(folder: DataFolder) -> None:
+    """End what is in force, the statement first, and remove what is left of it."""
+    for path in (folder.rotation, folder.previous, folder.following):
+        remove_private_file(path)
+
+
+@contextlib.contextmanager
+def _alone(folder: DataFolder) -> Iterator[None]:
+    """Only one process changes the files at a time. Raises RotationError where another one does."""
+    try:
+        lock = DaemonLock.take(folder.rotation_lock)
+    except OSError as error:
+        raise KeyFileError(folder.rotation_lock, f"cannot be written: {(error.strerror or '').lower()}") from error
+    if lock is None:
+        raise RotationError("another command is at work on the daemon's key", hint="try again when it has ended")
+    try:
+        yield
+    finally:
+        lock.release()

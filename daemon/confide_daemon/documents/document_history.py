@@ -1,0 +1,316 @@
+"""The past of documents: a space keeps every revision, and for a while those of deleted documents.
+
+Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago. A deletion travels
+to every machine. To forget is another thing: no machine's file is touched, and no text stays here. So that the next comparison of a machine
+that has the file does not bring it back, the names are kept, as they were named: a file, a folder or a glob, or a whole project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from confide_crypto.errors import where
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.errors import BadNameError, DamagedError, ForgottenError, NotFoundError, StorageError
+from confide_daemon.store.rows import DocumentRow, RevisionEntry
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter
+from confide_memory.globs import matches, normal
+from confide_memory.markdown_blocks import headings
+
+log = logging.getLogger(__name__)
+
+DELETED_DAYS = 90
+MAX_DELETED = 500
+DAY_S = 86_400.0
+# Documents of one transaction: other writes of the space wait for no more than that.
+_SWEPT_AT_ONCE = 32
+_LOOKED_AT = 500
+# Texts that one listing compares, to say what each revision changed: for 150 ms at most.
+MAX_COMPARED_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A document that was deleted and can come back. Times are seconds since 1970."""
+
+    path: str
+    last: RevisionEntry  # the newest revision with a text
+    author: str  # who deleted it
+    deleted_at: float
+    restorable_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A revision, and in a line what it changed."""
+
+    entry: RevisionEntry
+    summary: str
+
+
+class DocumentHistory:
+    def __init__(self, threads: StoreThreads, *, deleted_days: int, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds since 1970."""
+        self._threads = threads
+        self._kept_s = deleted_days * DAY_S
+        self._clock = clock
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Sweep now and then once a day, until closed."""
+        self._sweeping = asyncio.create_task(self._sweep_daily(), name="confide-sweep")
+
+    async def close(self) -> None:
+        """End the sweeping, after the transaction that is under way."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+
+    async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
+        """The newest revisions of a document, newest first. Raises NotFoundError: there is none, or it was deleted too long ago."""
+
+        def work(store: Store) -> list[RevisionEntry]:
+            with store.reading():
+                row = store.documents.find(project, path)
+                found = store.documents.revisions(row.id, limit=limit) if row is not None else []
+            if not found:
+                raise NotFoundError(
+                    "nothing is known of such a document", hint="confide deleted lists what can come back"
+                )
+            return found
+
+        return await self._threads.read(work)
+
+    async def past(self, project: str, path: str, *, limit: int) -> list[Past]:
+        """The newest revisions of a document with what each changed, newest first. Raises as `revisions`."""
+
+        def work(store: Store) -> list[Past]:
+            with store.reading():
+                row = store.documents.find(project, path)
+                # One more, to compare the last one with.
+                found = store.documents.revisions(row.id, limit=limit + 1) if row is not None else []
+                if row is None or not found:
+                    raise NotFoundError("nothing is known of such a document", hint="memory_search shows what there is")
+                texts = _texts(store, row.id, found)
+            return [
+                Past(
+                    entry,
+                    _summary(entry, texts.get(entry.number), before, texts.get(before.number) if before else None),
+                )
+                for entry, before in zip(found[:limit], [*found[1:], None], strict=False)
+            ]
+
+        return await self._threads.read(work)
+
+    async def deleted(self, project: str) -> list[Deleted]:
+        """What was deleted in a project and can come back, the last one first; at most `MAX_DELETED`."""
+        return await self._threads.read(lambda store: self._deleted(store, project))
+
+    def _deleted(self, store: Store, project: str) -> list[Deleted]:
+        found = []
+        with store.reading():
+            for path in store.documents.deleted_paths(project, limit=MAX_DELETED):
+                row = store.documents.find(project, path)
+                assert row is not None
+                last = next(
+                    (entry for entry in store.documents.revisions(row.id, limit=_LOOKED_AT) if not entry.deleted), None
+                )
+                if last is not None and row.updated_at + self._kept_s > self._clock():
+                    found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._kept_s))
+        return found
+
+    def restorable_until(self, deleted_at: float) -> float:
+        """How long what was deleted then can come back, in seconds since 1970."""
+        return deleted_at + self._kept_s
+
+    async def sweep(self) -> int:
+        """Removes the texts of what was deleted too long ago, and the vectors kept of such; of how many documents. Raises StorageError.
+
+        The clock has to say so at two sweeps, a day apart.
+        """
+        now = self._clock()
+
+        def work(store: Store) -> int:
+            with store.writing():
+                store.vectors.thin_out(now=now)
+                before = store.marks.confirm_clock(now) - self._kept_s
+                return store.documents.forget_deleted(before, limit=_SWEPT_AT_ONCE)
+
+        swept = 0
+        while count := await self._threads.write(work):
+            swept += count
+        return swept
+
+    async def _sweep_daily(self) -> None:
+        while True:
+            try:
+                if swept := await self.sweep():
+                    log.info("the texts of %d documents that were deleted long ago are removed", swept)
+            except StorageError as error:
+                raise_if_cancelled()
+                log.error("what was deleted long ago could not be removed: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                # A bug must not end the sweeping for good; its text may quote anything.
+                log.error("removing what was deleted long ago broke: %s", where(error))
+            await asyncio.sleep(DAY_S)
+
+
+def _texts(store: Store, document: int, entries: list[RevisionEntry]) -> dict[int, str]:
+    """The texts of revisions by number, as many as may be read for one listing; one that is damaged is not among them."""
+    texts: dict[int, str] = {}
+    size = 0
+    for entry in entries:
+        size += entry.bytes
+        if size > MAX_COMPARED_BYTES:
+            break
+        with suppress(DamagedError):
+            row = store.documents.revision(document, entry.number)
+            if row is not None and row.text is not None:
+                texts[entry.number] = row.text
+    return texts
+
+
+def _summary(entry: RevisionEntry, text: str | None, before: RevisionEntry | None, earlier: str | None) -> str:
+    if entry.deleted:
+        return "deleted"
+    if before is None and entry.number == 1:
+        return "created"
+    if before is not None and before.deleted:
+        return "restored"
+    found = compare(earlier, text) if text is not None and earlier is not None else None
+    return "" if found is None else str(found)
+
+
+MAX_COMPARED = 1024 * 1024  # characters of both texts
+MAX_NAMED = 5
+MAX_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionDiff:
+    """`fields` and `under` (headings) are those that changed, in their order."""
+
+    added: int
+    removed: int
+    fields: tuple[str, ...] = ()
+    under: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"+{self.added} -{self.removed} lines"]
+        parts += [f"fields {_listed(self.fields)}"] if self.fields else []
+        parts += [f"under {_listed(self.under)}"] if self.under else []
+        return "; ".join(parts)
+
+
+def compare(before: str, after: str) -> RevisionDiff | None:
+    """What is different, lines counted wherever they stand: one that was moved is none. None where the texts are too large."""
+    if len(before) + len(after) > MAX_COMPARED:
+        return None
+    old, new = front_matter.parse(before), front_matter.parse(after)
+    names = list(dict.fromkeys([*old.fields, *new.fields]))
+    fields = [name for name in names if old.fields.get(name, ...) != new.fields.get(name, ...)]
+    added, under_new = _only(new.body, old.body)
+    removed, under_old = _only(old.body, new.body)
+    head_added, head_removed = _only(new.head, old.head)[0], _only(old.head, new.head)[0]
+    under = tuple(dict.fromkeys([*under_new, *under_old]))
+    return RevisionDiff(added + head_added, removed + head_removed, tuple(fields), under)
+
+
+def _only(text: str, other: str) -> tuple[int, list[str]]:
+    """How many lines are in this text alone, and the headings they stand under."""
+    there = Counter(other.splitlines())
+    titles = {heading.line: heading.title for heading in headings(text)}
+    count, under, title = 0, [], ""
+    for number, line in enumerate(text.splitlines()):
+        title = titles.get(number, title)
+        if there[line] > 0:
+            there[line] -= 1
+        elif line.strip():
+            count += 1
+            under += [title] if title else []
+    return count, under
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMED])
+    return f"{shown}, ..." if len(names) > MAX_NAMED else shown
+
+
+EVERYTHING: Final = ""
+"""In the place of a name: the whole project."""
+MOST_NAMES: Final = 1000
+"""Of one project: each is compared with the path of each write."""
+FORGOTTEN_AT_ONCE: Final = 64
+"""Documents of one transaction: other writes of the space wait for no more than that."""
+MOST_FORGOTTEN_LISTED: Final = 500
+_MARK: Final = "forgotten "
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStep:
+    """One step. `documents`: which went (of a look: which would go), `total`: all that these names mean, `is_complete`: none are left."""
+
+    documents: tuple[str, ...]
+    total: int
+    is_complete: bool
+
+
+def forgotten_names(store: Store, project: str) -> list[str]:
+    """The names of a project of which nothing is taken."""
+    return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.named(_of(project))]
+
+
+def is_forgotten(store: Store, project: str, path: str) -> bool:
+    """Whether nothing is taken under this name."""
+    return any(matches(path, name) for name in forgotten_names(store, project))
+
+
+def check_taken(store: Store, project: str, path: str) -> None:
+    """Raise ForgottenError where nothing is taken under this name."""
+    if is_forgotten(store, project, path):
+        raise ForgottenError
+
+
+def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
+    """Keep the names, in the caller's transaction. Raises BadNameError: they are too many."""
+    known = {*forgotten_names(store, project), *map(normal, asked)}
+    if len(known) > MOST_NAMES:
+        raise BadNameError(
+            f"a project has at most {MOST_NAMES:,} names that are forgotten", hint="name a folder, or a glob"
+        )
+    for name in asked:
+        store.marks.put(_of(project, normal(name)), time.time())
+
+
+def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[str, ...]:
+    """Take what has these names again; of a whole project all. The names that were forgotten."""
+    wanted = set(map(normal, asked))
+    with store.writing():
+        found = [name for name in forgotten_names(store, project) if EVERYTHING in wanted or name in wanted]
+        for name in found:
+            store.marks.remove(_of(project, name))
+    return tuple(found)
+
+
+def meant_by(store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[DocumentRow]:
+    """The documents of memory that these names mean and of which a text is here, deleted ones too; `reaches`: what the caller may see."""
+    rows = [row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"]
+    found = [row for row in rows if reaches(row.path) and any(matches(row.path, name) for name in asked)]
+    return [row for row in found if not row.deleted or store.documents.revisions(row.id, limit=1)]
+
+
+def _of(project: str, *name: str) -> str:
+    """The name of a mark, or what the marks of all names of a project begin with."""
+    listed = json.dumps([project, *name], ensure_ascii=False)
+    return _MARK + (listed if name else f"{listed[:-1]}, ")

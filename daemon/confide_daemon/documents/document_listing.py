@@ -1,0 +1,272 @@
+"""What memory there is, and what changed lately: for people who look, without a question to search by."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from confide_daemon.documents.change_numbers import ChangeNumbers
+from confide_daemon.errors import DamagedError
+from confide_daemon.store.rows import ChangeRow, HitRow, ListedRow
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.mention_table import LinkRow
+from confide_daemon.store.tables.overview_queries import DayRow, StatedRelation
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter, note
+from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FILES, is_log, is_note
+from confide_memory.note_names import first_words, title_of
+from confide_memory.wire.revisions import MAX_FOLDERS
+
+MAX_READ_BYTES = 4 * 1024 * 1024
+"""Of the texts that one listing reads, to say what they begin with: for 100 ms at most. What is behind has no words."""
+MAX_WORDS = 160
+MOST_OF_HEAD = 16
+"""Pieces of one `MEMORY.md` in a briefing: more than its budget has room for."""
+MOST_NEWEST = 32
+MOST_OF_FILE = 2
+"""Pieces from the end of a file that is no log: nobody says that what it ends with is what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A document of memory: `title` is a note's own, else how its text begins; `lines` is None where the text was not read."""
+
+    row: ListedRow
+    title: str
+    lines: int | None
+    words: str = ""
+    """The first line that says more than the title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list of documents.
+
+    Attributes:
+        total: the number of documents in the whole list.
+        offset: the number of documents before the page.
+        folders: the folders directly below, each with the number of its documents.
+    """
+
+    documents: list[Listed]
+    total: int
+    offset: int
+    folders: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRevision:
+    """A revision, and the first line that it brought; "" where it brought none, or the texts were not read."""
+
+    row: ChangeRow
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """Trusted pieces for the start of a session.
+
+    Attributes:
+        head: how the `MEMORY.md` of the project begins, then that of the global project.
+        newest: of the files of the project that changed last, the last pieces of each, from its end.
+    """
+
+    head: list[HitRow]
+    newest: list[HitRow]
+
+
+class Listing:
+    """One for each open space."""
+
+    def __init__(self, threads: StoreThreads) -> None:
+        self._threads = threads
+
+    async def documents(
+        self,
+        project: str,
+        *,
+        below: str,
+        limit: int,
+        offset: int = 0,
+        sort: str = "updated",
+        around: str = "",
+        with_folders: bool = False,
+    ) -> Page:
+        """Return a page of the documents of a project's memory.
+
+        Args:
+            below: a path, or the folder that the documents lie in; "" for all.
+            sort: `updated`, `path` or `size`.
+            around: a path. The page begins with the document before it in the order of paths.
+        """
+
+        def work(store: Store) -> Page:
+            with store.reading():
+                documents, first, order = store.documents, offset, sort
+                if around:
+                    order = "path"
+                    first = max(0, documents.count_below(project, below=below, before=around) - 1)
+                rows = documents.page(project, below=below, limit=limit, offset=first, sort=order)
+                reading = _TextBudget(store)
+                found = [_listed(row, reading.text(row.document, row.revision, row.bytes)) for row in rows]
+                folders = documents.folders(project, below=below, limit=MAX_FOLDERS) if with_folders else []
+                return Page(found, documents.count_below(project, below=below), first, folders)
+
+        return await self._threads.read(work)
+
+    async def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangedRevision]:
+        """The newest revisions of a project's memory, the newest first; `since` in seconds since 1970."""
+
+        def work(store: Store) -> list[ChangedRevision]:
+            with store.reading():
+                reading, numbers = _TextBudget(store), _numbers(store)
+                return [
+                    _shown(_changed(row, reading, store.documents.before(row.document, row.revision)), numbers)
+                    for row in store.documents.changes(project, below=below, since=since, limit=limit)
+                ]
+
+        return await self._threads.read(work)
+
+    async def briefing(self, project: str, *, with_global: bool) -> Briefing:
+        """Pieces that a session should begin with. Notes are not among them: they are listed by their fields."""
+
+        def work(store: Store) -> Briefing:
+            with store.reading():
+                projects = dict.fromkeys((project, GLOBAL_PROJECT) if with_global else (project,))
+                files = [store.documents.find(name, path) for name in projects for path in MEMORY_FILES]
+                head = [
+                    store.pieces.trusted(row.id, limit=MOST_OF_HEAD, is_from_end=False)
+                    for row in files
+                    if row is not None and not row.deleted
+                ]
+                newest = _ends(store, project)
+                rows = store.pieces.hits([*itertools.chain(*head), *newest])
+                return Briefing([rows[one] for pieces in head for one in pieces], [rows[one] for one in newest])
+
+        return await self._threads.read(work)
+
+    async def changed_after(
+        self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
+    ) -> list[tuple[ChangedRevision, str | None]]:
+        """The documents of a project's memory that have changed since the change `after`, in order, as they stand now.
+
+        Each comes with the id of the note that it is, or was before it was deleted. `is_limited`: the caller does not reach everything.
+        """
+
+        def work(store: Store) -> list[tuple[ChangedRevision, str | None]]:
+            with store.reading():
+                reading, numbers = _TextBudget(store), _numbers(store)
+                number = numbers.meant(after, is_limited=is_limited)
+                rows = store.documents.changed_after(project, below=below, after=number, since=since, limit=limit)
+                return [
+                    (_shown(ChangedRevision(row, ""), numbers), row.id or _former_id(row, project, reading, store))
+                    for row in rows
+                ]
+
+        return await self._threads.read(work)
+
+    async def days(
+        self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, since: float, zone_s: int, limit: int
+    ) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
+        """What was stored and recalled by day, and how old what was recalled is (`OverviewTable`), of what a caller reaches."""
+
+        def work(store: Store) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
+            with store.reading():
+                days = store.overview.days(projects, sources, since=since, zone_s=zone_s, limit=limit)
+                return days, store.overview.ages(projects, sources, now=time.time())
+
+        return await self._threads.read(work)
+
+    async def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[StatedRelation]:
+        """What the notes of a project state of others that the caller reaches."""
+
+        def work(store: Store) -> list[StatedRelation]:
+            with store.reading():
+                return store.overview.relations(project, projects, limit=limit)
+
+        return await self._threads.read(work)
+
+    async def links(self, project: str, *, path: str, limit: int) -> list[LinkRow]:
+        """Return the wiki links of a project's memory, or those from and to the document at `path`."""
+
+        def work(store: Store) -> list[LinkRow]:
+            with store.reading():
+                if not path:
+                    return store.mentions.links(project, limit=limit)
+                found = store.documents.find(project, path)
+                return [] if found is None else store.mentions.links_of(found.id, limit=limit)
+
+        return await self._threads.read(work)
+
+
+def _ends(store: Store, project: str) -> list[int]:
+    """The last pieces of the files that changed last: of a daily log as many as there is room for, of another file a few."""
+    found: list[int] = []
+    for row in store.documents.newest_files(project, limit=MOST_NEWEST):
+        limit = MOST_NEWEST - len(found)
+        found += store.pieces.trusted(
+            row.id, limit=limit if is_log(row.path) else min(limit, MOST_OF_FILE), is_from_end=True
+        )
+        if len(found) >= MOST_NEWEST:
+            break
+    return found
+
+
+def _numbers(store: Store) -> ChangeNumbers:
+    return ChangeNumbers(store.lives.key() or bytes(32))
+
+
+def _shown(changed: ChangedRevision, numbers: ChangeNumbers) -> ChangedRevision:
+    return replace(changed, row=replace(changed.row, change=numbers.shown(changed.row.change)))
+
+
+class _TextBudget:
+    """The texts that one listing may read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._left = MAX_READ_BYTES
+
+    def text(self, document: int, revision: int, size: int) -> str | None:
+        """None for a deletion, a damaged text, and once enough was read."""
+        if size > self._left:
+            return None
+        with suppress(DamagedError):
+            row = self._store.documents.revision(document, revision)
+            text = row.text if row is not None else None
+            self._left -= len(text or "")
+            return text
+        return None
+
+
+def _former_id(row: ChangeRow, project: str, reading: _TextBudget, store: Store) -> str | None:
+    """The id of the note that a deleted document was, by the last text that it had."""
+    if not row.deleted or not is_note(row.path):
+        return None
+    text = reading.text(row.document, store.documents.before(row.document, row.revision), 0)
+    return None if text is None else note.read(project, row.path, text).id
+
+
+def _listed(row: ListedRow, text: str | None) -> Listed:
+    body = front_matter.split(text or "")[1]
+    title = (row.title or title_of(body))[:MAX_WORDS]
+    lines = None if text is None else len(text.removesuffix("\n").split("\n"))
+    return Listed(row, title, lines, first_words(body, besides=title)[:MAX_WORDS])
+
+
+def _changed(row: ChangeRow, reading: _TextBudget, before: int) -> ChangedRevision:
+    text = None if row.deleted else reading.text(row.document, row.revision, row.bytes)
+    if text is None:
+        return ChangedRevision(row, "")
+    earlier = reading.text(row.document, before, row.bytes) if before else ""
+    there = Counter((earlier or "").splitlines())
+    new = []
+    for line in front_matter.split(text)[1].splitlines():
+        if there[line] > 0:
+            there[line] -= 1
+        else:
+            new.append(line)
+    return ChangedRevision(row, title_of("\n".join(new))[:MAX_WORDS])

@@ -1,0 +1,120 @@
+"""Exact token counts in `cl100k_base`, from ranks that ship with the package: nothing is downloaded.
+
+`tiktoken.get_encoding` fetches the ranks at run time, which a private daemon must not do; the encoding is therefore built here.
+tiktoken is imported when the first text is counted, so that importing the daemon stays cheap; its tables, some 25 MB, are let go when no
+text was counted for a while. Texts are counted when they are cut, not when they are searched.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.memory.idle_unload import UnloadWhenIdle
+
+if TYPE_CHECKING:
+    import tiktoken
+
+REST_S: Final = 60.0
+"""Who stores one note after the other does not wait for the tables again and again: they take a tenth of a second."""
+
+# The split pattern of cl100k_base, as in tiktoken_ext/openai_public.py.
+PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+SPECIAL = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+
+
+def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
+    """The encoding, and how many bytes each of its tokens has.
+
+    It takes a tenth of a second.
+    """
+    import tiktoken
+
+    words = packaged("cl100k_base.tiktoken").split()
+    ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    made = tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
+    lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
+    lengths[list(ranks.values())] = list(map(len, ranks))
+    return made, lengths
+
+
+_tables: Final = UnloadWhenIdle(_load, rest_after_s=0)  # who runs a command soon ends anyway
+
+
+def rest_after(seconds: float) -> None:
+    """Has the tables let go after so long without use, and after `REST_S` at the latest; 0 keeps them. From the next loading on."""
+    _tables.rest_after_s = min(seconds, REST_S)
+
+
+# tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
+# are counted in slices; the count may then be too high by one token a slice.
+SLICE = 2048
+
+
+def count_tokens(text: str) -> int:
+    """How many `cl100k_base` tokens the text is; control words like `<|endoftext|>` count as the plain text they are."""
+    with _tables.used() as (encoding, _):
+        encode = encoding.encode_ordinary
+        if len(text) <= SLICE:
+            return len(encode(text))
+        return sum(len(encode(text[start : start + SLICE])) for start in range(0, len(text), SLICE))
+
+
+def token_ends(text: str) -> NDArray[np.int64]:
+    """Where each token of the text ends, in characters; tokens of a part of a character end behind it.
+
+    Tokens are those of the whole text. A range cut out of it has as many as it touches, give or take one at each end.
+    """
+
+    with _tables.used() as (encoding, lengths):
+        encode = encoding.encode_to_numpy
+        tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
+    ends = np.cumsum(lengths[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
+    if text.isascii():
+        return ends
+    octets = np.frombuffer(text.encode(), dtype=np.uint8)
+    characters = np.cumsum((octets & 0xC0) != 0x80)
+    return np.asarray(characters[ends - 1], dtype=np.int64)
+
+
+def _slices(text: str) -> Iterator[str]:
+    """The text in slices that tiktoken takes quickly, cut where tokens end anyway; in a run without blanks where its own text says."""
+    start = 0
+    while len(text) - start > SLICE:
+        window = start + SLICE
+        cut = text.rfind("\n", start + 1, window) + 1 or text.rfind(" ", start + 1, window)
+        if cut <= start:
+            cut = max(range(start + SLICE // 2, window), key=lambda place: text[place : place + 4])
+        yield text[start:cut]
+        start = cut
+    if start < len(text):
+        yield text[start:]
+
+
+def first_tokens(text: str, count: int) -> str:
+    """The text, cut after so many tokens where it has more."""
+    # A token is at least one byte.
+    if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
+        return text
+    left = count
+    with _tables.used() as (encoding, _):
+        for start in range(0, len(text), SLICE):
+            part = text[start : start + SLICE]
+            tokens = encoding.encode_ordinary(part)
+            if len(tokens) > left:
+                # Half a character at the end is left out.
+                kept = encoding.decode_bytes(tokens[:left]).decode("utf-8", errors="ignore")
+                return text[:start] + kept
+            left -= len(tokens)
+    return text

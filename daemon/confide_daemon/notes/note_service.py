@@ -1,0 +1,404 @@
+"""The notes of one space: written, found by their ids, changed in single fields."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeVar
+
+from confide_daemon.documents.document_results import PutResult
+from confide_daemon.documents.document_service import Documents
+from confide_daemon.documents.provenance import BY_RULE
+from confide_daemon.documents.writer import RepeatableChange, Writer
+from confide_daemon.errors import NotFoundError, ToolError
+from confide_daemon.notes.duplicates import Look
+from confide_daemon.notes.note_edit import Draft
+from confide_daemon.notes.twins import find_twin
+from confide_daemon.retrieval.search.ranking import NoteSuccession
+from confide_daemon.store.rows import (
+    DocumentRow,
+    EntityRow,
+    LinkedRow,
+    NoteCounts,
+    NoteFilter,
+    NoteList,
+    NoteRow,
+    RelationRow,
+)
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory import front_matter, note_names
+from confide_memory import note as notes
+from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
+from confide_memory.documents import check_path, check_text
+from confide_memory.mentions import folded
+from confide_memory.note import Note
+
+# Below that two names have little in common but letters.
+LEAST = 60.0
+# Names that quick measures put first, from which the thorough one chooses: it takes 15 ms for 10,000 of them, and all of this 3.
+LOOKED_AT = 200
+
+
+def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, float]]:
+    """(name, similarity in 0 to 1) of those of the names that are like the query, the nearest first."""
+    from rapidfuzz import fuzz, process, utils  # late: 3 MB, for what few ask
+
+    names = dict(enumerate(utils.default_process(key) for key in keys))
+    asked = utils.default_process(query)
+    if len(names) > LOOKED_AT:
+        within = [place for place, name in names.items() if asked in name or name in asked][:LOOKED_AT]
+        like = process.extract(asked, names, scorer=fuzz.ratio, processor=None, limit=LOOKED_AT)
+        like += process.extract(asked, names, scorer=fuzz.token_sort_ratio, processor=None, limit=LOOKED_AT)
+        quick = {place for _, _, place in like}
+        names = {place: names[place] for place in sorted(quick.union(within))}
+    found = process.extract(asked, names, scorer=fuzz.WRatio, processor=None, limit=limit, score_cutoff=LEAST)
+    return [(keys[place], round(score / 100, 3)) for _, score, place in found]
+
+
+def search(
+    store: Store, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
+) -> list[tuple[EntityRow, float]]:
+    """(entity, similarity of its name), the nearest first; of equally near ones the most written about."""
+    with store.reading():
+        near = dict(matches(query, store.entities.keys(projects, tasks=tasks), limit=limit))
+        # Counted for these alone: to list all 10,000 takes three times as long as to find the names that are like one.
+        found = [(one, near[folded(one.name)]) for one in store.entities.among(list(near), projects, tasks=tasks)]
+    return sorted(found, key=lambda pair: -pair[1])[:limit]
+
+
+# Notes that a short id may mean, of which an error tells.
+MOST_CANDIDATES = 5
+MAX_DELETED = 10_000
+# Of notes whose file names tell nothing, so many texts are read.
+MAX_READ = 200
+# A chain of notes that supersede each other is followed no further; each step is a look into an index.
+MAX_CHAIN = 1000
+SUPERSEDES = "supersedes"
+# Links told of a note.
+MOST_LINKED = 100
+
+T = TypeVar("T")
+
+
+class SpaceWrite(Protocol):
+    """Runs a write of the space in the thread that writes."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNote:
+    row: NoteRow  # the note, new or not
+    result: PutResult | None  # of the write; None where a note that says exactly the same was there already
+    is_known: bool = False  # it was there already, with or without the tags and relations that it was given now
+
+
+@dataclass(frozen=True, slots=True)
+class FullNote:
+    """A note with all there is to know of it; `relations` in both directions, between notes of the projects asked for."""
+
+    row: NoteRow
+    note: Note
+    text: str
+    relations: list[RelationRow]
+    related: dict[str, NoteRow]  # the notes at the other ends, by id
+    linked: list[LinkedRow]  # the documents that it links to and that link to it
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """For one space, until it is closed."""
+
+    _threads: StoreThreads
+    _writer: Writer
+    _documents: Documents
+
+    async def store(
+        self,
+        draft: Draft,
+        *,
+        project: str,
+        author: str,
+        operation: RepeatableChange | None = None,
+        look: Look | None = None,
+        by: str = UNTRUSTED,
+    ) -> StoredNote:
+        """Writes a new note, unless its place has one that says exactly the same: that one gets the tags and relations that it lacks.
+
+        The same is text, title and entity, as far as the draft has them. `look` sees to the vectors of its pieces.
+
+        `by`: the class of who writes; where the note says that a rule made it, it is no higher than that.
+
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
+        """
+        seed = operation.id.encode() if operation else os.urandom(16)
+        identity, path = draft.named(seed)
+        text = check_text(draft.text(identity, notes.scope_of(project, draft.task_id)))
+        check_path(path)
+        made = lowest((by, DERIVED)) if draft.source == BY_RULE else by
+
+        def work(store: Store) -> StoredNote:
+            if operation is None or store.operations.find(operation.id) is None:
+                twin = find_twin(store, project, draft, by=made)
+                if twin is not None and twin.change is None:
+                    return StoredNote(twin.row, None, is_known=True)
+                if twin is not None and twin.change is not None:
+                    merged = self._writer.edit(project, twin.row.path, twin.change, author=author, by=made)
+                    return StoredNote(_row_at(store, project, twin.row.path), merged, is_known=True)
+            result = self._writer.create(project, path, text, author=author, operation=operation, by=made)
+            row = _row_at(store, project, path)
+            return StoredNote(row, result)
+
+        return await (self._written(work) if look is None else self._threads.write(work))
+
+    async def was_made(self, operation: RepeatableChange | None) -> bool:
+        """Whether a change under this id was made before."""
+        if operation is None:
+            return False
+        return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        """Return what `work` finds, in a thread that reads."""
+        return await self._threads.read(work)
+
+    async def write(self, work: Callable[[Writer], T]) -> T:
+        """Return what `work` came to, which writes notes, in the thread that writes. Raises StorageError: nothing was written."""
+        return await self._written(lambda _store: work(self._writer))
+
+    async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
+        """A note by its id, where it and those related with it may lie (None: anywhere).
+
+        Raises NotFoundError; ToolError: it is a short one that several notes begin with.
+        """
+        return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
+
+    async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
+        """The note that a document is. Raises as `get`."""
+        return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
+
+    async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
+        """(project, path) of a note, or of one that was deleted and can come back. Raises as `get`."""
+        return await self._threads.read(lambda store: _place(store, identity, projects))
+
+    async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
+        """What is listed of a note. Raises as `get`."""
+        return await self._threads.read(lambda store: _found(store, identity, projects))
+
+    async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
+        """The short forms of ids, by the ids: as short as they are among the notes of these projects (None: of all)."""
+        return await self._threads.read(lambda store: store.notes.short(identities, projects))
+
+    async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
+        """A page of the notes that pass, by `store.tables.note_listing.SORTS`."""
+
+        def work(store: Store) -> NoteList:
+            with store.reading():
+                return store.note_listing.page(wanted, sort=sort, limit=limit, offset=offset)
+
+        return await self._threads.read(work)
+
+    async def superseded(
+        self, documents: Sequence[int], projects: frozenset[str] | None, *, classes: frozenset[str] | None
+    ) -> frozenset[int]:
+        """Those of the notes, by their documents, that another note of these projects and classes supersedes."""
+
+        def work(store: Store) -> frozenset[int]:
+            with store.reading():
+                succession = NoteSuccession.of(store, documents, projects, classes)
+                return frozenset(one for one in documents if succession.above(one))
+
+        return await self._threads.read(work) if documents else frozenset()
+
+    async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
+        """The notes that were changed last, those of tasks apart."""
+        found = await self._threads.read(lambda store: _listed(store, projects, "updated", limit))
+        return [row for row, _ in found.notes]
+
+    async def important(self, level: str, projects: frozenset[str] | None, *, limit: int) -> list[tuple[NoteRow, str]]:
+        """The notes of one level (`note.IMPORTANCE`) with their texts, the last changed first; those of tasks apart."""
+
+        def work(store: Store) -> list[tuple[NoteRow, str]]:
+            with store.reading():
+                # The levels above it come first, so that a few of them do not push these out.
+                # Nobody asks for one of these, so what is untrusted is not among them.
+                wanted = NoteFilter(projects=projects, classes=TRUSTED)
+                most = limit * len(notes.IMPORTANCE)
+                listed = store.note_listing.page(wanted, sort="importance", limit=most, offset=0)
+                chosen = [row for row, _ in listed.notes if notes.level_of(row.importance) == level][:limit]
+                texts = [store.documents.revision(row.document, row.revision) for row in chosen]
+            pairs = zip(chosen, texts, strict=True)
+            return [(row, front_matter.split(text.text)[1].strip("\r\n")) for row, text in pairs if text and text.text]
+
+        return await self._threads.read(work)
+
+    async def superseding(self, row: NoteRow, projects: frozenset[str] | None) -> list[str]:
+        """The ids of the notes there that say they supersede it, the newest first."""
+        found = await self._threads.read(lambda store: store.notes.supersessions([row.document], projects))
+        return [one.id for one in found]
+
+    async def entities(
+        self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
+    ) -> list[EntityRow]:
+        """What the notes are about, the most written about first; see `Store.entities`."""
+
+        def work(store: Store) -> list[EntityRow]:
+            with store.reading():
+                return store.entities.listed(projects, tasks=tasks, type=type)
+
+        return await self._threads.read(work)
+
+    async def entities_like(
+        self, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
+    ) -> list[tuple[EntityRow, float]]:
+        """(entity, similarity in 0 to 1) of those whose names are like the query; see `search`."""
+        return await self._threads.read(lambda store: search(store, query, projects, tasks=tasks, limit=limit))
+
+    async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
+        """How many notes there are in the projects."""
+        return await self._threads.read(lambda store: store.entities.note_counts(projects))
+
+    async def edit(
+        self,
+        row: NoteRow,
+        change: Callable[[str], str],
+        *,
+        author: str,
+        base: int | None = None,
+        operation: RepeatableChange | None = None,
+        by: str = UNTRUSTED,
+        check: Callable[[Store], None] | None = None,
+    ) -> PutResult:
+        """Changes a note's document, from its text to another. Raises as `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
+
+        `check` raises where the change must not be made, as things are right before; not asked about one that was made already.
+        """
+
+        def work(store: Store) -> PutResult:
+            if check is not None and (operation is None or store.operations.find(operation.id) is None):
+                check(store)
+            return self._writer.edit(
+                row.project, row.path, change, author=author, base=base, operation=operation, by=by
+            )
+
+        return await self._written(work)
+
+    async def _written(self, work: Callable[[Store], T]) -> T:
+        return await self._documents.change(lambda: work(self._writer.store))
+
+
+def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:
+    return store.note_listing.page(NoteFilter(projects=projects), sort=sort, limit=limit, offset=0)
+
+
+def now() -> float:
+    """Seconds since 1970, whole: notes are dated by the second."""
+    return float(int(time.time()))
+
+
+def _found(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
+    row = _meant(store, said, projects)
+    if row is None:
+        raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
+    return row
+
+
+def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
+    """The living note of these projects that an id means, whole or short, or its file's path or name.
+
+    Raises ToolError: several begin with a short id, or have that name.
+    """
+    begins = note_names.SHORT.fullmatch(said)
+    if begins is None:
+        if (row := store.notes.find(said, projects)) is not None:
+            return row
+        found = store.notes.filed(note_names.file_of(said), projects, most=MOST_CANDIDATES + 1)
+        if len(found) > 1:
+            _refuse(said, [row.id for row in found], what="the file's name")
+        return found[0] if found else None
+    found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
+    if len(found) > 1:
+        _refuse(said, [row.id for row in found])
+    return found[0] if found else None
+
+
+def _refuse(said: str, candidates: Sequence[str], *, what: str = "the id") -> NoReturn:
+    """By their ids alone: a title may say anything, and an error has no word that it is stored data."""
+    more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
+    raise ToolError(
+        f"{said} is {what} of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"
+    )
+
+
+def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNote:
+    with store.reading():
+        document = store.documents.find(row.project, row.path)
+        revision = store.documents.revision(row.document, row.revision) if document is not None else None
+        if revision is None or revision.text is None:
+            raise NotFoundError("there is no note of that id", hint="it may have been deleted just now")
+        relations = store.notes.relations([row.id], projects)
+        others = {end for one in relations for end in (one.note, one.other) if end != row.id}
+        related = store.notes.named(sorted(others), projects)
+        linked = store.mentions.linked(row.document, limit=MOST_LINKED)
+    return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related, linked)
+
+
+def _row_at(store: Store, project: str, path: str) -> NoteRow:
+    document = store.documents.find(project, path)
+    row = store.notes.of_document(document.id) if document is not None else None
+    if row is None:
+        raise NotFoundError("the note is gone", hint="it was stored before, and has been deleted since")
+    return row
+
+
+def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[str, str]:
+    """(project, path) of a note of these projects (None: of any), living, or deleted not too long ago. Raises as `_found`."""
+    with store.reading():
+        row = _meant(store, said, projects)
+        if row is not None:
+            return row.project, row.path
+        gone: dict[str, tuple[str, str]] = {}
+        left = MAX_READ
+        # The last one first: a file that was renamed is deleted under its old name before.
+        for document in store.documents.deleted_notes(projects, limit=MAX_DELETED):
+            is_named = note_names.is_named(document.path, said)
+            is_named = is_named or note_names.may_mean(said, note_names.id_of_path(document.project, document.path))
+            left -= not is_named
+            if (is_named or left >= 0) and (identity := _id_in(store, document, said)):
+                gone.setdefault(identity, (document.project, document.path))
+                if identity == said:
+                    break
+    if not gone:
+        raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
+    if len(gone) > 1:
+        _refuse(said, list(gone))
+    return next(iter(gone.values()))
+
+
+def _id_in(store: Store, row: DocumentRow, said: str) -> str | None:
+    """The id of a deleted note by which `said` means it; None where it is another one's."""
+    last = store.documents.revision(row.id, store.documents.before(row.id, row.revision))
+    if last is None or last.text is None:
+        return None
+    found = notes.read(row.project, row.path, last.text)
+    return next((own for own in (found.id, found.path_id) if note_names.may_mean(said, own)), None)
+
+
+def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:
+    """Refuses that the note supersedes these, if at however many removes it would supersede itself: neither would be the newer one.
+
+    Raises ToolError. What lies outside of `projects`, where the caller reaches (None: anywhere), is not told of.
+    """
+    seen, waiting = set(others), list(others)
+    while waiting and len(seen) < MAX_CHAIN:
+        stated = store.notes.relations(waiting, projects)
+        found = {one.other for one in stated if one.kind == SUPERSEDES and one.note in seen} - seen
+        if identity in found or identity in seen:
+            raise ToolError(
+                "these notes would supersede each other in a circle",
+                hint=f"take the older statement back first: memory_update with relation {SUPERSEDES} and without that note in relatedTo",
+            )
+        waiting = sorted(found)
+        seen |= found

@@ -1,0 +1,271 @@
+"""The daemon's process: its data folder opened, its parts put together, and the event loop around them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto import heaps
+from confide_daemon.access.job_queue import Kind
+from confide_daemon.access.registry import RegistryState, create, open_state
+from confide_daemon.access.revocations import Revocations
+from confide_daemon.addons import beside_the_data, installed
+from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
+from confide_daemon.sealing.vault import Vault
+from confide_daemon.server.listening.strangers import MAX_STRANGERS
+from confide_daemon.server.operator.exposition import Exposition
+from confide_daemon.server.operator.job_runner import carry_out
+from confide_daemon.server.operator.upgrading import upgrade
+from confide_daemon.server.server import Daemon, Listen
+from confide_daemon.spaces import models
+from confide_daemon.spaces.open_limit import SPARE
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import SpaceShared
+from confide_daemon.store.logs import log_store
+from confide_daemon.store.page_budget import PageBudget
+from confide_daemon.store.quota import Quota
+
+log = logging.getLogger(__name__)
+
+RESERVE: Final = 128
+"""The registry, the model, the log, and what Python opens for a moment."""
+PER_SPACE: Final = 10
+"""A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
+FEWEST_SESSIONS: Final = 16
+LOOPBACK: Final = "127.0.0.1"
+COLLECTED_AFTER: Final = (10_000, 3, 2)
+"""Objects that have come, less those that have gone, behind which garbage is looked for; and so many such looks behind which it is looked
+for among what has stayed. Python's own (700, 10, 10) are as many in all, but each look is at all that is young, dead or not: connections
+that come and go caused ten a second, of up to 4 ms."""
+
+
+def run(
+    folder: DataFolder,
+    config: DaemonConfig,
+    *,
+    config_file: Path,
+    listen: str | None,
+    idle_exit_s: int | None,
+    on_demand: bool,
+    wants_snapshot: bool = True,
+) -> None:
+    """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
+
+    Args:
+        config_file: where the configuration is, or would be.
+        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
+
+    Raises ConfideError: what keeps the daemon from serving.
+    """
+    # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if folder.node.exists() and log_store(config) is None:
+        raise DataFolderError(
+            folder.root,
+            "has copies of spaces whose logs are in a store, and daemon.toml names none",
+            hint="set url of [store] again, or take them out of it: confided store move --to-files",
+        )
+    # A new node has nothing to upgrade before it has joined; any other folder is upgraded before it is compared with the store.
+    if not folder.identity.exists():
+        _join(folder, config)
+    if folder.identity.exists():
+        upgrade(folder, config, config_file=config_file, on_demand=on_demand, wants_snapshot=wants_snapshot)
+        _join(folder, config)
+    heaps.share(2)  # a daemon with its model takes a tenth less
+    if on_demand:
+        create(folder)
+        _join(folder, config)
+        where = Listen(LOOPBACK, 0, float(idle_exit_s or config.server.idle_exit_s))
+    else:
+        where = Listen(*_listen(listen or config.server.listen), idle_exit_s=idle_exit_s)
+    asyncio.run(_serve(folder, config, where, config_file=config_file, on_demand=on_demand))
+
+
+def _join(folder: DataFolder, config: DaemonConfig) -> None:
+    if (store := log_store(config)) is not None:
+        store.join(folder)
+
+
+async def _serve(
+    folder: DataFolder,
+    config: DaemonConfig,
+    where: Listen,
+    *,
+    config_file: Path,
+    on_demand: bool,
+) -> None:
+    with closing(open_state(folder, store=log_store(config))) as state:
+        exposition = Exposition.configured(config.metrics)
+        revocations = Revocations.configured(beside_the_data(config), state)
+        for name in revocations.apply(state.registry) if revocations else ():
+            extra = {"event": "machine revoked again"}
+            log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
+        per_session = 1 + sum(addon.files_of_session(config) for addon in installed())
+        sessions, open_spaces = make_room(
+            config.server.max_sessions,
+            config.spaces.max_open_spaces,
+            per_session=per_session,
+            beside=0 if on_demand else sum(addon.files(config) for addon in installed()),
+        )
+        if not on_demand:
+            _grow_table(sessions + PER_SPACE * open_spaces)
+        config = replace(
+            config,
+            server=replace(config.server, max_sessions=sessions),
+            spaces=replace(config.spaces, max_open_spaces=open_spaces),
+        )
+        spaces = _spaces(state, config, on_demand=on_demand)
+        # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
+        # connections leaves enough garbage for one every few seconds.
+        gc.freeze()
+        gc.set_threshold(*COLLECTED_AFTER)
+        gc.enable()
+        daemon = Daemon(
+            state,
+            config,
+            spaces,
+            revocations=revocations,
+            exposition=exposition,
+            config_file=config_file,
+            is_on_demand=on_demand,
+            addons=installed(),
+        )
+        await daemon.run(where)
+
+
+async def work(
+    folder: DataFolder,
+    config: DaemonConfig,
+    kind: Kind,
+    names: dict[str, str],
+    follow: Callable[[str, str, int, int], None],
+) -> dict[str, dict[str, Any]]:
+    """Do a job in spaces while no daemon runs; what it came to in each.
+
+    Args:
+        names: the spaces' ids by their names.
+        follow: told of the space, the step, how much of that is done, and how much there is.
+
+    Raises ConfideError: a space cannot be opened or written.
+    """
+    done: dict[str, dict[str, object]] = {}
+    with closing(open_state(folder, store=log_store(config))) as state:
+        spaces = _spaces(state, config, on_demand=False)
+        try:
+            for name, space_id in names.items():
+                since = time.time()
+                try:
+                    done[name] = await carry_out(
+                        spaces, space_id, kind, partial(follow, name), since=since, is_cancelled=lambda: False
+                    )
+                except LockedError:
+                    done[name] = {"locked": True}
+        finally:
+            await spaces.close()
+    return done
+
+
+def _spaces(state: RegistryState, config: DaemonConfig, *, on_demand: bool) -> Spaces:
+    pages = PageBudget(config.spaces.cache_mib)
+    pages.enforce()
+    return Spaces(
+        state,
+        SpaceShared(
+            models.index_settings(config),
+            models.start(config.embedding),
+            deleted_days=config.history.deleted_days,
+            quota=Quota(config.quota.space_mib << 20, config.quota.documents),
+            pages=pages,
+            parts=[partial(addon.space, config=config) for addon in installed()],
+            vault=Vault.open(config.vault) if config.vault.url else None,
+        ),
+        keeper=config.at_rest.keeper(on_demand=on_demand),
+        lock_after_s=config.at_rest.lock_after_s,
+        close_after_s=config.spaces.close_after_s,
+        most_open=config.spaces.max_open_spaces,
+        leases=store.leases(state.folder) if (store := log_store(config)) is not None else None,
+    )
+
+
+def _listen(text: str) -> tuple[str, int]:
+    try:
+        return parse_listen(text)
+    except ValueError as error:
+        raise BadNameError(f"'{text[:80]}' is no address to listen on", hint=str(error)) from None
+
+
+def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, beside: int = 0) -> tuple[int, int]:
+    """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
+
+    Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
+    none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
+
+    Args:
+        per_session: how many files a session may take.
+        beside: how many what is served beside may take: whoever comes there must not keep a space from being opened.
+
+    Raises DescriptorsError: the hard limit leaves room for hardly anybody.
+    """
+    others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE + beside
+    wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
+    allowed = _raise_to(wanted)
+    left = allowed - others
+    if allowed >= wanted:
+        return max_sessions, max_open_spaces
+    # Half for each, and to the sessions what the spaces leave of theirs.
+    open_spaces = min(max_open_spaces, max(FEWEST_OPEN, left // 2 // PER_SPACE))
+    sessions = min(max_sessions, (left - PER_SPACE * open_spaces) // per_session)
+    if sessions < FEWEST_SESSIONS:
+        raise DescriptorsError(allowed, others + PER_SPACE * FEWEST_OPEN + per_session * FEWEST_SESSIONS)
+    open_spaces = min(max_open_spaces, (left - per_session * sessions) // PER_SPACE)
+    log.warning(
+        "%d sessions and %d open spaces at once, not %d and %d: this process may open %d files; raise the hard limit (ulimit -Hn, or "
+        "LimitNOFILE in its unit) to %d for more",
+        sessions,
+        open_spaces,
+        max_sessions,
+        max_open_spaces,
+        allowed,
+        wanted,
+    )
+    return sessions, open_spaces
+
+
+def _grow_table(files: int) -> None:
+    """Have room for as many in the kernel's table of this process's files.
+
+    Linux doubles it as files come, and has a process of several threads wait for all processors then: an accept took 10 to 20 ms.
+    """
+    with open(os.devnull, "rb") as nothing:
+        os.close(fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, files - 1))
+
+
+def _raise_to(wanted: int) -> int:
+    """Raise the soft limit to `wanted`, or as far as it goes; what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    # macOS calls the hard limit infinite and takes no more than OPEN_MAX, 10240.
+    for target in (wanted, 10240):
+        reachable = target if hard == resource.RLIM_INFINITY else min(target, hard)
+        if reachable <= soft:
+            break
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+        except (OSError, ValueError):
+            continue
+        return reachable
+    return soft

@@ -1,0 +1,196 @@
+"""The upkeep that an operator asks for (`job_runner`), done: in a running daemon, or in the command itself where none runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.access.job_queue import Job, Jobs, Kind
+from confide_daemon.access.registry import Registry
+from confide_daemon.errors import LockedError
+from confide_daemon.spaces.pool import Spaces
+from confide_daemon.spaces.space import Space
+
+log = logging.getLogger(__name__)
+
+Follow = Callable[[str, int, int], None]
+"""Told of the step (a few words), how much of it is done, and how much there is."""
+
+# A row is written no more often than this: each write wakes whoever watches the registry.
+TOLD_EVERY_S: Final = 0.5
+WAIT_S: Final = 1.0
+"""Until it is asked again whether the job was cancelled."""
+# Whoever asked waits until it is written down how it ended, also where the disk is full just now.
+RETRY_S: Final = 5.0
+# A model may take a day for all vectors; a command that waits can be interrupted.
+VECTORS_S: Final = 7 * 86_400.0
+
+
+async def carry_out(
+    spaces: Spaces, space_id: str, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
+) -> dict[str, object]:
+    """Does the work of a job in a space; what it came to. `since` and `is_cancelled` are as for `perform`.
+
+    Raises LockedError where its machines keep its key, and none has brought it; ConfideError: what keeps it from being done.
+    """
+    with spaces.used(space_id):
+        if kind in ("to-caller", "to-server", "rekey"):
+            return await _change_key(spaces, space_id, kind, follow)
+        if kind in ("to-vault", "from-vault"):
+            async with spaces.held(space_id) as space:
+                return await _move(space, kind, follow, is_cancelled)
+        async with spaces.held(space_id) as space:
+            return await perform(space, kind, follow, since=since, is_cancelled=is_cancelled)
+
+
+async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, object]:
+    def copied(done: int, total: int) -> None:
+        follow("changing the key", done, total)
+
+    if kind == "rekey":
+        custody = await spaces.renew(space_id, copied)
+    else:
+        custody = await spaces.give_to(space_id, "caller" if kind == "to-caller" else "server", copied)
+    return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted}
+
+
+async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, object]:
+    result = await space.records.move(
+        back=kind == "from-vault",
+        follow=lambda done, total: follow("moving sealed records", done, total),
+        is_cancelled=is_cancelled,
+    )
+    return {"moved": result.moved, "lost": result.lost, "inVault": result.in_vault, "inDatabase": result.in_database}
+
+
+async def perform(
+    space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
+) -> dict[str, object]:
+    """Looks after an open space as a job wants it; what it came to.
+
+    Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
+
+    `since`: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well. Raises
+    ConfideError: what keeps it from being done.
+    """
+    follow("checking", 0, 0)
+    await space.upkeep.check(accept_losses=kind == "fix")
+    found = await space.upkeep.found_since(since)
+    outcome: dict[str, Any] = {"found": dict(found), "health": space.upkeep.health().state}
+    if kind == "fix":
+        await space.upkeep.give_back()
+        return outcome
+    changes = await space.rebuild(
+        reembed=kind == "reembed",
+        progress=lambda done, total: follow("cutting documents", done, total),
+        is_cancelled=is_cancelled,
+    )
+    outcome |= {"chunksAdded": changes.added, "chunksUpdated": changes.kept, "chunksRemoved": changes.removed}
+    deadline = time.monotonic() + VECTORS_S
+    outcome["indexed"] = False
+    while not is_cancelled() and (began := time.monotonic()) < deadline:
+        if await space.wait_indexed(
+            timeout_s=WAIT_S, progress=lambda done, total: follow("computing vectors", done, total)
+        ):
+            outcome["indexed"] = True
+            break
+        if time.monotonic() - began < WAIT_S:  # it was given up: nothing more can be done now
+            break
+    return outcome
+
+
+class Work:
+    """What the running daemon does about the jobs: one after the other."""
+
+    def __init__(self, registry: Registry, spaces: Spaces) -> None:
+        self._jobs = Jobs(registry)
+        self._spaces = spaces
+        self._task: asyncio.Task[None] | None = None
+        self._has_ended = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> None:
+        # On a disk that cannot be written to it still serves what it has.
+        with contextlib.suppress(ConfideError):
+            self._jobs.end_all()
+
+    def look(self) -> None:
+        """The registry has changed: is there something to do?"""
+        if not self.is_busy and not self._has_ended and self._jobs.next() is not None:
+            self._task = asyncio.create_task(self._run(), name="confide-jobs")
+
+    async def close(self) -> None:
+        self._has_ended = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(ConfideError):
+            await asyncio.to_thread(self._jobs.end_all)
+
+    async def _run(self) -> None:
+        while (job := await asyncio.to_thread(self._jobs.next)) is not None:
+            try:
+                await self._do(job)
+            except ConfideError as error:
+                log.error("job %d could not be written down: %s", job.id, error)
+                return
+
+    async def _do(self, job: Job) -> None:
+        jobs = self._jobs
+        await asyncio.to_thread(jobs.begin, job.id)
+        now: list[Any] = ["opening", 0, 0]
+        cancelled = asyncio.Event()
+
+        def follow(step: str, done: int, total: int) -> None:
+            now[:] = step, done, total
+
+        async def tell() -> None:
+            told: list[Any] = []
+            while True:
+                await asyncio.sleep(TOLD_EVERY_S)
+                try:
+                    current = await asyncio.to_thread(jobs.get, job.id)
+                    if current is None or current.has_ended:
+                        cancelled.set()
+                    if now != told:
+                        await asyncio.to_thread(jobs.tell, job.id, *now)
+                        told = list(now)
+                except ConfideError:  # what cannot be told now is told the next time
+                    raise_if_cancelled()
+
+        telling = asyncio.create_task(tell())
+        log.info("job %d: %s of space %s", job.id, job.kind, job.space_id)
+        try:
+            outcome = await carry_out(
+                self._spaces, job.space_id, job.kind, follow, since=job.asked_at, is_cancelled=cancelled.is_set
+            )
+            state = "done"
+        except LockedError as error:
+            state, outcome = "failed", {"error": str(error), "hint": error.hint, "locked": True}
+        except ConfideError as error:
+            state, outcome = "failed", {"error": str(error), "hint": error.hint}
+        except Exception as error:
+            # Whoever asked must not wait for ever; a bug only by its class, since its text may quote anything.
+            log.error("job %d broke: %s", job.id, type(error).__name__)
+            state, outcome = "failed", {"error": f"the daemon failed at it: {type(error).__name__}"}
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        while True:
+            try:
+                await asyncio.to_thread(jobs.end, job.id, state, outcome)
+                break
+            except ConfideError as error:
+                raise_if_cancelled()
+                log.error("job %d has ended, but that could not be written down: %s", job.id, error)
+                await asyncio.sleep(RETRY_S)
+        log.info("job %d: %s", job.id, state)

@@ -1,0 +1,94 @@
+"""All that whoever runs the daemon has of it, put together: the control socket, metrics, and what systemd is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from confide_daemon.config import DaemonConfig
+from confide_daemon.errors import ListenError
+from confide_daemon.server.operator.control_socket import Control
+from confide_daemon.server.operator.exposition import Exposition
+from confide_daemon.server.operator.live_status import DaemonView, Lag, Looking
+from confide_daemon.server.operator.metrics import Metrics
+from confide_daemon.server.operator.watchdog import WatchdogService
+
+log = logging.getLogger(__name__)
+
+
+class OperatedDaemon(DaemonView, Protocol):
+    """The daemon, as whoever runs it sees it."""
+
+    @property
+    def config(self) -> DaemonConfig:
+        """What daemon.toml says."""
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether the machine that it serves has started it: a port that is taken does not keep it from that."""
+
+
+class OperatorService:
+    """One for each daemon, from `open` to `close`. What is to be asked or shown besides is added to `control` and `metrics` before."""
+
+    def __init__(self, daemon: OperatedDaemon, exposition: Exposition | None = None) -> None:
+        """`exposition`: where metrics are had over TCP."""
+        self._daemon = daemon
+        self._exposition = exposition
+        self._service = WatchdogService.of_environment()
+        self._looking = Looking(daemon)
+        self._beside: list[asyncio.Task[None]] = []
+        self.metrics = Metrics(self._looking, per_space=daemon.config.metrics.per_space)
+        self.control = Control(daemon.state.folder.control)
+        self.control.add("metrics", self._metrics)
+        self.control.add("top", self._top)
+
+    @property
+    def lag(self) -> Lag:
+        return self._looking.lag
+
+    async def open(self) -> None:
+        """Can be asked from now on. Raises ListenError: the port of metrics is taken."""
+        await asyncio.to_thread(self._daemon.spaces.disk.look)
+        await self.control.open()
+        if self._exposition is not None:
+            try:
+                await self._exposition.open(self.metrics.text)
+            except ListenError as error:
+                if not self._daemon.is_on_demand:
+                    raise
+                log.error("%s", error)
+
+    def began(self) -> None:
+        """The daemon listens."""
+        self._service.ready()
+        self._beside = [
+            asyncio.create_task(self._service.run(self._status, self._writers), name="confide-watchdog"),
+            asyncio.create_task(self._daemon.spaces.disk.watch(), name="confide-disk"),
+        ]
+
+    async def close(self) -> None:
+        """The daemon is about to end."""
+        self._service.stopping()
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        await self.control.close()
+        if self._exposition is not None:
+            await self._exposition.close()
+
+    def _status(self) -> str:
+        ailments = sorted(self._daemon.ailments())
+        said = f"{len(self._daemon.sessions)} sessions, {len(self._daemon.spaces.opened())} spaces open"
+        return f"{said}; not well: {', '.join(ailments)}" if ailments else said
+
+    def _writers(self) -> Mapping[str, Any]:
+        return {space_id: space.answer for space_id, space in self._daemon.spaces.opened().items()}
+
+    async def _metrics(self, _asked: Mapping[str, object]) -> dict[str, object]:
+        return {"text": await self.metrics.text()}
+
+    async def _top(self, _asked: Mapping[str, object]) -> dict[str, object]:
+        return await self.metrics.top()

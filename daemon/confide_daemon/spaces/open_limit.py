@@ -1,0 +1,141 @@
+"""Room for open spaces: so many at most, and the longest unused is closed first.
+
+An open space has threads, descriptors and memory, a closed one a file. Which of them may be closed just now, and how, `pool` knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from confide_daemon.errors import CrowdedError
+
+CLOSE_AFTER_S: Final = 900.0
+MOST_OPEN: Final = 256
+SPARE: Final = 8
+"""So many more may be open while those that are to make room for them are being closed, so that who opens one does not wait for that."""
+WAIT_S: Final = 30.0
+LOOK_AGAIN_S: Final = 30.0
+"""At spaces that were busy when their time had come."""
+
+
+class Closable(Protocol):
+    """The spaces, as far as it is decided here which of them are closed."""
+
+    async def close_unused(self, space_id: str) -> None:
+        """Close one, which may be in use again by then."""
+
+    def may_close(self, space_id: str) -> bool:
+        """Whether nobody has it in hand and nothing is changed in it."""
+
+    def is_at_rest(self, space_id: str) -> bool:
+        """Whether its index is complete, too; where there must be room, others are closed as well."""
+
+
+class OpenSpaceLimit:
+    """Asked before a space is opened, and told when one was used and when one is closed. On the event loop."""
+
+    def __init__(self, spaces: Closable, most: int, close_after_s: float) -> None:
+        """`most`: open at once; `close_after_s`: without use."""
+        self._spaces = spaces
+        self._most = most
+        self._close_after_s = close_after_s
+        self._open: OrderedDict[str, float] = OrderedDict()
+        """When each was used last, by the loop's clock; the longest unused first."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._leaving: set[str] = set()
+        self._freed = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """How many are open, or about to be."""
+        return len(self._open)
+
+    async def enter(self, space_id: str) -> None:
+        """Takes room for a space that is about to be opened. Raises CrowdedError: all are in use, and stay so for half a minute."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                while not self._has_room():
+                    self._freed.clear()
+                    await self._freed.wait()
+        if len(self._open) >= self._most + SPARE and space_id not in self._open:
+            raise CrowdedError(len(self._open))
+        self._open[space_id] = 0.0
+        self.used(space_id)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="confide-close-idle")
+
+    def used(self, space_id: str) -> None:
+        """It is in use, or was until now; nothing is noted of one that is not open."""
+        if space_id not in self._open:
+            return
+        self._open[space_id] = asyncio.get_running_loop().time()
+        self._open.move_to_end(space_id)
+        self._freed.set()  # whoever waits may close it now
+
+    def left(self, space_id: str) -> None:
+        """It is closed, or could not be opened."""
+        self._open.pop(space_id, None)
+        self._freed.set()
+
+    async def close(self) -> None:
+        """Decides nothing any more; what is being closed is closed at the end of this."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _has_room(self) -> bool:
+        """Whether one more may be opened now; has others closed, as many as are too many then."""
+        for _ in range(len(self._open) - len(self._leaving) + 1 - self._most):
+            longest_unused = self._closable(self._spaces.is_at_rest) or self._closable(lambda _space_id: True)
+            if longest_unused is None:
+                break
+            self._begin_to_close(longest_unused)
+        return len(self._open) < self._most + SPARE
+
+    def _closable(self, also: Callable[[str], bool]) -> str | None:
+        return next(
+            (one for one in self._open if one not in self._leaving and self._spaces.may_close(one) and also(one)), None
+        )
+
+    def _begin_to_close(self, space_id: str) -> asyncio.Task[None]:
+        async def close() -> None:
+            try:
+                await self._spaces.close_unused(space_id)
+            finally:
+                self._leaving.discard(space_id)
+                self._freed.set()
+
+        self._leaving.add(space_id)
+        task = asyncio.create_task(close(), name="confide-close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def _look(self) -> None:
+        """Closes those whose time has come, one after the other, until none is open."""
+        loop = asyncio.get_running_loop()
+        while self._open:
+            due = next(iter(self._open.values())) + self._close_after_s
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            before = loop.time() - self._close_after_s
+            is_busy = False
+            for space_id, used_at in list(self._open.items()):
+                if used_at > before:
+                    break
+                if self._open.get(space_id) != used_at:
+                    continue  # used meanwhile, or closed
+                if (
+                    space_id not in self._leaving
+                    and self._spaces.may_close(space_id)
+                    and self._spaces.is_at_rest(space_id)
+                ):
+                    await self._begin_to_close(space_id)
+                else:
+                    is_busy = True
+            if is_busy:
+                await asyncio.sleep(min(LOOK_AGAIN_S, self._close_after_s))

@@ -1,0 +1,523 @@
+"""Documents, their revisions, the projects and transcripts they are in and the changes that were made to them, as SQL."""
+
+# ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from confide_daemon.errors import DamagedError, SpaceFullError
+from confide_daemon.store.database import AMONG, Table, within
+from confide_daemon.store.rows import (
+    ChangeRow,
+    DocumentRow,
+    Filter,
+    ListedRow,
+    OperationRow,
+    ProjectRow,
+    RevisionEntry,
+    RevisionRow,
+    SourceCount,
+    TextOrigin,
+    TranscriptRow,
+)
+from confide_daemon.store.tables.class_table import NOBODYS, lines_as_json
+from confide_daemon.store.tables.keyword import condition_of
+from confide_daemon.store.tables.receipt_table import NUMBERS
+from confide_memory.classes import UNTRUSTED
+from confide_memory.documents import NOTES, TASKS, day_of, has_clash, source_of, text_hash
+
+UNCUTTABLE: Final = "~"
+"""Begins what stands for the settings of a document that cannot be cut, before the reason: behind the names of all settings."""
+OPERATIONS_KEPT_S = 90 * 86400.0
+"""How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
+_HOUR_S = 3600
+_RECALLS_KEPT_H = 24 * 400
+"""Somewhat more than the year that people are shown: 9,600 rows for a project that is asked in every hour of it."""
+
+_DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash,
+    d.made, d.class FROM document d JOIN project p ON p.id = d.project"""
+_PAIR = "SELECT min(a.id, b.id), max(a.id, b.id)"
+_OF_NAMES = "FROM project a, project b WHERE a.name = ? AND b.name = ?"
+
+_SORTS: Final = {
+    "updated": "d.updated_at DESC, d.path",
+    "path": "d.path",
+    "size": "(SELECT coalesce(s.bytes, length(s.text), 0) FROM revision s WHERE s.document = d.id AND s.number = d.revision) DESC, d.path",
+}
+"""Orders of a list of documents (PROTOCOL.md 9), as SQL."""
+_BELOW = "d.source = 'memory' AND (? = '' OR d.path = ? OR substr(d.path, 1, length(?) + 1) = ? || '/')"
+
+
+def _below(path: str) -> tuple[str, str, str, str]:
+    return path, path, path, path
+
+
+def iso_day(moment: float) -> str:
+    """The UTC day of a moment given in seconds since 1970."""
+    return datetime.fromtimestamp(moment, UTC).date().isoformat()
+
+
+def _names(projects: frozenset[str]) -> str:
+    return json.dumps(sorted(projects))
+
+
+class DocumentTable(Table):
+    """Documents at their newest revision, and the revisions before that."""
+
+    def find(self, project: str, path: str) -> DocumentRow | None:
+        """The document of that name, deleted or not."""
+        rows = self._rows(f"{_DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
+        return _document(rows[0]) if rows else None
+
+    def listed(self, projects: frozenset[str] | None) -> list[DocumentRow]:
+        """All documents of the projects, deleted ones included, by name."""
+        where = "" if projects is None else f" WHERE p.name {AMONG}"
+        values = () if projects is None else (_names(projects),)
+        return [_document(row) for row in self._rows(f"{_DOCUMENT}{where} ORDER BY p.name, d.path", values)]
+
+    def following(
+        self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
+    ) -> list[DocumentRow]:
+        """Living documents of these sources, by (project, path), from the first above `after`; costs what it gives."""
+        first, path = after
+        names = (
+            str(name) for (name,) in self._rows("SELECT name FROM project WHERE name >= ? ORDER BY name", (first,))
+        )
+        wanted = "" if sources is None else f" AND d.source {AMONG}"
+        sql = f"{_DOCUMENT} WHERE p.name = ? AND d.path > ? AND d.deleted = 0{wanted} ORDER BY d.path LIMIT ?"
+        found: list[DocumentRow] = []
+        for name in names:
+            if projects is None or name in projects:
+                above = path if name == first else ""
+                values = () if sources is None else (_names(sources),)
+                rows = self._rows(sql, (name, above, *values, limit - len(found)))
+                found += map(_document, rows)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def by_id(self, identities: Sequence[int]) -> list[DocumentRow]:
+        return [
+            _document(row) for row in self._rows(f"{_DOCUMENT} WHERE d.id {AMONG}", (json.dumps(list(identities)),))
+        ]
+
+    def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
+        """Those of the documents that pass the filter."""
+        where, values = condition_of(self._rows, allowed)
+        sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
+                  WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
+        return [row[0] for row in self._rows(sql, (json.dumps(list(documents)), *values))]
+
+    def counts(self, projects: frozenset[str] | None) -> dict[str, SourceCount]:
+        sql = """SELECT d.source, count(DISTINCT d.id), count(c.id) FROM document d JOIN project p ON p.id = d.project
+                 LEFT JOIN chunk c ON c.document = d.id WHERE d.deleted = 0"""
+        reached, values = within("p.name", projects)
+        return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(f"{sql}{reached} GROUP BY d.source", values)}
+
+    def has_transcripts(self) -> bool:
+        """Whether any living document is one; asked by every search."""
+        sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
+        return self._database.remembered.get("transcripts", lambda: bool(self._rows(sql)))
+
+    def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
+        """Adds to how often documents were read or shown; in a transaction that writes."""
+        for document, count in uses.items():
+            self._rows(
+                """INSERT INTO document_use (document, uses, used_at) SELECT id, ?, ? FROM document WHERE id = ?
+                   ON CONFLICT (document) DO UPDATE SET uses = uses + excluded.uses, used_at = excluded.used_at""",
+                (count, now, document),
+            )
+            self._rows(
+                """INSERT INTO recall (hour, project, source, uses) SELECT ?, project, source, ? FROM document WHERE id = ?
+                   ON CONFLICT (hour, project, source) DO UPDATE SET uses = uses + excluded.uses""",
+                (int(now // _HOUR_S), count, document),
+            )
+        self._rows("DELETE FROM recall WHERE hour < ?", (int(now // _HOUR_S) - _RECALLS_KEPT_H,))
+
+    def save(
+        self, project: str, path: str, text: str | None, *, author: str, now: float, origin: TextOrigin = NOBODYS
+    ) -> DocumentRow:
+        """A new revision of the document; None deletes it. Raises SpaceFullError: the space may hold no more."""
+        if text is not None:
+            self._require_room(project, path)
+        content_hash = "" if text is None else text_hash(text)
+        packed = None if text is None else zlib.compress(text.encode())
+        clash = text is not None and source_of(path) == "memory" and has_clash(text)
+        day = day_of(path) or iso_day(now)
+        self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
+        self._rows(
+            """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash, made, class)
+               SELECT id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+               ON CONFLICT (project, path) DO UPDATE SET revision = max(revision + 1, excluded.revision), hash = excluded.hash,
+               deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
+               clash = excluded.clash, made = excluded.made, class = excluded.class""",
+            (
+                path,
+                self.number_behind(0),
+                content_hash,
+                text is None,
+                author,
+                now,
+                source_of(path),
+                day,
+                clash,
+                origin.made,
+                UNTRUSTED if origin.doubted else origin.made,
+                project,
+            ),
+        )
+        row = self.find(project, path)
+        assert row is not None
+        size = len((text or "").encode())
+        self._rows(
+            """INSERT INTO revision (document, number, hash, text, author, created_at, clash, bytes, by, made, doubted, class)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (
+                *(row.id, row.revision, content_hash, packed, author, now, clash, size),
+                *(origin.by, origin.made, lines_as_json(origin.doubted), row.class_),
+            ),
+        )
+        return row
+
+    def number_behind(self, revision: int) -> int:
+        """The number of the revision that comes next; 0 comes before the first.
+
+        Where the database was put back from a copy, it is above all that were given in the time that is lost.
+        """
+        restores = self._one("SELECT restores FROM life ORDER BY number DESC LIMIT 1")
+        return max(revision, int(restores or 0) * NUMBERS) + 1
+
+    def _require_room(self, project: str, path: str) -> None:
+        self._database.require_room()
+        most = self._database.quota.documents
+        # Ids only grow, so below the limit there is nothing to look for and nothing to count.
+        if most and (self._one("SELECT max(id) FROM document") or 0) >= most:
+            row = self.find(project, path)
+            is_new = row is None or row.deleted
+            if is_new and self._one("SELECT count(*) FROM document WHERE deleted = 0") >= most:
+                raise SpaceFullError(f"it has {most:,} documents", "documents")
+
+    def revision(self, document: int, number: int) -> RevisionRow | None:
+        sql = "SELECT number, hash, text, author, created_at FROM revision WHERE document = ? AND number = ?"
+        rows = self._rows(sql, (document, number))
+        if not rows:
+            return None
+        found, content_hash, packed, author, created_at = rows[0]
+        try:
+            text = None if packed is None else zlib.decompress(packed).decode()
+        except (zlib.error, UnicodeDecodeError):
+            raise DamagedError(
+                "the text of this revision is damaged", hint="confide history lists the others; a backup may have it"
+            ) from None
+        return RevisionRow(found, content_hash, text, author, created_at)
+
+    def hash_at(self, document: int, number: int) -> str | None:
+        """The hash of a revision's text, "" of a deletion; None where there is no such revision."""
+        rows = self._rows("SELECT hash FROM revision WHERE document = ? AND number = ?", (document, number))
+        return str(rows[0][0]) if rows else None
+
+    def number_of(self, document: int, content: str) -> int:
+        """The newest revision whose text has this hash; 0 where none has."""
+        sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
+        return int(self._rows(sql, (document, content))[0][0])
+
+    def newest_until(self, document: int, *, below: int, moment: float) -> int:
+        """The newest revision with a number below this one that was made until then, in seconds since 1970; 0 if there is none."""
+        sql = "SELECT max(number) FROM revision WHERE document = ? AND number < ? AND created_at <= ?"
+        return int(self._one(sql, (document, below, moment)) or 0)
+
+    def newest_of(self, document: int, hashes: Collection[str], *, after: int, author: str | None = None) -> int:
+        """The newest revision above `after` whose text has one of these hashes, by this author (None: any); 0 if there is none."""
+        if not hashes:
+            return 0
+        by = "" if author is None else " AND author = ?"
+        sql = f"SELECT max(number) FROM revision WHERE document = ? AND number > ? AND hash {AMONG}{by}"
+        values = (document, after, json.dumps(list(hashes)), *(() if author is None else (author,)))
+        return self._rows(sql, values)[0][0] or 0
+
+    def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
+        """The newest revisions of a document, newest first."""
+        sql = """SELECT r.number, r.hash, r.author, r.created_at, r.text IS NULL, r.clash, r.bytes,
+                 coalesce(r.class, d.made_before, 'untrusted'), CASE WHEN r.bytes IS NULL THEN r.text END
+                 FROM revision r JOIN document d ON d.id = r.document WHERE r.document = ? ORDER BY r.number DESC LIMIT ?"""
+        return [_entry(row) for row in self._rows(sql, (document, limit))]
+
+    def before(self, document: int, number: int) -> int:
+        """The revision before one of a document, 0 where there is none: numbers may leave a gap."""
+        return int(
+            self._one("SELECT max(number) FROM revision WHERE document = ? AND number < ?", (document, number)) or 0
+        )
+
+    def drop_revision(self, document: int, number: int) -> None:
+        """Forgets a revision that is not the newest, as one whose text is the beginning of the next one's."""
+        self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
+
+    def drop_revisions(self, document: int, *, below: int) -> None:
+        """Forgets all revisions below this one."""
+        self._rows("DELETE FROM revision WHERE document = ? AND number < ?", (document, below))
+
+    def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
+        """(project, path, revision) of the documents that hold a clash, by name."""
+        sql = "SELECT p.name, d.path, d.revision FROM document d JOIN project p ON p.id = d.project WHERE d.clash AND NOT d.deleted"
+        reached, values = within("p.name", projects)
+        found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
+        return [(row[0], row[1], row[2]) for row in found]
+
+    def page(self, project: str, *, below: str, limit: int, offset: int = 0, sort: str = "updated") -> list[ListedRow]:
+        """Return a page of the living documents of a project's memory.
+
+        Args:
+            below: a path, or the folder that the documents lie in; "" for all.
+            offset: how many documents come before the page.
+            sort: one of `_SORTS`.
+        """
+        order = _SORTS[sort]
+        # Chosen by the short rows of documents alone: what is told of each is looked up for the few that are given.
+        sql = f"""WITH last AS MATERIALIZED (SELECT d.id FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW} ORDER BY {order} LIMIT ? OFFSET ?)
+                  SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
+                  d.class FROM last CROSS JOIN document d ON d.id = last.id JOIN revision r ON r.document = d.id AND r.number = d.revision
+                  LEFT JOIN note n ON n.document = d.id ORDER BY {order}"""
+        rows = self._rows(sql, (project, *_below(below), limit, offset))
+        return [ListedRow(*row) for row in rows]
+
+    def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
+        """The files below `memory/` that are no notes and not untrusted as a whole, the last changed first."""
+        sql = f"""{_DOCUMENT} WHERE p.name = ? AND d.path >= 'memory/' AND d.path < 'memory0' AND NOT d.deleted
+                  AND substr(d.path, 1, {len(NOTES)}) <> '{NOTES}' AND substr(d.path, 1, {len(TASKS)}) <> '{TASKS}'
+                  AND d.made <> 'untrusted' ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        return [_document(row) for row in self._rows(sql, (project, limit))]
+
+    def count_below(self, project: str, *, below: str, before: str | None = None) -> int:
+        """Count the documents that `page` has without a limit; `before`: those alone whose paths sort before this one."""
+        sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW}"""
+        values: tuple[str, ...] = (project, *_below(below))
+        if before is not None:
+            sql, values = f"{sql} AND d.path < ?", (*values, before)
+        return int(self._rows(sql, values)[0][0])
+
+    def folders(self, project: str, *, below: str, limit: int) -> list[tuple[str, int]]:
+        """Return the paths of the folders directly in a folder, by name, each with the number of documents below it."""
+        prefix = f"{below}/" if below else ""
+        sql = f"""SELECT substr(rest, 1, instr(rest, '/') - 1), count(*) FROM
+                  (SELECT substr(d.path, ?) AS rest FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND NOT d.deleted AND {_BELOW}) WHERE instr(rest, '/') > 0 GROUP BY 1 ORDER BY 1 LIMIT ?"""
+        found = self._rows(sql, (len(prefix) + 1, project, *_below(below), limit))
+        return [(f"{prefix}{name}", number) for name, number in found]
+
+    def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangeRow]:
+        """The revisions of a project's memory from a moment on (seconds since 1970), the newest first."""
+        # The newest revisions are those of the documents that changed last, and rows of documents are short.
+        sql = f"""WITH last AS MATERIALIZED (SELECT d.id, d.path FROM document d JOIN project p ON p.id = d.project
+                  WHERE p.name = ? AND d.updated_at >= ? AND {_BELOW} ORDER BY d.updated_at DESC LIMIT ?)
+                  SELECT r.document, last.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
+                  coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM last JOIN revision r ON r.document = last.id
+                  LEFT JOIN note n ON n.document = last.id WHERE r.created_at >= ? ORDER BY r.created_at DESC, r.change DESC LIMIT ?"""
+        rows = self._rows(sql, (project, since, *_below(below), limit, since, limit))
+        return [ChangeRow(*row) for row in rows]
+
+    def changed_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
+        """The newest revision of each document of a project's memory that was made behind `after` in the sequence of changes, and not
+        before a moment; in order."""
+        sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
+                  coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM revision r JOIN document d ON d.id = r.document
+                  JOIN project p ON p.id = d.project LEFT JOIN note n ON n.document = d.id
+                  WHERE r.change > ? AND r.number = d.revision AND r.created_at >= ? AND p.name = ? AND {_BELOW}
+                  ORDER BY r.change LIMIT ?"""
+        return [ChangeRow(*row) for row in self._rows(sql, (after, since, project, *_below(below), limit))]
+
+    def deleted_paths(self, project: str, *, limit: int) -> list[str]:
+        """The memory files that were deleted and can come back, the last one first."""
+        sql = """SELECT d.path FROM document d JOIN project p ON p.id = d.project
+                 WHERE p.name = ? AND d.deleted AND d.source = 'memory' AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)
+                 ORDER BY d.updated_at DESC, d.path LIMIT ?"""
+        return [path for (path,) in self._rows(sql, (project, limit))]
+
+    def deleted_files(self, project: str) -> list[str]:
+        """The paths of all deleted documents, those whose texts were forgotten too."""
+        sql = "SELECT d.path FROM document d JOIN project p ON p.id = d.project WHERE d.deleted AND p.name = ?"
+        return [path for (path,) in self._rows(sql, (project,))]
+
+    def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
+        """The documents of notes that were deleted and can come back, the last one first."""
+        where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
+        where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
+        reached, values = within("p.name", projects)
+        sql = f"{_DOCUMENT} WHERE {where}{reached} ORDER BY d.updated_at DESC, d.id DESC LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (*values, limit))]
+
+    def forget_deleted(self, before: float, *, limit: int) -> int:
+        """Removes the revisions of documents that were deleted before a moment (seconds since 1970); of how many.
+
+        The document's row stays, without a text or a hash: it holds the number of the newest revision, and one that a machine remembers
+        from before must not come to mean another text.
+        """
+        sql = """SELECT d.id FROM document d WHERE d.deleted AND d.updated_at < ?
+                 AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id) ORDER BY d.updated_at LIMIT ?"""
+        found = [identity for (identity,) in self._rows(sql, (before, limit))]
+        for table in ("revision", "doubted_text", "trusted_text"):
+            self._rows(f"DELETE FROM {table} WHERE document {AMONG}", (json.dumps(found),))
+        return len(found)
+
+    def drop_texts(self, document: int) -> None:
+        """Removes all revisions of a document for good, and what of them is noted elsewhere; the row stays, as in `forget_deleted`."""
+        texts = "SELECT hash FROM revision WHERE document = ?1"
+        for column in ("hash", "previous"):
+            self._rows(f"UPDATE operation SET asked = '', {column} = '' WHERE {column} IN ({texts})", (document,))
+        for table in ("revision", "doubted_text", "trusted_text"):
+            self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))
+
+    def leave_uncut(self, document: int, *, chunking: str) -> None:
+        """Notes settings with a document that keeps the pieces it has, since its text is lost."""
+        self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
+
+    def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+        """Living documents whose pieces were cut by other settings, or not yet; without those that are `uncuttable`."""
+        # Asked at every step of the indexing: as ranges of an index, which is not walked through for them.
+        some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
+        behind = f"{some} > ? AND chunking < '{UNCUTTABLE}'"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {behind} LIMIT ?)"
+        return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
+
+    def has_own_pieces(self, document: int) -> bool:
+        """Whether its pieces are of its newest text, by whatever settings they were cut."""
+        return bool(self._one("SELECT cut_hash = hash FROM document WHERE id = ?", (document,)))
+
+    def note_uncuttable(self, document: int, why: str) -> None:
+        """Notes that a document cannot be cut. `why`: a word that tells nothing of its text."""
+        self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (f"{UNCUTTABLE}{why}", document))
+
+    def uncuttable(self, *, after: int, limit: int) -> list[DocumentRow]:
+        """Living documents that could not be cut when that was tried last, behind an id."""
+        some = f"SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}'"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some}) AND d.id > ? ORDER BY d.id LIMIT ?"
+        return [_document(row) for row in self._rows(sql, (after, limit))]
+
+    def count_uncuttable(self) -> dict[str, int]:
+        """How many they are, by why."""
+        sql = f"""SELECT substr(chunking, 2), count(*) FROM document INDEXED BY document_cut
+                  WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}' GROUP BY chunking"""
+        return dict(self._rows(sql))
+
+
+def _document(row: tuple[Any, ...]) -> DocumentRow:
+    identity, project, path, revision, content, deleted, *rest, clash, made, class_ = row
+    values = (identity, project, path, revision, content, bool(deleted), *rest, bool(clash), made, class_)
+    return DocumentRow(*values)
+
+
+def _entry(row: tuple[Any, ...]) -> RevisionEntry:
+    number, content_hash, author, created_at, deleted, clash, size, class_, packed = row
+    if packed is not None:  # written before sizes were kept
+        size = len(zlib.decompress(packed))
+    return RevisionEntry(number, content_hash, author, created_at, bool(deleted), bool(clash), size or 0, class_)
+
+
+class ProjectTable(Table):
+    """The projects of a space and the links between them."""
+
+    def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
+        """The projects that hold a living document of these sources, the last changed first."""
+        reached, values = "", []
+        if names is not None:
+            reached, values = f" AND project IN (SELECT id FROM project WHERE name {AMONG})", [_names(names)]
+        chosen, more = within("source", sources)
+        # Grouped by what the index is in order by, which takes half the time that sorting does.
+        sql = f"""SELECT p.name, files, changed_at FROM (SELECT project, count(*) files, max(updated_at) changed_at FROM document
+                  WHERE NOT deleted{reached}{chosen} GROUP BY project) JOIN project p ON p.id = project
+                  ORDER BY changed_at DESC, p.name LIMIT ?"""
+        return [ProjectRow(*row) for row in self._rows(sql, (*values, *more, limit))]
+
+    def names(self) -> list[str]:
+        """The projects that hold a living document."""
+        sql = "SELECT p.name FROM project p WHERE EXISTS (SELECT 1 FROM document d WHERE d.project = p.id AND NOT d.deleted)"
+        return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
+
+    def links(self) -> list[tuple[str, str]]:
+        sql = (
+            "SELECT a.name, b.name FROM project_link l JOIN project a ON a.id = l.one JOIN project b ON b.id = l.other"
+        )
+        return [(row[0], row[1]) for row in self._rows(f"{sql} ORDER BY a.name, b.name")]
+
+    def add_link(self, one: str, other: str, *, now: float) -> None:
+        """Links two projects, of which neither needs a document yet."""
+        for name in (one, other):
+            self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+        self._rows(f"INSERT INTO project_link {_PAIR}, ? {_OF_NAMES} ON CONFLICT DO NOTHING", (now, one, other))
+
+    def remove_link(self, one: str, other: str) -> None:
+        """Ends a link, if there is one."""
+        self._rows(f"DELETE FROM project_link WHERE (one, other) IN ({_PAIR} {_OF_NAMES})", (one, other))
+
+
+class OperationTable(Table):
+    """The changes that were made under an id, so that none is made twice."""
+
+    def find(self, identity: str) -> OperationRow | None:
+        """What was done under this id within `OPERATIONS_KEPT_S`, or None."""
+        sql = "SELECT id, asked, revision, hash, previous, lines FROM operation WHERE id = ?"
+        found = self._rows(sql, (identity,))
+        return OperationRow(*found[0]) if found else None
+
+    def add(self, row: OperationRow, *, now: float) -> None:
+        """Notes what was done, in the transaction that does it, and forgets what is too old."""
+        confirmed = "(SELECT value FROM mark WHERE name = 'clock_confirmed')"
+        self._rows(f"DELETE FROM operation WHERE done_at < {confirmed} - ?", (OPERATIONS_KEPT_S,))
+        sql = "INSERT INTO operation (id, asked, revision, hash, previous, lines, done_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._rows(sql, (row.id, row.asked, row.revision, row.hash, row.previous, row.lines, now))
+
+
+_COLUMNS = 't.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.mark, t.forgotten'
+
+
+class TranscriptTable(Table):
+    """How far each session is, and its documents."""
+
+    def find(self, project: str, agent: str, session: str) -> TranscriptRow | None:
+        """How far a session is, or None if nothing of it is known."""
+        sql = f"""SELECT {_COLUMNS} FROM transcript t JOIN project p ON p.id = t.project
+                  WHERE p.name = ? AND t.agent = ? AND t.session = ?"""
+        found = self._rows(sql, (project, agent, session))
+        if not found:
+            return None
+        return replace(TranscriptRow(*found[0]), forgotten=bool(found[0][-1]))
+
+    def save(self, row: TranscriptRow, *, now: float) -> int:
+        """Notes how far a session is, in the transaction that adds its messages; its id."""
+        self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (row.project,))
+        sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
+                 SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
+                 ON CONFLICT (project, agent, session) DO UPDATE SET version = excluded.version, "offset" = excluded."offset",
+                 head = excluded.head, mark = excluded.mark, forgotten = excluded.forgotten, updated_at = excluded.updated_at
+                 RETURNING id"""
+        values = (row.agent, row.session, row.version, row.offset, row.head, row.mark, row.forgotten, now, row.project)
+        return int(self._rows(sql, values)[0][0])
+
+    def sessions(self, project: str) -> list[tuple[str, str]]:
+        """(agent, session) of all sessions of a project of which something may be here."""
+        sql = """SELECT t.agent, t.session FROM transcript t JOIN project p ON p.id = t.project
+                 WHERE p.name = ? AND NOT t.forgotten"""
+        return [(agent, session) for agent, session in self._rows(sql, (project,))]
+
+    def parts(self, transcript: int) -> list[str]:
+        """The paths of its documents, in order."""
+        sql = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
+                 WHERE t.transcript = ? ORDER BY t.position"""
+        return [path for (path,) in self._rows(sql, (transcript,))]
+
+    def add_part(self, transcript: int, document: int) -> None:
+        """A further document, behind the others."""
+        sql = """INSERT INTO transcript_part (document, transcript, position)
+                 SELECT ?, ?, coalesce(max(position), 0) + 1 FROM transcript_part WHERE transcript = ?"""
+        self._rows(sql, (document, transcript, transcript))
+
+    def drop_parts(self, transcript: int) -> None:
+        """It is in no document any more; the documents stay."""
+        self._rows("DELETE FROM transcript_part WHERE transcript = ?", (transcript,))

@@ -1,0 +1,172 @@
+"""What documents mention, as SQL: their tags, the names they are linked by, and their links, which are resolved when they are asked for."""
+
+# ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from confide_daemon.store.database import Table
+from confide_daemon.store.rows import DocumentRow, LinkedRow
+from confide_memory import mentions
+from confide_memory.mentions import Mentions, folded
+
+# Of one document's links and of those that may lead to it, so many are looked up; each is a look into an index.
+MOST_LOOKED_UP: Final = 200
+# Files of one name in a project, among which a link chooses.
+MOST_NAMESAKES: Final = 64
+# Links of a project that are looked up for a graph of it.
+MOST_LINKS: Final = 400
+
+_LINKED = """SELECT d.id, p.name, d.path, n.id, n.title FROM document d JOIN project p ON p.id = d.project
+    LEFT JOIN note n ON n.document = d.id WHERE d.id = ? AND NOT d.deleted"""
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkTarget:
+    """A document that a link may lead to."""
+
+    id: int
+    path: str
+    is_alias: bool
+
+
+class LinkRow(NamedTuple):
+    """A wiki link between two documents of a project; `id` and `other` are those of notes, None for files."""
+
+    id: str | None
+    title: str
+    path: str
+    target: str
+    other: str | None
+    other_title: str
+    other_path: str
+
+
+class MentionTable(Table):
+    """Of living documents of memory. A link leads to a document of its own project."""
+
+    def replace(self, document: DocumentRow, found: Mentions | None) -> None:
+        """Makes this what the document mentions; None: it is deleted."""
+        for table in ("document_name", "document_tag", "document_link"):
+            self._rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
+        rows = 0
+        if found is not None:
+            names = [(folded(mentions.name_of(document.path)), False)]
+            names += [(alias, True) for alias in dict.fromkeys(folded(alias) for alias in found.aliases)]
+            for name, is_alias in names:
+                sql = "INSERT INTO document_name (document, name, is_alias) VALUES (?, ?, ?)"
+                self._rows(sql, (document.id, name, is_alias))
+            tags = list(dict.fromkeys(folded(tag) for tag in found.tags))
+            for tag in tags:
+                self._rows("INSERT INTO document_tag (document, tag) VALUES (?, ?)", (document.id, tag))
+            targets = list(dict.fromkeys(folded(target) for target in found.links))
+            for target in targets:
+                values = (document.id, target, target.rsplit("/", 1)[-1])
+                self._rows("INSERT INTO document_link (document, target, name) VALUES (?, ?, ?)", values)
+            rows = len(names) + len(tags) + len(targets)
+        self._rows("UPDATE document SET mentions = ? WHERE id = ?", (rows, document.id))
+
+    def linked(self, document: int, *, limit: int) -> list[LinkedRow]:
+        """Where the document's links lead, then which documents link to it; each once in a direction."""
+        here = self._rows("SELECT project, path FROM document WHERE id = ?", (document,))
+        if not here:
+            return []
+        project, path = here[0]
+        resolved: dict[tuple[str, str], int | None] = {}
+
+        def resolve(source: str, target: str) -> int | None:
+            # Whether files lie beside it decides, so the folder is part of the question.
+            key = (_folder(source), target)
+            if key not in resolved:
+                resolved[key] = self._resolve(project, source, target)
+            return resolved[key]
+
+        sql = "SELECT target FROM document_link WHERE document = ? ORDER BY target LIMIT ?"
+        ends: dict[tuple[str, int], None] = {}
+        for (target,) in self._rows(sql, (document, MOST_LOOKED_UP)):
+            if (end := resolve(path, target)) not in (None, document):
+                ends["to", end] = None
+        # By any of its names, some of which may be another's as well.
+        sql = """SELECT d.id, d.path, l.target FROM document_name n JOIN document_link l ON l.name = n.name OR l.target = n.name
+                 JOIN document d ON d.id = l.document WHERE n.document = ? AND d.project = ? AND NOT d.deleted
+                 AND d.id <> n.document ORDER BY d.path, d.id LIMIT ?"""
+        for source, source_path, target in self._rows(sql, (document, project, MOST_LOOKED_UP)):
+            if resolve(source_path, target) == document:
+                ends["from", source] = None
+        rows = []
+        for direction, end in list(ends)[:limit]:
+            for identity, name, other, note, title in self._rows(_LINKED, (end,)):
+                rows.append(LinkedRow(direction, identity, note, title or mentions.name_of(other), other, name))
+        return rows
+
+    def links(self, project: str, *, limit: int) -> list[LinkRow]:
+        """Return the links that documents of a project hold, those of the last changed documents first."""
+        sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN project p ON p.id = d.project
+                 JOIN document_link l ON l.document = d.id WHERE p.name = ? AND NOT d.deleted
+                 ORDER BY d.updated_at DESC, d.path, l.target LIMIT ?"""
+        return self._ends(self._rows(sql, (project, max(limit, MOST_LINKS))), limit)
+
+    def links_of(self, document: int, *, limit: int) -> list[LinkRow]:
+        """Return the links that a document holds, then those that lead to it."""
+        sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN document_link l ON l.document = d.id
+                 WHERE d.id = ? ORDER BY l.target LIMIT ?"""
+        found = self._ends(self._rows(sql, (document, MOST_LOOKED_UP)), limit)
+        others = [row.document for row in self.linked(document, limit=limit) if row.direction == "from"]
+        rows = ((here, "", document) for here in others)
+        return [*found, *self._rows_of(rows)][:limit]
+
+    def _ends(self, held: list[Any], limit: int) -> list[LinkRow]:
+        """Return the links among those that are held that lead somewhere else: (project, document, path, target)."""
+
+        def resolved() -> Iterator[tuple[int, str, int]]:
+            for project, document, path, target in held:
+                end = self._resolve(project, path, target)
+                if end is not None and end != document:
+                    yield document, target, end
+
+        return self._rows_of(itertools.islice(resolved(), limit))
+
+    def _rows_of(self, links: Iterable[tuple[int, str, int]]) -> list[LinkRow]:
+        known: dict[int, tuple[str | None, str, str]] = {}
+
+        def named(document: int) -> tuple[str | None, str, str]:
+            if document not in known:
+                ((_, _, path, note, title),) = self._rows(_LINKED, (document,))
+                known[document] = (note, title or mentions.name_of(path), path)
+            return known[document]
+
+        return [LinkRow(*named(here), target, *named(end)) for here, target, end in links]
+
+    def _resolve(self, project: int, source: str, target: str) -> int | None:
+        """The document that a link in `source` leads to, as Obsidian finds it: by its name or path, else by an alias.
+
+        Of several the one whose path is all of the target, else one in or below the same folder, else the one with the shortest path.
+        """
+        sql = """SELECT d.id, d.path, n.is_alias FROM document_name n CROSS JOIN document d ON d.id = n.document
+                 WHERE n.name IN (?, ?) AND d.project = ? AND NOT d.deleted ORDER BY n.is_alias, length(d.path), d.path LIMIT ?"""
+        values = (target.rsplit("/", 1)[-1], target, project, MOST_NAMESAKES)
+        found = [_LinkTarget(identity, path, bool(is_alias)) for identity, path, is_alias in self._rows(sql, values)]
+        files = [one for one in found if not one.is_alias and _ends_in(one.path, target)]
+        aliases = [one for one in found if one.is_alias]
+        fitting = files or aliases
+        return min(fitting, key=lambda one: _order(one, source, target)).id if fitting else None
+
+
+def _ends_in(path: str, target: str) -> bool:
+    """Whether the file's path, without `.md`, is the target or ends in it."""
+    whole = folded(path.removesuffix(".md"))
+    return whole == target or whole.endswith("/" + target)
+
+
+def _order(one: _LinkTarget, source: str, target: str) -> tuple[bool, bool, int, int, str]:
+    is_whole = folded(one.path.removesuffix(".md")) == target
+    is_beside = one.path.startswith(f"{_folder(source)}/") if "/" in source else True
+    return not is_whole, not is_beside, one.path.count("/"), len(one.path), one.path
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,81 @@
+"""How a program's command line is run: a person is told in a sentence how a command failed, and its code says of which kind that was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+
+from confide_crypto.errors import ConfideError
+from confide_memory.commands.group import CommandGroup, long_options
+from confide_memory.commands.spelling import meant
+
+_DASHES: Final = "-\N{EN DASH}\N{EM DASH}"
+"""With what options begin; a text that was copied from a page has the longer ones."""
+
+
+def run(
+    app: typer.Typer, name: str, remark: Callable[[str], None], known: Callable[[Exception], ConfideError | None]
+) -> int:
+    """Run the command of this process; the code that it ends with.
+
+    Args:
+        remark: writes a line to stderr.
+        known: what an error that is not of Confide's own says to a person; None: it is a fault, and raised.
+    """
+    try:
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        message, hint = complaint(error, name)
+        remark(f"{name}: {message}\nhint: {hint}")
+        return error.exit_code
+    except typer.Abort as error:  # a question that nobody answers
+        if isinstance(error.__cause__ or error.__context__, EOFError):
+            remark(f"{name}: the input ended before the answer\nhint: answer it, or say --yes where the command has it")
+            return 1
+        return 130
+    except Exception as error:
+        told = error if isinstance(error, ConfideError) else known(error)
+        if told is None:
+            raise
+        remark(f"{name}: {told.with_hint}")
+        return told.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
+    """What a person is told of a command of the program `name` that was written wrongly, and a hint."""
+    context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
+    if hint is None:
+        hint = f"{context.command_path.rstrip() if context is not None else name} --help"
+        near = _option_meant(error, context) if context is not None else None
+        hint = f"did you mean {near}? {hint}" if near else hint
+    if isinstance(error, typer.BadParameter) and error.message:
+        where = _spelled(error)
+        return (f"{where}: {error.message}" if where else error.message).rstrip("."), hint
+    message = error.message or error.format_message()
+    return (message[:1].lower() + message[1:]).rstrip("."), hint
+
+
+def _option_meant(error: typer.TyperException, context: Any) -> str | None:
+    """The option that was probably meant, or where it belongs."""
+    typed = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
+    names = long_options(context)
+    if typed.startswith("--"):
+        if found := meant(typed.removeprefix("--"), names, context.find_root().command.option_words):
+            return f"--{found}"
+        # An option stands behind its command.
+        return f"{context.command_path} COMMAND {typed[:40]}" if isinstance(context.command, CommandGroup) else None
+    left = error.message.partition("unexpected extra argument(s) (")[2].rstrip(")").split()
+    return next((f"--{word}" for each in left if (word := each.lstrip(_DASHES)) in names), None)
+
+
+def _spelled(error: typer.BadParameter) -> str:
+    """The parameter that is wrong, as a person writes it."""
+    if error.param_hint is not None:
+        return str(error.param_hint) if isinstance(error.param_hint, str) else max(error.param_hint, key=len)
+    if error.param is None:
+        return ""
+    options = [option for option in error.param.opts if option.startswith("-")]
+    return max(options, key=len) if options else str(error.param.metavar or error.param.name.upper())

@@ -1,0 +1,300 @@
+"""What is asked about projects and their past (PROTOCOL.md 9.6, 9.9): lists, revisions, days, links, classes."""
+
+from typing import Annotated, Final, NotRequired, TypedDict
+
+from confide_crypto.errors import RequestError
+from confide_memory.classes import CLASSES, UNTRUSTED
+from confide_memory.documents import MAX_PATH_BYTES
+from confide_memory.forms import (
+    MAX_DAYS,
+    MAX_LISTED,
+    MAX_REVISION,
+    MAX_REVISIONS,
+    UNREAD,
+    Carried,
+    ContentHash,
+    Moment,
+    Project,
+    Revision,
+    Shown,
+    Size,
+    Told,
+    choice,
+    count,
+    flag,
+    items,
+    number,
+    optional,
+    place,
+    text,
+)
+from confide_memory.wire.files import OfDocument, OfProject
+from confide_memory.wire.operation import Operation
+
+USUAL_REVISIONS: Final = 20
+USUAL_LISTED: Final = 100
+MAX_DOUBTED: Final = 10_000
+"""Parts of a document that are untrusted."""
+MAX_FOLDERS: Final = 200
+"""Folders in one list of documents."""
+SORTS: Final = ("updated", "path", "size")
+"""Orders of a list of documents: the last changed first, by name, the largest first."""
+MAX_PIECES: Final = 64
+"""Pieces in each list of a briefing."""
+_MAX_AGES: Final = 16
+_MOST: Final = 2**32
+
+
+def _name(item: object) -> str:
+    if isinstance(item, str) and item.strip() and len(item.encode(errors="surrogatepass")) <= MAX_PATH_BYTES:
+        return item
+    raise RequestError("invalid", f"a name is a file, a folder or a glob, of at most {MAX_PATH_BYTES} bytes")
+
+
+def _class(body: Carried, name: str) -> str:
+    """As it is, where it is one that is known here; a daemon that does not say it keeps none."""
+    value = body.get(name)
+    return value if isinstance(value, str) and value in CLASSES else UNTRUSTED
+
+
+_Listed = Annotated[int, optional(number(MAX_LISTED), USUAL_LISTED)]
+_Below = Annotated[str, optional(text, "")]
+_Line = Annotated[int, number(2**53)]
+Classed = TypedDict("Classed", {"class": Annotated[str, _class]})
+"""What has a class: whose word it is."""
+
+
+ProjectRow = TypedDict("ProjectRow", {"name": Project, "files": Size, "updated": Moment, "linked": bool})
+Projects = TypedDict("Projects", {"projects": Annotated[list[ProjectRow], MAX_LISTED], "complete": bool})
+
+
+class LinkRequest(OfProject):
+    other: Project
+
+
+Linked = TypedDict("Linked", {"linked": Annotated[list[Shown], MAX_LISTED]})
+
+
+class HistoryRequest(OfDocument):
+    limit: NotRequired[Annotated[int, optional(number(MAX_REVISIONS), USUAL_REVISIONS)]]
+
+
+class RevisionItem(Classed):
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    deleted: bool
+    clash: bool
+
+
+History = TypedDict("History", {"revisions": Annotated[list[RevisionItem], MAX_REVISIONS]})
+
+
+class DocumentsRequest(OfProject):
+    """Ask for a page of a list of documents.
+
+    Attributes:
+        path: a document, or the folder that the documents lie in; "" for all.
+        offset: how many documents of the list come before the page.
+        around: the path of a document. The page begins with the one before it; `offset` is ignored.
+        folders: also list the folders directly below `path`.
+    """
+
+    path: NotRequired[_Below]
+    limit: NotRequired[_Listed]
+    offset: NotRequired[Annotated[int, place]]
+    sort: NotRequired[Annotated[str, optional(choice(SORTS), SORTS[0])]]
+    around: NotRequired[_Below]
+    folders: NotRequired[Annotated[bool, flag()]]
+
+
+class DocumentItem(Classed):
+    path: Shown
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    lines: Size | None
+    title: Told
+    id: Shown | None
+    clash: bool
+    words: NotRequired[Told]
+
+
+FolderRow = TypedDict("FolderRow", {"path": Shown, "documents": Size})
+
+
+class Documents(TypedDict):
+    """Answer with a page of a list. A daemon of before 0.3.0 leaves out the optional fields, and has one page only.
+
+    Attributes:
+        total: the number of documents in the whole list.
+        offset: the number of documents before this page.
+    """
+
+    documents: Annotated[list[DocumentItem], MAX_LISTED]
+    total: Size
+    offset: NotRequired[Annotated[int | None, optional(place)]]
+    folders: NotRequired[Annotated[list[FolderRow], MAX_FOLDERS] | None]
+
+
+class ChangesRequest(OfProject):
+    path: NotRequired[_Below]
+    since: NotRequired[Moment | None]
+    after: NotRequired[Size | None]
+    limit: NotRequired[_Listed]
+
+
+class ChangeItem(TypedDict):
+    path: Shown
+    revision: Revision
+    author: Shown
+    time: Moment
+    bytes: Size
+    deleted: bool
+    clash: bool
+    words: Told
+    change: Annotated[int | None, optional(count(_MOST))]
+    id: Shown | None
+
+
+Changes = TypedDict("Changes", {"changes": Annotated[list[ChangeItem], MAX_LISTED]})
+
+
+class DeletedRow(TypedDict):
+    path: Shown
+    revision: Revision
+    bytes: Size
+    author: Shown
+    time: Moment
+    restorableUntil: Moment
+
+
+Deleted = TypedDict("Deleted", {"documents": Annotated[list[DeletedRow], MAX_LISTED]})
+
+
+class RestoreRequest(OfDocument):
+    revision: NotRequired[Annotated[int | None, optional(number(2**53))]]
+
+
+class RestoreAnswer(TypedDict):
+    revision: Revision
+    changed: bool
+    hash: NotRequired[Annotated[str, UNREAD]]
+    indexed: NotRequired[Annotated[bool, UNREAD]]
+    queued: NotRequired[Annotated[int, UNREAD]]
+
+
+class ForgetRequest(OfProject):
+    paths: Annotated[list[str], items(MAX_LISTED, _name)]
+    undo: NotRequired[bool]
+    dryRun: NotRequired[bool]
+
+
+class ForgetAnswer(TypedDict):
+    documents: Annotated[list[Shown], MAX_LISTED]
+    total: Size
+    complete: bool
+
+
+class DaysRequest(TypedDict):
+    since: Moment
+    zone: NotRequired[Annotated[int, optional(count(840, least=-840), 0)]]
+
+
+DayRow = TypedDict("DayRow", {"day": Shown, "project": Shown, "kind": Shown, "count": Size})
+AgeRow = TypedDict("AgeRow", {"days": Size | None, "recalls": Size})
+
+
+class DaysItem(TypedDict):
+    days: Annotated[list[DayRow], MAX_DAYS]
+    ages: Annotated[list[AgeRow], _MAX_AGES]
+
+
+class RelationsRequest(OfProject):
+    """Ask how documents relate to each other.
+
+    Attributes:
+        path: of one document, whose links in both directions are wanted; "" for the whole project.
+        links: with `[[wiki links]]` too, which lead to files as well as to notes.
+    """
+
+    limit: NotRequired[_Listed]
+    path: NotRequired[_Below]
+    links: NotRequired[Annotated[bool, flag()]]
+
+
+class RelationItem(TypedDict):
+    """One document states a relation to another, or links to it.
+
+    Attributes:
+        id, otherId: of notes; "" for a file.
+        path, otherPath: where both lie.
+        target: a wiki link's target, folded, as `confide_memory.mentions` reads it; "" for a stated relation.
+    """
+
+    id: Shown
+    title: Shown
+    relation: Shown
+    otherId: Shown
+    otherTitle: Shown
+    otherProject: Shown
+    path: NotRequired[Told]
+    otherPath: NotRequired[Told]
+    target: NotRequired[Told]
+
+
+Relations = TypedDict("Relations", {"relations": Annotated[list[RelationItem], MAX_LISTED]})
+
+
+class BriefingPiece(Classed):
+    path: Shown
+    project: Shown
+    startLine: _Line
+    endLine: _Line
+    snippet: str
+    heading: str
+    author: Shown
+    updatedAt: Moment
+
+
+class BriefingAnswer(TypedDict):
+    head: Annotated[list[BriefingPiece], MAX_PIECES]
+    newest: Annotated[list[BriefingPiece], MAX_PIECES]
+
+
+class TrustRequest(OfDocument):
+    hash: NotRequired[ContentHash | None]
+
+
+Doubt = TypedDict("Doubt", {"first": Size, "last": Size, "why": Shown})
+
+
+class Trust(Classed):
+    hash: ContentHash
+    doubted: Annotated[list[Doubt], MAX_DOUBTED]
+    trusted: bool
+
+
+class LowerRequest(OfDocument):
+    revision: Annotated[int, number(MAX_REVISION)]
+
+
+Lowered = TypedDict("Lowered", {"lowered": bool, "class": Annotated[str | None, _class]})
+
+PROJECTS: Final = Operation("projects", OfProject, Projects)
+LINKS: Final = Operation("links", OfProject, Linked)
+LINK: Final = Operation("link", LinkRequest, Linked)
+UNLINK: Final = Operation("unlink", LinkRequest, Linked)
+HISTORY: Final = Operation("history", HistoryRequest, History)
+DOCUMENTS: Final = Operation("documents", DocumentsRequest, Documents)
+CHANGES: Final = Operation("changes", ChangesRequest, Changes)
+DELETED: Final = Operation("deleted", OfProject, Deleted)
+RESTORE: Final = Operation("restore", RestoreRequest, RestoreAnswer)
+FORGET: Final = Operation("forget", ForgetRequest, ForgetAnswer)
+DAYS: Final = Operation("days", DaysRequest, DaysItem)
+RELATIONS: Final = Operation("relations", RelationsRequest, Relations)
+BRIEFING: Final = Operation("briefing", OfProject, BriefingAnswer)
+TRUST: Final = Operation("trust", TrustRequest, Trust)
+LOWER: Final = Operation("lower", LowerRequest, Lowered)

@@ -1,0 +1,251 @@
+"""The process of one `confide hook`: an event on stdin, nothing or one JSON object on stdout; always silent on stderr, always code 0.
+
+It asks whoever holds the seat `hooks` (`seat.py`) over a Unix socket, and dials nothing. A person waits for it at every turn: all that it
+loads is this folder's light half and json, os and socket (a test walks the imports), and all that it waits for has an end. While a session
+starts that will answer, a prompt waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import stat
+import struct
+import time
+
+from confide_proxy.hooks import briefings, counts, events, hook_paths, learning_queue, startup_marks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final, NoReturn
+
+CONNECT_S: Final = 0.05
+DEADLINE_S: Final = 0.38
+"""From the process's start, where the system tells of it, to the last line here: a client waits for all of it."""
+MOST_START_S: Final = 0.15
+"""What of it the start may take. The interpreter needs some 15 ms, or 100 on a busy machine, and a process may have been stopped then."""
+AGAIN_S: Final = 0.01
+"""A session that starts is looked for again so soon."""
+LEAST_S: Final = 0.05
+"""With less time left nothing is asked: no search is answered within it."""
+MOST_STDIN: Final = 256 * 1024
+MOST_ANSWER: Final = 64 * 1024
+SWITCH: Final = "CONFIDE_HOOKS"
+LEARNING: Final = "CONFIDE_LEARNING"
+"""Set for the clients that the learner starts: their hooks would feed it with itself."""
+_PART: Final = 65_536
+
+
+def main() -> NoReturn:
+    """Do what an event asks for, and end."""
+    with contextlib.suppress(BaseException):  # a client shows its person what a hook says of its troubles
+        Hook(started()).run()
+    os._exit(0)
+
+
+class Hook:
+    """One event, and the time that it has."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._end = began + DEADLINE_S
+        self._state = self._config = ""
+
+    def run(self) -> None:
+        switch = os.environ.get(SWITCH, "")
+        data = self._stdin()
+        if switch == "off" or os.environ.get(LEARNING):
+            return
+        self._state, self._config = hook_paths.find()
+        if not os.path.isdir(self._state):  # nothing was ever set up here
+            return
+        name = client = "-"
+        outcome, why = counts.FAILED, "-"
+        try:
+            if len(data) > MOST_STDIN:
+                why = "too-large"
+                return
+            event = events.read(data)
+            if event is None:
+                outcome, why = counts.SILENT, "unknown-event"
+                return
+            name, client = event.name, event.client
+            if hook_paths.is_off(self._config, event.cwd):
+                outcome = ""
+                return
+            outcome = self._done(event)
+        except (ValueError, RecursionError):
+            why = "no-json"
+        except OSError as error:
+            why = f"errno-{error.errno}"
+        except Exception as error:
+            why = type(error).__name__
+        finally:
+            if outcome:
+                ms = int((time.monotonic() - self._began) * 1000)
+                is_logged = switch == "log"
+                counts.note(
+                    self._state, event=name, client=client, outcome=outcome, ms=ms, why=why, is_logged=is_logged
+                )
+
+    def _done(self, event: events.HookEvent) -> str:
+        if event.kind == events.PERMISSION:
+            return self._say(events.allowing(event) if event.is_allowed else {})
+        if event.kind == events.POINTER:
+            return self._point(event)
+        if event.kind == events.START and event.source in events.REPLAYED:
+            return counts.SILENT
+        asked = {"kind": event.kind, "client": event.client, "session": event.session, "source": event.source}
+        asked["cwd"] = event.cwd
+        if event.kind == events.PROMPT:
+            asked["prompt"] = event.prompt
+        outcome, told = self._ask(asked)
+        if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
+            startup_marks.hurry(self._state)
+            while outcome == counts.ABSENT and self._left() > LEAST_S:
+                time.sleep(AGAIN_S)
+                outcome, told = self._ask(asked)
+        context, message = told.get("context"), told.get("message")
+        if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE):
+            context = briefings.read(self._state, event.cwd)
+            if not context:
+                startup_marks.miss(self._state, event.session)
+        said = events.answer(
+            event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""
+        )
+        return self._say(said) if said or outcome == counts.ANSWERED else outcome
+
+    def _is_awaited(self, event: events.HookEvent) -> bool:
+        """Whether a session starts that will listen in a moment, and is to be asked something then."""
+        if not startup_marks.is_noted(self._state):
+            return False
+        from confide_proxy.hooks import (
+            prompt_filter,
+        )  # with the regular expressions it needs, which only this wait has time for
+
+        return bool(prompt_filter.question(event.prompt))
+
+    def _point(self, event: events.HookEvent) -> str:
+        if event.is_summariser:
+            return counts.SILENT
+        try:
+            size = os.stat(event.transcript).st_size if event.transcript else 0
+        except (OSError, ValueError):
+            size = 0
+        is_written = learning_queue.append(
+            self._state,
+            config=self._config,
+            session=event.session,
+            client=event.client,
+            transcript=event.transcript,
+            offset=size,
+            event=event.name,
+            more=event.more,
+        )
+        if event.name in events.TURN_ENDS:
+            # Its notes may have changed; nothing is waited for.
+            self._ask({"kind": "turn", "cwd": event.cwd}, is_waiting=False)
+        return counts.POINTED if is_written else counts.SILENT
+
+    def _say(self, answer: dict[str, object]) -> str:
+        if not answer:
+            return counts.SILENT
+        data = json.dumps(answer).encode() + b"\n"
+        while data:
+            data = data[os.write(1, data) :]
+        return counts.ANSWERED
+
+    def _stdin(self) -> bytes:
+        """What the client writes; of more than `MOST_STDIN` enough to see that. All of it is read, or its pipe would break."""
+        data = bytearray()
+        try:
+            while (left := self._left()) > 0 and select.select([0], [], [], left)[0]:
+                part = os.read(0, _PART)
+                if not part:
+                    break
+                if len(data) <= MOST_STDIN:
+                    data += part
+        except (OSError, ValueError):  # there is no stdin
+            pass
+        return bytes(data)
+
+    def _ask(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
+        """What the seat's holder says, and how that went."""
+        try:
+            connection = self._connected()
+        except OSError as error:
+            is_late = isinstance(error, TimeoutError | BlockingIOError)
+            return (counts.LATE if is_late else counts.ABSENT), {}
+        if connection is None:
+            return counts.ABSENT, {}
+        with connection:
+            try:
+                left = max(0.001, self._left())
+                connection.settimeout(left)
+                # What is answered later reaches nobody, and must not count as shown.
+                connection.sendall(json.dumps({**asked, "ms": int(left * 1000)}).encode() + b"\n")
+                if not is_waiting:
+                    return counts.SILENT, {}
+                data = bytearray()
+                while not data.endswith(b"\n") and len(data) <= MOST_ANSWER:
+                    connection.settimeout(max(0.001, self._left()))
+                    part = connection.recv(_PART)
+                    if not part:
+                        return counts.ABSENT, {}  # it ended just then
+                    data += part
+            except TimeoutError:
+                return counts.LATE, {}
+            except OSError:
+                return counts.ABSENT, {}
+        told = json.loads(data)
+        return counts.ANSWERED, told if isinstance(told, dict) else {}
+
+    def _connected(self) -> socket.socket | None:
+        """A connection to a listener of this user; None where there is none. Raises OSError."""
+        for address in hook_paths.addresses(self._state):
+            try:
+                status = os.lstat(address)
+            except OSError:
+                continue
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(min(CONNECT_S, max(0.001, self._left())))
+                connection.connect(address)
+                if is_same_user(connection):
+                    return connection
+            except OSError:
+                connection.close()
+                raise
+            connection.close()
+        return None
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+
+def started() -> float:
+    """When this process began, by `time.monotonic`; now, where the system does not tell."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", "rb") as file:  # proc(5): the 22nd is counted in ticks since boot
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+        per_s = os.sysconf("SC_CLK_TCK")
+        ago = time.clock_gettime(time.CLOCK_BOOTTIME) - (ticks + 1) / per_s
+    except (OSError, ValueError, IndexError, AttributeError):
+        return now
+    return now - min(max(0.0, ago), MOST_START_S)
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether this user's process is at the other end; True where the system does not tell: the folder is this user's alone."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    size = struct.calcsize("3i")
+    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
+    return bool(uid == os.geteuid())

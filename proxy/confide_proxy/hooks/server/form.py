@@ -1,0 +1,269 @@
+"""Stored texts as a model may see them: quoted, on one line, and unable to end the block that they stand in or to hide anything in it.
+
+Pure. What comes from the daemon is read with suspicion: what has another form than agreed, or no class that may come unasked, is not there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confide_memory.note_names import is_id
+from confide_memory.wire.revisions import BriefingPiece
+from confide_proxy.hooks import block
+
+HIT_CHARS: Final = 240
+SUMMARY_CHARS: Final = 480
+HEAD_CHARS: Final = 720
+"""Of the beginning of a `MEMORY.md`."""
+HITS: Final = 3
+NOTES: Final = 8
+HIT_TOKENS: Final = 300
+BRIEFING_TOKENS: Final = 600
+TRUSTED: Final = ("owner", "agent", "derived")
+"""The classes of what may come before a model unasked. One that a newer daemon has is not among them."""
+CUT: Final = " …"
+_PLACE_CHARS: Final = 96
+_NAME_CHARS: Final = 32
+_CHARS_PER_TOKEN: Final = 3.0
+"""At least, of what is quoted."""
+_RUN: Final = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
+_LETTERS: Final = 7
+_DIGITS: Final = 3
+_OTHER: Final = 1.25
+_MARGIN: Final = 1.08
+"""Letters and digits of one token, tokens of one letter that is not ASCII, and what makes the estimate one that is hardly ever below."""
+_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode's categories of controls, bidi marks, tags, halves of pairs, letters of nobody, and ends of lines."""
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks of other categories that nobody sees: a text can be written in variation selectors alone."""
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LEVELS: Final = {"core": 0, "high": 1}
+_LOW: Final = "low"
+_ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])\s+")
+_HEADING: Final = re.compile(r"#{1,6}\s")
+
+
+class Quoted(NamedTuple):
+    """A line of a block.
+
+    Attributes:
+        document: project and path of what it quotes.
+        place: the same, with the line that the quoted piece begins at.
+        is_whole: all that it quotes stands in it.
+        text: the quotation alone.
+        when: when the document was changed, as the daemon says it.
+        covers: documents and places of which it says all, together with others where that takes several `parts`.
+    """
+
+    line: str
+    document: str
+    place: str
+    is_whole: bool
+    text: str = ""
+    when: str = ""
+    covers: tuple[str, ...] = ()
+    parts: int = 1
+
+
+def plain(text: str, most: int) -> str:
+    """A text as it may stand in a block: one line of at most so many characters, escapes among them."""
+    looked_at = _INVISIBLE.sub("", text[: 16 * most])
+    shown = "".join(" " if unicodedata.category(letter) in _HIDDEN else letter for letter in looked_at)
+    parts = [_escaped(letter) for letter in " ".join(shown.split())]
+    if sum(map(len, parts)) <= most and len(text) <= 16 * most:
+        return "".join(parts)
+    length = 0
+    for place, part in enumerate(parts):
+        length += len(part)
+        if length > most - len(CUT):
+            return "".join(parts[:place]).rstrip() + CUT
+    return "".join(parts) + CUT
+
+
+def _escaped(letter: str) -> str:
+    # Full width brackets and the like are read as brackets too.
+    return _ESCAPES.get(letter if letter.isascii() else unicodedata.normalize("NFKC", letter), letter)
+
+
+def tokens(text: str) -> float:
+    """How many it is, at most, as near as that can be said without a tokenizer (a test compares with a real one)."""
+    spent = 1.0
+    for run in _RUN.findall(text):
+        if run.isascii():
+            spent += 1 if len(run) == 1 else -(-len(run) // (_DIGITS if run.isdecimal() else _LETTERS))
+        else:
+            spent += _OTHER if run < "\U00010000" else 2 * _OTHER
+    return spent * _MARGIN
+
+
+def hits(result: Mapping[str, object]) -> list[Quoted]:
+    """What a search found, the best first, as far as it may come unasked."""
+    return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
+
+
+def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
+    """The notes of a list that are of importance core or high and of these projects; core first, as they were in the list."""
+    wanted = frozenset(projects)
+    found = [
+        (_LEVELS[note["level"]], each)
+        for note in _items(result.get("memories"))
+        if note.get("level") in _LEVELS and note.get("project") in wanted and (each := _note(note)) is not None
+    ]
+    return [each for _, each in sorted(found, key=lambda one: one[0])][:NOTES]
+
+
+def newest_notes(result: Mapping[str, object], project: str, *, without: str) -> list[Quoted]:
+    """The notes of a list that are of this project, as they were in the list: none of importance low, none of the type `without`."""
+    return [
+        each
+        for note in _items(result.get("memories"))
+        if note.get("level") != _LOW
+        and note.get("type") != without
+        and note.get("project") == project
+        and (each := _note(note)) is not None
+    ]
+
+
+def head(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
+    """How each `MEMORY.md` of a project begins, on a line of its own: as many whole lines of the file as there is room for."""
+    own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
+    found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
+    return [each for each in found if each is not None]
+
+
+def _head(pieces: Sequence[BriefingPiece]) -> Quoted | None:
+    kept: list[str] = []
+    covers: list[str] = []
+    for piece in pieces:
+        lines = [line for line in piece["snippet"].split("\n") if line.strip()]
+        room = next((at for at, _ in enumerate(lines) if not _fits([*kept, *lines[: at + 1]])), len(lines))
+        kept += lines[:room]
+        if room < len(lines):
+            # Cut at the end of a line; within one only where the first is too long by itself.
+            kept = [*kept, CUT] if kept else lines[:1]
+            break
+        covers.append(_place(piece))
+    quoted = _quoted(pieces[0], "updatedAt", " ".join(kept), line=pieces[0]["startLine"], most=HEAD_CHARS)
+    return None if quoted is None else quoted._replace(covers=tuple(covers))
+
+
+def _fits(lines: Sequence[str]) -> bool:
+    quoted = plain(" ".join((*lines, CUT)), 2 * HEAD_CHARS)
+    return len(quoted) <= HEAD_CHARS and tokens(quoted) <= HEAD_CHARS / _CHARS_PER_TOKEN
+
+
+def entries(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
+    """The entries of pieces that come from the ends of files, the last one of each piece first."""
+    found: list[Quoted] = []
+    for piece in pieces:
+        parts = _entries(piece["snippet"], piece["heading"]) if piece["project"] == project else []
+        for offset, text in reversed(parts):
+            quoted = _quoted(piece, "updatedAt", text, line=piece["startLine"] + offset)
+            if quoted is not None:
+                found.append(quoted._replace(covers=(_place(piece),) if quoted.is_whole else (), parts=len(parts)))
+    return found
+
+
+def _entries(text: str, heading: str) -> list[tuple[int, str]]:
+    """The paragraphs and the items of lists of a piece, below their heading, each with the line that it begins at, counted from 0."""
+    found: list[tuple[int, str, list[str]]] = []
+    is_open = False
+    for number, line in enumerate(text.split("\n")):
+        if match := _HEADING.match(line):
+            heading = line[match.end() :].strip()
+        if match or not line.strip():
+            is_open = False
+        elif is_open and not _ITEM.match(line):
+            found[-1][2].append(line)
+        else:
+            found.append((number, heading, [_ITEM.sub("", line, count=1) if _ITEM.match(line) else line]))
+            is_open = True
+    texts = ((number, above, "\n".join(lines)) for number, above, lines in found)
+    return [(number, f"{above}: {said}" if above and above not in said else said) for number, above, said in texts]
+
+
+def _place(piece: Mapping[str, object]) -> str:
+    return f"{piece['project']}\0{piece['path']}\0{piece['startLine']}"
+
+
+def covered(lines: Iterable[Quoted]) -> list[str]:
+    """Documents and places of which these lines say all, so that nothing of them need come again."""
+    counts = Counter((place, each.parts) for each in lines for place in each.covers)
+    return [place for (place, parts), count in counts.items() if count >= parts]
+
+
+def summary(note: Mapping[str, object], content: str) -> Quoted | None:
+    """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
+    return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
+
+
+def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:
+    """As many of them as the budget of tokens has room for, the frame counted. `once`: none that says again what one before it says."""
+    kept: list[Quoted] = []
+    spent = tokens(block.framed([], age_s=86_400.0))
+    for each in lines:
+        cost = tokens(each.line)
+        is_said = once and each.text and any(each.text.removesuffix(CUT) in other.text for other in kept)
+        if spent + cost <= budget and not is_said:
+            spent += cost
+            kept.append(each)
+    return kept
+
+
+def _items(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _hit(found: Mapping[str, object]) -> Quoted | None:
+    snippet, heading, line = found.get("snippet"), found.get("heading"), found.get("startLine")
+    if found.get("supersededBy") or not isinstance(snippet, str) or type(line) is not int:
+        return None
+    is_headed = isinstance(heading, str) and heading and heading not in snippet
+    return _quoted(found, "updatedAt", f"{heading}: {snippet}" if is_headed else snippet, line=line)
+
+
+def _note(found: Mapping[str, object]) -> Quoted | None:
+    title, snippet = found.get("title"), found.get("snippet")
+    if not isinstance(title, str) or not isinstance(snippet, str):
+        return None
+    text = snippet.removeprefix("# ").removeprefix(title).lstrip(" .:-") or title
+    said = snippet if snippet.startswith(title) and not snippet.startswith("# ") else f"{title}: {text}"
+    return _quoted(found, "updated", title if text == title else said)
+
+
+def _quoted(
+    found: Mapping[str, object], dated: str, text: str, *, line: int = 0, most: int = HIT_CHARS, prefix: str = ""
+) -> Quoted | None:
+    path, project, author, day = found.get("path"), found.get("project"), found.get("author"), found.get(dated)
+    if not (isinstance(path, str) and isinstance(project, str) and isinstance(author, str) and isinstance(day, str)):
+        return None
+    kind = found.get("class")
+    if kind not in TRUSTED or not _DAY.match(day):
+        return None
+    quoted = plain(text, most)
+    # Scripts and code of which a letter takes more tokens have fewer of them, rather than the other lines none.
+    if (cost := tokens(quoted)) > most / _CHARS_PER_TOKEN:
+        quoted = plain(text, int(most * most / _CHARS_PER_TOKEN / cost))
+    if not quoted:
+        return None
+    # A model reads and changes a note by its id; that of a hostile daemon may look like anything.
+    short = found.get("shortId")
+    if isinstance(short, str) and is_id(short):
+        where = plain(short, _PLACE_CHARS)
+    else:
+        where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
+    told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
+    document = f"{project}\0{path}"
+    place = f"{document}\0{line}"
+    # What the daemon itself has cut ends so too.
+    is_whole = not quoted.endswith("…")
+    covers = (place if line else document,) if is_whole else ()
+    return Quoted(told, document, place, is_whole, quoted, day, covers)

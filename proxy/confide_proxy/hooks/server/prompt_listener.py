@@ -1,0 +1,103 @@
+"""The socket on which the seat's holder answers hooks: a line of JSON each way, of this user alone, each of bounded size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from confide_proxy.hooks import hook_paths
+from confide_proxy.hooks.hook_process import MOST_ANSWER, is_same_user
+
+log = logging.getLogger(__name__)
+
+MOST_LINE: Final = 512 * 1024
+"""A prompt of `events.PROMPT_CHARS` letters, each written as JSON writes the longest."""
+MOST_AT_ONCE: Final = 64
+READ_S: Final = 1.0
+BACKLOG: Final = 128
+
+
+class PromptListener:
+    """Listens until it is closed."""
+
+    def __init__(self, state: str, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]) -> None:
+        self._state = state
+        self._answer = answer
+        self._at_once = 0
+        self._address = ""
+        self._inode = -1
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen, in place of whoever did. Raises OSError: there is no place, or it cannot be made."""
+        found = hook_paths.addresses(self._state)
+        if not found:
+            raise OSError(None, "no folder has a path short enough for a socket")
+        self._address = found[0]
+        with suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(os.lstat(self._address).st_mode):
+                raise OSError(None, "something else is in the socket's place")
+            os.unlink(self._address)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(self._address)  # in a folder that is this user's alone
+            os.chmod(self._address, 0o600)
+            self._inode = os.lstat(self._address).st_ino
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=MOST_LINE, backlog=BACKLOG
+            )
+        except BaseException:
+            listening.close()
+            raise
+
+    def is_in_place(self) -> bool:
+        """Whether hooks find this listener, and not one that has taken its place meanwhile."""
+        try:
+            return os.lstat(self._address).st_ino == self._inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            if self.is_in_place():
+                with suppress(OSError):
+                    os.unlink(self._address)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._at_once += 1
+        try:
+            peer = writer.get_extra_info("socket")
+            # asyncio shows its sockets in a wrapper that has all that is asked of them here.
+            if self._at_once <= MOST_AT_ONCE and is_same_user(peer):
+                async with asyncio.timeout(READ_S):
+                    line = await reader.readuntil(b"\n")
+                asked = json.loads(line)
+                if isinstance(asked, dict):
+                    told = json.dumps(await self._answer(asked)).encode() + b"\n"
+                    writer.write(told if len(told) <= MOST_ANSWER else b"{}\n")
+                    async with asyncio.timeout(READ_S):
+                        await writer.drain()
+        except (
+            OSError,
+            TimeoutError,
+            ValueError,
+            RecursionError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
+            pass  # a hook that was killed, or somebody else's idea of one
+        except Exception as error:
+            # A fault of ours must not stay unseen; its text may quote anything.
+            log.error("a hook was not answered: %s", type(error).__name__)
+        finally:
+            self._at_once -= 1
+            writer.close()

@@ -1,0 +1,90 @@
+"""What each session has been shown, so that nothing comes before a model twice. Digests and times alone; small, and kept on the disk, so
+that whoever takes over the seat goes on with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from confide_crypto import atomic
+from confide_proxy.hooks import hook_paths
+
+MOST_SESSIONS: Final = 64
+MOST_SHOWN: Final = 256
+"""Of a session; the oldest may come again."""
+TWICE_S: Final = 5.0
+"""Some hosts run a plugin's hooks beside those of the client: the same start within so long is one."""
+_MOST_BYTES: Final = 1024 * 1024
+_CHARS: Final = 12
+
+
+class ShownLedger:
+    """The ledger. `load` and `save` touch the disk briefly, one at a time; a disk that refuses costs nothing but the memory of it."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._sessions: dict[str, dict[str, object]] = {}
+
+    def load(self) -> None:
+        """Go on with what another holder has kept."""
+        try:
+            kept = json.loads(hook_paths.plain(self._file, _MOST_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return
+        for name, session in kept.items() if isinstance(kept, dict) else ():
+            if isinstance(session, dict) and isinstance(session.get("keys"), list):
+                keys = [key for key in session["keys"] if isinstance(key, str)]
+                starts = session.get("starts")
+                self._sessions[name] = {"keys": keys, "starts": starts if isinstance(starts, dict) else {}}
+
+    def kept(self) -> str:
+        """What `save` takes: as it is at this moment, for a thread."""
+        return json.dumps(self._sessions)
+
+    def save(self, kept: str) -> None:
+        """Keep it. A full disk is passed over."""
+        try:
+            os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
+            atomic.write(self._file, kept.encode(), is_kept=False)
+        except OSError:
+            return
+
+    def has(self, session: str, thing: str) -> bool:
+        return _digest(thing) in self._of(session)["keys"]
+
+    def add(self, session: str, things: Iterable[str]) -> None:
+        keys = self._of(session)["keys"]
+        keys += [digest for thing in things if (digest := _digest(thing)) not in keys]
+        del keys[:-MOST_SHOWN]
+
+    def has_begun(self, session: str) -> bool:
+        """Whether a start of it was noted."""
+        return bool(self._of(session)["starts"])
+
+    def starts(self, session: str, source: str, *, is_anew: bool) -> bool:
+        """Note a start; whether it is none that was told a moment ago. `is_anew`: nothing of what was shown is left."""
+        now = time.time()
+        found = self._of(session)
+        before = found["starts"].get(source)
+        if isinstance(before, int | float) and 0 <= now - before < TWICE_S:
+            return False
+        if is_anew:
+            found["keys"].clear()
+        found["starts"] = {**dict(list(found["starts"].items())[-7:]), source: now}
+        return True
+
+    def _of(self, session: str) -> dict[str, Any]:
+        name = _digest(session)
+        found = self._sessions.pop(name, None) or {"keys": [], "starts": {}}
+        self._sessions[name] = found
+        while len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_CHARS // 2).hexdigest()

@@ -1,0 +1,396 @@
+"""This machine's key at rest: in a plain file, in the operating system's keyring, or under a passphrase (PROTOCOL.md 2.5).
+
+Whatever the form, `identity.key` names it and tells the public key; the seed itself comes from there, from the keyring, or from where
+`confide key unlock` has left it for a while, with the time when that ends, since `confide mcp` has no terminal to ask for a passphrase: a
+file in the user's runtime folder, which is memory and is emptied when they log out.
+
+The keyring is asked by the library `keyring`, in a thread that nobody waits on for long: one that is locked may open a dialog that nobody
+sees, and an entry that was written may turn out to lie in a plain file. So every call has a deadline, and backends that keep nothing, or
+keep it in the open, are refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity import (
+    KEY_LENGTH,
+    PUBLIC_KEY_WORD,
+    SEALED_PREFIX,
+    Identity,
+    SealedKey,
+    format_public_key,
+    identity_line,
+    is_pem,
+)
+from confide_crypto.keys.private_files import (
+    check_private_dir,
+    make_private_dir,
+    read_private_file,
+    remove_private_file,
+    write_private_file,
+)
+from confide_memory.errors import with_extra
+from confide_proxy.errors import KeyChangeError, KeyLockedError, KeyringError
+from confide_proxy.paths import runtime_folders
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+KEYRING_SERVICE: Final = "confide"
+KEYRING_DEADLINE_S: Final = 5.0
+"""Long enough for a keyring that has to be started; an agent's call waits for ten seconds at most."""
+_WAY_OUT: Final = "keep the key in a file (confide key move file) or under a passphrase (confide key move passphrase)"
+_KEYRING_PREFIX: Final = "confide-keyring-key-"
+_FOLDER: Final = "confide"
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+class Form(enum.StrEnum):
+    FILE = "file"
+    KEYRING = "keyring"
+    PASSPHRASE = "passphrase"  # noqa: S105 - the name of a form
+
+
+class Stored(NamedTuple):
+    """An identity file as it was read.
+
+    Attributes:
+        path: the file.
+        form: how it keeps the seed.
+        public_key: Ed25519, 32 bytes; known in every form.
+        identity: the seed, where the file itself holds it.
+        sealed: what the passphrase opens, where there is one.
+    """
+
+    path: Path
+    form: Form
+    public_key: bytes
+    identity: Identity | None = None
+    sealed: SealedKey | None = None
+
+    def open(self, passphrase: str | None = None) -> Identity:
+        """The seed.
+
+        `passphrase`: opens a sealed one, whether it is unlocked or not.
+
+        Raises:
+            KeyLockedError: it is sealed, not unlocked, and no passphrase was given.
+            PassphraseError: the passphrase is another one.
+            KeyringError: the keyring cannot be used, does not answer, or does not have it.
+        """
+        if self.identity is not None:
+            return self.identity
+        if self.sealed is None:
+            return load_from_keyring(self.public_key)
+        if passphrase is not None:
+            return self.sealed.open(passphrase)
+        found = find_unlocked(self.public_key)
+        if found is None:
+            raise KeyLockedError
+        return found.identity
+
+    def forget(self) -> None:
+        """Take away what there is of the seed outside of the file: the keyring's entry, the unlocked copy.
+
+        Raises KeyringError: the keyring still has it.
+        """
+        if self.form is Form.KEYRING:
+            delete_from_keyring(self.public_key)
+        if self.form is Form.PASSPHRASE:
+            lock(self.public_key)
+
+
+def identity(path: Path) -> Identity:
+    """This machine's key, made at the first need as a plain file.
+
+    Raises:
+        KeyFileError: others can read it or its folder, it is not ours, or it is damaged.
+        KeyLockedError, KeyringError: as `Stored.open`.
+    """
+    return stored(path).open()
+
+
+def stored(path: Path) -> Stored:
+    """This machine's identity file, made at the first need. Raises KeyFileError."""
+    if not path.exists() and not path.is_symlink():
+        with suppress(FileExistsError):  # another session was first
+            Identity.generate().save(path)
+    return read(path)
+
+
+def read(path: Path) -> Stored:
+    """An identity file of this machine. Raises KeyFileError: others can read it or its folder, it is not ours, or it is damaged."""
+    check_private_dir(path.parent)
+    return parse(path, read_private_file(path))
+
+
+def parse(path: Path, data: bytes) -> Stored:
+    """What `data`, read from `path`, keeps. Raises KeyFileError."""
+    prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
+    if prefix == SEALED_PREFIX:
+        sealed = SealedKey.parse(path, payload)
+        return Stored(path, Form.PASSPHRASE, sealed.public_key, sealed=sealed)
+    if prefix == _KEYRING_PREFIX and len(payload) == KEY_LENGTH:
+        return Stored(path, Form.KEYRING, payload)
+    plain = Identity.parse(path, data)
+    return Stored(path, Form.FILE, plain.public_key, identity=plain)
+
+
+def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = None, replace: bool = False) -> None:
+    """Keep a key in a form. The file is written last, when the seed is safe where it will be read from.
+
+    Args:
+        passphrase: for `Form.PASSPHRASE`.
+        replace: whether a file may be there.
+
+    Raises FileExistsError: it is, and `replace` is off; KeyFileError, KeyringError, PassphraseError: it cannot be kept so.
+    """
+    match form:
+        case Form.FILE:
+            data = key.to_file()
+        case Form.KEYRING:
+            save_to_keyring(key)
+            marker = bech32m.encode(_KEYRING_PREFIX, key.public_key).upper()
+            where = f"service {KEYRING_SERVICE}, entry {keyring_entry(key.public_key)}"
+            data = f"# Confide identity, in this user's keyring: {where}\n{marker}\n".encode()
+        case Form.PASSPHRASE:
+            assert passphrase is not None
+            line = SealedKey.seal(key, passphrase).to_line()
+            data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()
+    # Read as it will be read, before it takes the place of anything.
+    if parse(path, data).open(passphrase) != key:
+        raise KeyFileError(path, "would not hold the key that was written")
+    write_private_file(path, data, replace=replace)
+
+
+class Unlocked(NamedTuple):
+    """A seed, and when it ends (seconds since the epoch)."""
+
+    identity: Identity
+    until: float
+
+
+def keep_unlocked(identity: Identity, until: float) -> None:
+    """Keep a seed unlocked.
+
+    Raises KeyChangeError: there is no place for it that goes away by itself; KeyFileError: it cannot be written.
+    """
+    record = {"key": identity.to_line(), "from": time.time(), "until": until}
+    path = _runtime_place() / _unlocked_name(identity.public_key)
+    write_private_file(path, json.dumps(record).encode(), replace=True)
+
+
+def find_unlocked(public_key: bytes) -> Unlocked | None:
+    """The seed of this public key, if it is unlocked; one whose time is over is deleted."""
+    for runtime in runtime_folders():
+        path = runtime / _FOLDER / _unlocked_name(public_key)
+        try:
+            if not os.path.lexists(path):
+                continue
+            _check_in_memory(runtime)
+            check_private_dir(path.parent)
+            found = _read_unlocked(path)
+            if found is not None and found.identity.public_key == public_key:
+                return found
+            remove_private_file(path)
+        except (ConfideError, OSError):
+            continue  # locked, then: `confide key unlock` says what is wrong with the place
+    return None
+
+
+def lock(public_key: bytes) -> bool:
+    """Lock again; whether it was unlocked. Raises KeyFileError: the file cannot be deleted."""
+    there = [
+        path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _unlocked_name(public_key))
+    ]
+    for path in there:
+        remove_private_file(path)
+    return bool(there)
+
+
+def _read_unlocked(path: Path) -> Unlocked | None:
+    try:
+        record = json.loads(read_private_file(path))
+        since, until = float(record["from"]), float(record["until"])
+        identity = Identity.parse(path, str(record["key"]).encode())
+    except (KeyFileError, ValueError, KeyError, TypeError):
+        return None  # damaged, or open to others: not to be left lying either
+    # A clock that was set back must not prolong it.
+    return Unlocked(identity, until) if since <= time.time() < until else None
+
+
+def _unlocked_name(public_key: bytes) -> str:
+    return f"{public_key.hex()[:32]}.unlocked"
+
+
+def require_unlocked_place() -> None:
+    """Raises KeyChangeError where an unlocked key could be kept nowhere: under a passphrase it would be locked for good."""
+    _runtime_place()
+
+
+def _runtime_place() -> Path:
+    problems = []
+    for runtime in runtime_folders():
+        try:
+            _check_in_memory(runtime)
+            make_private_dir(runtime / _FOLDER)
+        except ConfideError as error:
+            problems.append(str(error))
+            continue
+        return runtime / _FOLDER
+    raise KeyChangeError(
+        f"there is no safe place to keep the key unlocked: {'; '.join(problems)}",
+        hint="log in so that XDG_RUNTIME_DIR is a folder in memory of your own (loginctl enable-linger makes one), "
+        "or use the keyring: confide key move keyring",
+    )
+
+
+def _check_in_memory(runtime: Path) -> None:
+    """Raises KeyFileError if this is not a folder in memory that is ours alone."""
+    if not runtime.is_absolute():
+        raise KeyFileError(runtime, "is not an absolute path")
+    check_private_dir(runtime)
+    if _filesystem(runtime) not in _IN_MEMORY:
+        raise KeyFileError(runtime, "is not in memory (tmpfs), so a key would stay on the disk")
+
+
+def _filesystem(path: Path) -> str:
+    """The type of the file system that holds `path`, "" where the system does not tell."""
+    device = path.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in mounts.splitlines():
+        # proc_pid_mountinfo(5): the third field is the device; the type follows a lone hyphen.
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2] == wanted:
+            return rest.split()[0]
+    return ""
+
+
+def keyring_entry(public_key: bytes) -> str:
+    """The name of this identity's entry: its public key as text."""
+    return format_public_key(public_key, "").removeprefix(f"{PUBLIC_KEY_WORD} ")
+
+
+def save_to_keyring(identity: Identity) -> None:
+    """Put a seed into the keyring, and see that it gives it back.
+
+    Raises KeyringError: it cannot be used, does not answer, or does not give back what it was given.
+    """
+    text = identity.to_line()
+    _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
+    if load_from_keyring(identity.public_key) != identity:
+        raise KeyringError("the keyring does not give back what it was given", hint=_WAY_OUT)
+
+
+def load_from_keyring(public_key: bytes) -> Identity:
+    """The identity with this public key. Raises KeyringError: the keyring cannot be used, does not answer, or does not have it."""
+    name = keyring_entry(public_key)
+    text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
+    missing = KeyringError(
+        f"the keyring has no entry {name} of the service {KEYRING_SERVICE}, where this machine's key should be",
+        hint="if the keyring is another one than it was, use that one again; else move identity.key away and join again",
+    )
+    if not isinstance(text, str):
+        raise missing
+    try:
+        identity = Identity.parse(Path(name), text.encode("ascii", "replace"))
+    except KeyFileError:
+        raise missing from None  # its text may quote nothing, but names a file that there is not
+    if identity.public_key != public_key:
+        raise missing
+    return identity
+
+
+def delete_from_keyring(public_key: bytes) -> None:
+    """Take a seed out of the keyring. Raises KeyringError as `load_from_keyring` does."""
+    _ask(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
+
+
+_stuck: Future[Any] | None = None
+"""The call that hangs."""
+
+
+def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
+    global _stuck
+    late = KeyringError(
+        f"the keyring did not answer within {KEYRING_DEADLINE_S:.0f} s; it may be locked, and ask for its password where nobody sees it",
+        hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
+    )
+    # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
+    if (before := _stuck) is not None:  # other sessions of this process wait for it too, and forget it
+        if not wait([before], KEYRING_DEADLINE_S).done:
+            raise late
+        if _stuck is before:
+            _stuck = None
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask(_backend()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A daemon thread, so that one that hangs holds up nobody's exit.
+    threading.Thread(target=work, name="keyring", daemon=True).start()
+    if not wait([answer], KEYRING_DEADLINE_S).done:
+        _stuck = answer
+        raise late
+    error = answer.exception()
+    if error is None or isinstance(error, ConfideError):
+        return answer.result()
+    # The library's errors come from any backend and may say anything: the class is enough, and quotes no secret.
+    raise KeyringError(f"the keyring cannot be used: {type(error).__name__}", hint=_WAY_OUT) from None
+
+
+def _backend() -> KeyringBackend:
+    try:
+        import keyring
+    except ImportError:
+        raise KeyringError(
+            "the library for the keyring is not installed",
+            hint=with_extra("keyring"),
+        ) from None
+    _find_the_session_bus()
+    backend = keyring.get_keyring()
+    for each in getattr(backend, "backends", None) or [backend]:
+        _refuse_if_open(each)
+    return backend
+
+
+def _find_the_session_bus() -> None:
+    """An agent's client may start us without the variable that leads to the desktop's keyring; the bus has a usual place."""
+    for runtime in runtime_folders():
+        bus = runtime / "bus"
+        with suppress(OSError):  # none there, or another user's
+            status = bus.stat()
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
+
+
+def _refuse_if_open(backend: KeyringBackend) -> None:
+    module, name = type(backend).__module__, type(backend).__name__
+    if module.startswith(("keyring.backends.fail", "keyring.backends.null", "keyring.backends.chainer")):
+        raise KeyringError("there is no keyring here, as on most machines without a desktop", hint=_WAY_OUT)
+    if module.startswith("keyrings.alt") or "plaintext" in name.lower():
+        raise KeyringError(
+            f"the keyring chosen here ({module}.{name}) keeps its entries in plain or home-made files, no safer than our own",
+            hint=_WAY_OUT,
+        )

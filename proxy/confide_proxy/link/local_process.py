@@ -1,0 +1,103 @@
+"""The daemon of this machine's own, which is started when it is needed: whether it runs, and how it is ended.
+
+Whom a signal goes to is proven first: the process id and the key stand in one file, which that daemon wrote, and whoever answers at its
+address has shown in a handshake that it has the key. After a crash the file may name a process that is somebody else's by now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.private_files import read_private_file
+from confide_crypto.transport.open_channel import Connection, connect
+from confide_proxy.errors import DaemonStopError, NotHereError
+from confide_proxy.link import daemon
+from confide_proxy.link.daemon import KnownDaemon
+from confide_proxy.link.key_rotation import Dial, MachineKeys
+from confide_proxy.paths import ProxyPaths
+
+STOP_DEADLINE_S: Final = 15.0
+"""It answers what was asked, folds its log in and closes its databases; a second or two is usual."""
+_CONNECT_S: Final = 5.0
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDaemon:
+    """A daemon that runs on this machine: its address, its process, its version as it says it."""
+
+    joined: KnownDaemon
+    pid: int
+    version: str
+
+
+def require_own(paths: ProxyPaths) -> None:
+    """Raises NotHereError: this machine has joined a daemon, which somebody else starts and stops; KeyFileError."""
+    pinned = daemon.load_pin(paths.link)
+    if pinned is not None:
+        raise NotHereError(pinned.url)
+
+
+async def running(paths: ProxyPaths) -> RunningDaemon | None:
+    """The daemon of this machine's own, if it runs: proven, and nothing is started.
+
+    Raises DaemonStopError: what stands at its address does not prove to be it. KeyFileError, KeyLockedError: this machine's key, or the
+    address file, may not be used as it is.
+    """
+    joined = await asyncio.to_thread(daemon.read_address, paths.daemon_data)
+    if joined is None or await daemon.answering(paths.daemon_data) is None:
+        return None
+    pid, version = await asyncio.to_thread(_process, paths)
+    if not paths.identity.exists():
+        raise DaemonStopError(pid, "this machine has no key to ask it with")
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            connection = await MachineKeys(paths).connect(_dialed(joined))
+    except TimeoutError:
+        raise DaemonStopError(pid, "it does not answer") from None
+    except ConfideError as error:
+        raise DaemonStopError(pid, str(error)) from error
+    await connection.close()
+    return RunningDaemon(joined, pid, version)
+
+
+async def stop(paths: ProxyPaths, *, deadline_s: float = STOP_DEADLINE_S) -> RunningDaemon | None:
+    """End it, and wait until it is gone; which one that was, None where none ran. Raises DaemonStopError: it did not end in time."""
+    found = await running(paths)
+    if found is None:
+        return None
+    try:
+        os.kill(found.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return found
+    except PermissionError as error:
+        raise DaemonStopError(found.pid, "it is another user's") from error
+    end = time.monotonic() + deadline_s
+    while daemon.is_alive(found.pid):
+        if time.monotonic() > end:
+            raise DaemonStopError(found.pid, f"it was told to end, and runs on after {deadline_s:.0f} s")
+        await asyncio.sleep(_POLL_S)
+    return found
+
+
+def _dialed(joined: KnownDaemon) -> Dial:
+    async def dial(identity: Identity, _is_settled: bool) -> Connection:
+        return await connect(joined.url, identity, joined.daemon_static, timeout_s=_CONNECT_S)
+
+    return dial
+
+
+def _process(paths: ProxyPaths) -> tuple[int, str]:
+    try:
+        record = json.loads(read_private_file(paths.daemon_data / daemon.ADDRESS_FILE))
+        return int(record["pid"]), str(record.get("version", ""))
+    except (ConfideError, ValueError, KeyError, TypeError) as error:
+        raise DaemonStopError(0, "its address file cannot be read") from error

@@ -1,0 +1,172 @@
+"""What this machine knows of the daemon's past: the newest receipt that it was given (PROTOCOL.md 9.2), and what became of its files when
+the daemon's data folder was put back from an older copy.
+
+A daemon that is shown a receipt which its copy cannot have given counts a restore. Whoever sees the count grow notes that; each folder is
+then compared once with every file read, by whichever process has it first, and what came of it is noted too, for `confide status`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from confide_crypto import atomic
+from confide_crypto.errors import ConfideError, KeyFileError
+from confide_crypto.keys.private_files import make_private_dir, read_private_file
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_memory.documents import RequestChannel
+from confide_memory.wire.session import RECEIPT, Attached
+from confide_proxy.paths import ProxyPaths
+
+log = logging.getLogger(__name__)
+
+FRESH_S: Final = 2.0
+"""So long after something was sent or came, a receipt of it is kept: what a put-back folder has lost is known but for that."""
+TOLD_S: Final = 30 * 86_400.0
+_DEADLINE_S: Final = 10.0
+_LONGEST: Final = 128
+_MOST_BYTES: Final = 1 << 20
+_MOST_PATHS: Final = 1000
+
+
+class LinkStats(RequestChannel, Protocol):
+    """A link, and what has passed over it."""
+
+    is_up: bool | None
+    passed: int
+    attached: Attached | None
+
+
+class DaemonReceipts:
+    """Those of this machine, in its one space. Methods touch the disk briefly; a machine's processes share them."""
+
+    def __init__(self, paths: ProxyPaths) -> None:
+        self._newest = paths.receipt
+        self._restores = paths.restores
+
+    def shown(self) -> str:
+        """The newest receipt, "" where there is none."""
+        return str(self._read().get("receipt", ""))
+
+    def space(self) -> str:
+        """The space that gave it, "" where there is none."""
+        return str(self._read().get("space", ""))
+
+    def take(self, attached: Attached) -> None:
+        """Keep what the answer to `attach` says, and note where the daemon was put back since."""
+        space, receipt, restores = attached["space"], attached["receipt"], attached["restores"]
+        if not _is_receipt(receipt):
+            return  # a daemon that gives none
+        known = self._read()
+        before = known.get("restores") if known.get("space") == space else None
+        if isinstance(before, int) and restores > before:
+            log.warning("the daemon was put back to an older copy of its data; every file is compared anew")
+            self._note(space, restores, noticed=time.time(), backTo=attached["backTo"])
+        self._write({"space": space, "receipt": receipt, "restores": restores})
+
+    def keep(self, space: str, receipt: str) -> None:
+        """Keep a newer receipt of the same space."""
+        known = self._read()
+        if known.get("space") == space and _is_receipt(receipt):
+            self._write({**known, "receipt": receipt})
+
+    async def keep_fresh(self, link: LinkStats) -> None:
+        """Ask for a receipt whenever something has passed over the link, until cancelled."""
+        passed = 0
+        while True:
+            await asyncio.sleep(FRESH_S)
+            attached = link.attached
+            if attached is None or not link.is_up or link.passed == passed or not attached["receipt"]:
+                continue
+            passed = link.passed + 1  # with this question
+            try:
+                answer = await RECEIPT.ask(link, {}, timeout_s=_DEADLINE_S)
+                await asyncio.to_thread(self.keep, attached["space"], answer["receipt"])
+            except (ConfideError, TimeoutError):
+                raise_if_cancelled()
+
+    def doubted(self, space: str, folders: Iterable[Path]) -> set[Path]:
+        """Those of the folders that were not compared since the daemon was last put back."""
+        newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
+        if newest is None:
+            return set()
+        done = {line.get("folder") for line in self._lines(space) if line["restores"] == newest}
+        return {folder for folder in folders if os.fspath(folder) not in done}
+
+    def compared(self, space: str, folder: Path, *, again: list[str], back: list[str]) -> None:
+        """Note that a folder was: the files that were sent again as they had been, and those that came back though they were deleted."""
+        newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
+        if newest is not None:
+            named = {"again": again[:_MOST_PATHS], "back": back[:_MOST_PATHS]}
+            self._note(space, newest, folder=os.fspath(folder), **named)
+
+    def told(self) -> dict[str, Any] | None:
+        """What to tell a person of the last time, for a month: `backTo` (None: not known) and `noticed`, ISO 8601, `sentAgain`, how many
+        files, and `cameBack`, which. None: there is nothing to tell."""
+        space = str(self._read().get("space", ""))
+        lines = list(self._lines(space))
+        noticed = [line for line in lines if isinstance(line.get("noticed"), float)]
+        if not noticed or time.time() - noticed[-1]["noticed"] > TOLD_S:
+            return None
+        last = noticed[-1]
+        these = [line for line in lines if line["restores"] == last["restores"] and "folder" in line]
+        return {
+            "backTo": last.get("backTo"),
+            "noticed": datetime.fromtimestamp(last["noticed"]).astimezone().isoformat(timespec="seconds"),
+            "sentAgain": sum(len(_paths(line, "again")) for line in these),
+            "cameBack": sorted({path for line in these for path in _paths(line, "back")}),
+        }
+
+    def _note(self, space: str, restores: int, **said: Any) -> None:
+        line = json.dumps({"space": space, "restores": restores, **said}).encode() + b"\n"
+        with suppress(OSError, KeyFileError):  # a full disk: the files are compared all the same, at each connection
+            make_private_dir(self._restores.parent)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._restores, flags, 0o600)
+            try:
+                if os.fstat(fd).st_size > _MOST_BYTES:
+                    os.ftruncate(fd, 0)
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+
+    def _lines(self, space: str) -> Iterator[dict[str, Any]]:
+        try:
+            data = self._restores.read_bytes()
+        except OSError:
+            return
+        for line in data.splitlines():
+            with suppress(ValueError, RecursionError):
+                said = json.loads(line)
+                if isinstance(said, dict) and said.get("space") == space and isinstance(said.get("restores"), int):
+                    yield said
+
+    def _read(self) -> dict[str, Any]:
+        with suppress(KeyFileError, ValueError, RecursionError):
+            if self._newest.exists():
+                said = json.loads(read_private_file(self._newest))
+                return said if isinstance(said, dict) else {}
+        return {}
+
+    def _write(self, known: dict[str, object]) -> None:
+        with suppress(OSError, KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
+            make_private_dir(self._newest.parent)
+            # Not kept, for which a connection would wait: what a power cut leaves is an older one, or none.
+            atomic.write(self._newest, json.dumps(known).encode(), is_kept=False)
+
+
+def _is_receipt(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable()
+
+
+def _paths(line: dict[str, Any], name: str) -> list[str]:
+    found = line.get(name)
+    return [path for path in found if isinstance(path, str)] if isinstance(found, list) else []

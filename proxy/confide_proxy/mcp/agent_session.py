@@ -1,0 +1,175 @@
+"""One agent's session in the event loop: the link, the tunnel, and the files of its project."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from confide_crypto import heaps
+from confide_crypto.errors import ConfideError
+from confide_crypto.transport.task_group import TaskGroup
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.tools.call import catalogue_hash
+from confide_memory.wire.session import CATALOGUE, Attached
+from confide_proxy.config import ProxyConfig
+from confide_proxy.link.connection_terms import attach_body
+from confide_proxy.link.daemon_link import Callbacks, Link
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.link.services import ServiceRunner
+from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.fallback import Fallback
+from confide_proxy.mcp.tunnel import Tunnel
+from confide_proxy.offline.outage import backlog
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.sealed_calls import SealedCalls
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.watching.folder_streamer import Streamer
+from confide_proxy.sync.workspace import Files
+
+log = logging.getLogger(__name__)
+
+UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
+_CATALOGUE_DEADLINE_S = 10.0
+SETTLED_S = 0.25
+"""After the first link, until what is loaded beside it is there."""
+
+
+class AgentSession:
+    """Runs until cancelled; every part of it lives in one task group."""
+
+    def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
+        self._paths = paths
+        self._config = config
+        self._tunnel = tunnel
+        self._root = project.root
+        machine = MachineKeys(paths)
+        self.sealing = SessionSealing(paths, config, machine)
+        self.services = ServiceRunner(paths.seats)
+        self.files = Files(
+            paths,
+            config,
+            project,
+            sealing=self.sealing,
+            backlog=backlog,
+            on_news=self._on_news,
+            services=self.services,
+        )
+        bodies = {name: attach_body(name, config) for name in (project.name, GLOBAL_PROJECT)}
+        callbacks = Callbacks(
+            on_up=self._on_up,
+            on_message=tunnel.on_message,
+            on_request=self.files.on_request,
+            on_stream=self.files.on_stream,
+            on_down=self._on_down,
+            on_renewed=self._on_renewed,
+            on_locked=self.sealing.keyring.unlock,
+            is_waiting=tunnel.is_waiting,
+            on_retired=tunnel.on_retired,
+        )
+        self.link = Link(paths, config, list(bodies.values()), callbacks, machine)
+        debounce_s = config.debounce_ms / 1000
+        self._streamer = Streamer(
+            paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
+        )
+        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
+        fallback = Fallback(paths, config, project, self.link, sealed, self.files)
+        tunnel.attach(self.link, fallback, sealed, str(project.root))
+        tunnel.notices = self.files.notices
+        self.files.on_ignored = lambda said: log.warning("%s", said)
+        self._group: TaskGroup
+        self._has_beside = False
+        self._is_settled = False
+
+    async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self.services.close()
+
+    async def _run(self) -> None:
+        async with TaskGroup() as group:
+            self._group = group
+            group.create_task(self.link.run())
+            group.create_task(self._tunnel.send())
+            keep = self.services.keep
+            group.create_task(keep("keeping receipts", lambda: self.link.receipts.keep_fresh(self.link)))
+            group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
+            if self._config.transcripts:
+                group.create_task(keep("sending transcripts", self._transcripts))
+            if self._config.hooks:
+                group.create_task(keep("answering hooks", self._hooks))
+
+    async def _transcripts(self) -> None:
+        from confide_proxy.sync.transcripts.transcript_streamer import (
+            TranscriptStreamer,  # only who asks for it pays for it
+        )
+
+        await TranscriptStreamer(self._paths, self._config, self.link, self.sealing, self.services).run()
+
+    async def _hooks(self) -> None:
+        # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
+        seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.seat")
+        await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
+
+    async def _begin_beside(self) -> None:
+        # As with hooks; only who asks for it pays for it.
+        client = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.client")
+        found = await asyncio.to_thread(client.beside, self._paths, self._config)
+        for name, work in found.items():
+            self._spawn(self.services.keep(name, work))
+
+    def _on_news(self) -> None:
+        self._attempt("looking for news of devices", self._streamer.look_again)
+
+    async def _on_up(self, attached: Attached) -> None:
+        await self._streamer.on_up(attached, self._spawn)
+        self._tunnel.on_up()
+        self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
+        self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
+        if not self._is_settled:
+            self._is_settled = True
+            self._spawn(self._settle())
+        if self._config.learn.is_on and not self._has_beside:
+            self._has_beside = True  # from the first link on: no start waits for what it loads
+            self._attempt("beginning what add-ons do", self._begin_beside)
+
+    async def _settle(self) -> None:
+        """Give back what loading and the first link needed; one of these waits beside every agent, all day."""
+        await asyncio.sleep(SETTLED_S)
+        await asyncio.to_thread(heaps.give_back)
+        await asyncio.to_thread(heaps.give_back_files)
+
+    def _on_down(self, reason: ConfideError) -> None:
+        self._streamer.on_down()
+        self._tunnel.on_down(reason)
+
+    async def _on_renewed(self, attached: Attached) -> None:
+        self._tunnel.on_renewed()
+        self._streamer.on_renewed(attached, self._spawn)
+
+    async def _refresh_catalogue(self, current: str) -> None:
+        before, toolsets = self._tunnel.catalogue, self._config.toolsets
+        if current in (before.digest, catalogue_hash(before.data)):
+            return
+        try:
+            listing = await CATALOGUE.ask(self.link, {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S)
+            fresh = await asyncio.to_thread(catalogues.offered, listing, toolsets, current)
+        except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
+            log.info("kept the catalogue: %s", type(error).__name__)
+            return
+        self._tunnel.replace_catalogue(fresh)
+        if new := [name for name in fresh.unknown if name not in before.unknown]:
+            log.warning("%s: %s", UNKNOWN, ", ".join(new))
+        with suppress(OSError):  # a full disk: the next connection asks again
+            await asyncio.to_thread(catalogues.save, self._paths.catalogue, fresh)
+
+    def _attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._spawn(self.services.attempt(name, work))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._group.create_task(work)

@@ -1,0 +1,187 @@
+"""Answers of this machine while the daemon cannot be reached (docs/offline.md).
+
+The catalogue says per tool: `queue` (kept in the journal, sent once the link is back), `local` (answered from the files on this machine),
+or `fail`. Imported at the first call that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from confide_crypto.errors import ConfideError
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.call import OFFLINE, ToolAnswer
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import ToolError
+from confide_proxy.offline import local_tools, queued_writes
+from confide_proxy.offline.journal import Journal, QueuedCall
+from confide_proxy.offline.local_corpus import LocalMemory
+from confide_proxy.offline.operations import is_empty, new_id
+from confide_proxy.offline.outage import Outage, told
+from confide_proxy.offline.unindexed import READ, Reason
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
+from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import folders_of
+
+ANSWER_DEADLINE_S: Final = 7.5
+"""With the two seconds in which it is decided that the link is down, within the ten that a call has."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCall:
+    """A call as its agent made it: `tool` is its entry in the catalogue, `said` when it was made, as ISO 8601 with the time zone. Those
+    that are queued have the id of an `operation`, and a `class_` where this machine says one (docs/classes.md)."""
+
+    tool: Mapping[str, Any]
+    arguments: Any
+    operation: str | None = None
+    said: str | None = None
+    class_: str | None = None
+
+
+class Offline:
+    """The answers for one project of this machine. What waits is kept as it was said, and shown as it will be sealed."""
+
+    def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, sealed: SealedCalls) -> None:
+        folders = folders_of(paths, config, project, sealing=sealed.sealing)
+        self._project = project.name
+        self.journal = Journal(paths.journal)
+        self._sealed = sealed
+        self._memory = LocalMemory(folders, self._waiting)
+        self._known: dict[str, QueuedCall] = {}
+
+    async def ask(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
+        """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: it cannot
+        be done as asked; TimeoutError: not in the time that a call has."""
+        async with asyncio.timeout(ANSWER_DEADLINE_S):
+            await self._recall(call)
+            return await asyncio.to_thread(self._answer, call, trouble)
+
+    async def answer(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
+        """The same with what went wrong as an answer, for an agent."""
+        try:
+            return await self.ask(call, trouble)
+        except TimeoutError:
+            return ToolAnswer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
+        except ConfideError as error:
+            return ToolAnswer(error.with_hint)
+
+    async def among(
+        self,
+        tool: Mapping[str, Any],
+        arguments: Any,
+        names: frozenset[tuple[str, str]],
+        reason: Reason,
+        *,
+        within_s: float,
+    ) -> ToolAnswer:
+        """A search of these files alone, or a read of one of them, for an answer of the daemon's that could not be about them.
+
+        `tool`: as the catalogue lists it; `within_s`: how long files are read.
+
+        Raises ToolError, OfflineError, FolderError, JournalError: nothing of them can be searched or read.
+        """
+        checked = check(Parameters.of_catalogue(tool), arguments)
+        await self._recall(OfflineCall(tool, arguments))
+        return await asyncio.to_thread(self._among, tool["name"], checked, names, reason, within_s)
+
+    def _among(
+        self, tool: str, checked: dict[str, object], names: frozenset[tuple[str, str]], reason: Reason, within_s: float
+    ) -> ToolAnswer:
+        memory = LocalMemory(self._memory.folders.values(), self._waiting, only=names, budget_s=within_s)
+        try:
+            if tool == READ:
+                return local_tools.read(memory, self._project, checked, reason)
+            return local_tools.search(memory, self._project, self._as_kept(checked), reason)
+        finally:
+            memory.close()
+
+    def waiting_places(self) -> list[tuple[str, str]]:
+        """Project and path of the documents to which stores wait here. Blocks briefly. Raises JournalError."""
+        if is_empty(self.journal.folder):
+            return []
+        return [(entry.target, entry.path) for entry in self.journal.waiting(frozenset(self._memory.folders))]
+
+    def close(self) -> bool:
+        """Let go of what the search holds; whether it held anything. Blocks while one runs."""
+        return self._memory.close()
+
+    async def _recall(self, call: OfflineCall) -> None:
+        """Have the keys, if something is to be shown as it will be sealed."""
+        if is_empty(self.journal.folder):
+            given = call.arguments if isinstance(call.arguments, dict) else {}
+            await self._sealed.recall(ToolCall(call.tool["name"], given, self._project))
+        else:
+            await self._sealed.sealing.keyring.recall()
+
+    def _answer(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
+        name, kind = call.tool["name"], call.tool.get("_meta", {}).get(OFFLINE)
+        if trouble.is_told:
+            return self._failed(name, trouble)
+        if kind == "queue":
+            return self._queue(call, trouble)
+        if kind == "local" and name == "memory_search":
+            arguments = self._as_kept(check(Parameters.of_catalogue(call.tool), call.arguments))
+            return local_tools.search(self._memory, self._project, arguments, trouble)
+        if kind == "local" and name == "memory_read":
+            arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
+            return local_tools.read(self._memory, self._project, arguments, trouble)
+        return self._failed(name, trouble)
+
+    def _failed(self, name: str, trouble: Outage) -> ToolAnswer:
+        try:
+            waiting = told(self.journal.counts())
+        except ConfideError as error:
+            waiting = str(error)  # worth saying, but not in place of what was asked about
+        lines = [trouble.sentence]
+        if not trouble.is_final:
+            lines[0] += "; it is tried again all the time, and this tool needs it"
+        if name == "secret_get":
+            lines.append("the sealed records are with the daemon; this machine has only the keys to them")
+        if trouble.hint:
+            lines.append(f"hint: {trouble.hint}")
+        if waiting:
+            lines.append(waiting)
+        return ToolAnswer("\n".join(lines))
+
+    def _shown(self, entry: QueuedCall) -> Mapping[str, Any]:
+        return self._sealed.shown(ToolCall(entry.tool, entry.arguments, entry.project, entry.said))
+
+    def _waiting(self, targets: frozenset[str]) -> list[QueuedCall]:
+        """What waits, with its arguments as the daemon will get them: no answer to an agent holds more than the daemon's would."""
+        waiting = self.journal.waiting(targets)
+        self._known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in waiting}
+        return list(self._known.values())
+
+    def _as_shown(self, entry: QueuedCall) -> QueuedCall:
+        try:
+            return replace(entry, arguments=dict(self._shown(entry)))
+        except ConfideError as error:
+            # The policy has changed since it was said, and blocks it now.
+            return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
+
+    def _as_kept(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A question in the words of the texts that are searched: who asks for a credential finds where it is sealed."""
+        try:
+            return dict(self._sealed.seal(arguments, is_lookup=True)[0])
+        except ConfideError:
+            return arguments  # what the policy blocks may be asked for here: nothing leaves
+
+    def _queue(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
+        arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
+        if trouble.is_final:
+            raise ToolError(f"not stored: {trouble.sentence}", hint=trouble.hint)
+        said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
+        name, project = call.tool["name"], self._project
+        wish = QueuedCall(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
+        wish = replace(wish, class_=call.class_ or "")
+        # What may not leave at all is refused now; what it is called follows from what the daemon will get.
+        shown = self._shown(wish)
+        entry = queued_writes.placed(wish, shown)
+        return queued_writes.answer(entry, shown, self.journal.append(entry), trouble)

@@ -1,0 +1,128 @@
+"""A sealed secret opened on this machine: its record from the daemon, the key from the roster, and a check that it is what was named."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.record import SealedRecord
+from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
+from confide_memory.documents import RequestChannel
+from confide_memory.tools.arguments import Parameters, check
+from confide_memory.tools.call import ToolAnswer
+from confide_memory.wire.sealing import RECORD
+from confide_proxy.devices.keyring import Keyring
+from confide_proxy.errors import NoSecretError
+from confide_proxy.sealing.context import SessionSealing
+
+_DEADLINE_S: Final = 20.0
+TOOL: Final[dict[str, object]] = {
+    "name": "secret_get",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"id": {"type": "string", "minLength": 32, "maxLength": 80}},
+        "required": ["id"],
+    },
+}
+"""As the daemon lists it; a test keeps the two equal."""
+_CALL_DEADLINE_S: Final = 9.0
+"""Within the ten seconds that a call has."""
+
+
+class OpenedSecret(NamedTuple):
+    """A secret. The repr shows no value."""
+
+    kind: str
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"Opened({self.kind}, {len(self.value)} bytes)"
+
+
+def secret_id_of(text: str) -> bytes:
+    """The id that somebody names: a placeholder, or the id alone (32 hex digits). Raises NoSecretError: it is neither."""
+    if text.strip().startswith("(redacted:"):
+        hint = "it stands in for a value that was never sent; the machine whose file it is in has that"
+        raise NoSecretError("what was redacted cannot be opened", hint=hint)
+    placeholder = Placeholder.parse(text.strip())
+    if placeholder is not None:
+        return placeholder.secret_id
+    try:
+        found = bytes.fromhex(text.strip())
+    except ValueError:
+        found = b""
+    if len(found) != SECRET_ID_LENGTH:
+        raise NoSecretError(
+            "that names no sealed secret", hint="it looks like (sealed:github-token:4f2a…), or its 32 hex digits"
+        )
+    return found
+
+
+async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str) -> OpenedSecret:
+    """The secret that somebody names, as `secret_id_of` takes it. From now on this machine knows its value, wherever it is said again.
+
+    Raises:
+        NoSecretError: it names none; the daemon has no such record, or does not show it to this machine.
+        ConfideError: `Keyring.problem`, where this machine has no keys.
+        RecordError: the record was changed, or is another secret's.
+        RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
+    """
+    keyring = sealing.keyring
+    secret_id, placeholder = secret_id_of(named), Placeholder.parse(named.strip())
+    if keyring.keys is None:
+        await keyring.refresh(link)
+    try:
+        answer = await RECORD.ask(link, {"id": secret_id}, timeout_s=_DEADLINE_S)
+    except RequestError as error:
+        if error.code != "not_found":
+            raise
+        hint = "was the placeholder changed, or is it of a space that this machine has left?"
+        raise NoSecretError("there is no such sealed secret", hint=hint) from None
+    record = await asyncio.to_thread(SealedRecord.parse, answer["record"])
+    # Any record of the space opens, so a daemon could answer with another one; and a text can say what it likes of what it names.
+    if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
+        raise RecordError("the daemon has answered with another secret's record")
+    try:
+        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
+    except UnknownEpochError:
+        await keyring.refresh(link)
+        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
+    await asyncio.to_thread(sealing.known.remember, (opened,))  # before anybody has it
+    return opened
+
+
+def _keys(keyring: Keyring) -> SpaceKeys:
+    if keyring.keys is None:
+        assert keyring.problem is not None
+        raise keyring.problem
+    return keyring.keys
+
+
+def _opened(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:
+    return OpenedSecret(record.kind, record.open(keys))
+
+
+async def answer(given: Any, sealing: SessionSealing, link: RequestChannel) -> ToolAnswer:
+    """`secret_get`, answered here, for this machine alone has the keys: the value goes to the agent that asked, and nowhere else.
+
+    What goes wrong is an answer too.
+
+    `given`: the call's arguments, as they came.
+    """
+    try:
+        named = check(Parameters.of_catalogue(TOOL), given)["id"]
+        secret_id = secret_id_of(named)
+        async with asyncio.timeout(_CALL_DEADLINE_S):
+            opened = await open_secret(link, sealing, named)
+    except TimeoutError:
+        return ToolAnswer("the daemon, which keeps the sealed records, did not answer in time: try again")
+    except ConnectionLost:
+        return ToolAnswer(
+            "the link to the daemon broke; it keeps the sealed records, this machine only the keys: try again"
+        )
+    except ConfideError as error:
+        return ToolAnswer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+    value = opened.value.decode("utf-8", "replace")
+    return ToolAnswer(value, {"id": secret_id.hex(), "kind": opened.kind, "value": value})

@@ -1,0 +1,292 @@
+"""One streamer per folder: of all processes of this machine, the one that holds a folder's seat watches it, compares it, and hears of
+what other machines changed.
+
+The others answer for their own tool calls only, and try for the seat: when its holder ends, however it ends, one of them takes over
+and begins with a comparison. A process whose link is down holds no seat, so that one whose link is up may have it; what watches the folder
+it keeps meanwhile, since the system may have no other to give when the link is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confide_crypto.errors import ConfideError, ConnectionLost
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_memory.wire.session import ATTACH, Attached, AttachRequest
+from confide_proxy.link.daemon_link import ATTACH_DEADLINE_S, Link
+from confide_proxy.link.services import ServiceRunner
+from confide_proxy.locks import SEAT_AGAIN_S, Seat
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sync.absence.rule import HOLD_S
+from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.workspace import Files
+
+if TYPE_CHECKING:
+    from confide_proxy.sync.watching.watcher import Watcher
+
+log = logging.getLogger(__name__)
+
+DOUBT_S = 5.0
+"""After a step that failed (a busy daemon, a full disk) everything is compared again, so much later."""
+LONGEST_DOUBT_S = 300.0
+ABSENT_S = 2.0
+"""A project folder that is not there (an unmounted disk) is looked for this often."""
+FORMER_S: Final = 10.0
+"""So long the turn of a connection that broke has to end, before the next one begins all the same."""
+EVENTS_AGAIN_S: Final = 300.0
+"""Where the system had no events to give, it is asked for them again this often."""
+
+PULSE_S = 1.5
+SILENT_S = 5.0
+"""A holder that has shown no life for so long is frozen."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A folder over one connection.
+
+    Attributes:
+        tasks: all that run for it.
+        is_over: the connection is gone.
+        is_compared: folder and daemon were compared over this connection, and the daemon knows that this process watches.
+    """
+
+    folder: Folder
+    seat: Seat
+    former: asyncio.Task[None] | None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    watcher: Watcher | None = None
+    is_over: bool = False
+    is_compared: bool = False
+
+    @property
+    def project(self) -> str:
+        return self.folder.project
+
+    def end(self) -> None:
+        """End it now. The seat is left here and not by the task, which may take its time."""
+        self.is_over = True
+        for task in self.tasks:
+            task.cancel()
+        self.seat.leave()
+
+
+class Streamer:
+    """Streams the folders of one link. `bodies` are its attach requests, by project: what it sends at its next connection."""
+
+    def __init__(
+        self,
+        seats: Path,
+        files: Files,
+        sealing: SessionSealing,
+        link: Link,
+        bodies: dict[str, AttachRequest],
+        services: ServiceRunner,
+        *,
+        debounce_s: float,
+    ) -> None:
+        self._seats = seats
+        self._files = files
+        self._sealing = sealing
+        self._link = link
+        self._bodies = bodies
+        self._services = services
+        self._debounce_s = debounce_s
+        self._turns: dict[str, _Turn] = {}
+        self._kept: dict[str, Watcher] = {}
+
+    async def on_up(self, attached: Attached, spawn: Spawn) -> None:
+        """The link is attached: have the keys of its space, then its files; `spawn` starts a task that the caller owns."""
+        space = str(attached["space"])
+        await self._sealing.open(self._link, attached)
+        await self._files.begin(self._link, space)
+        self.on_down()
+        for folder in self._files.folders:
+            with suppress(ConfideError, OSError):  # no reason to have no link; its stream says so, and tries again
+                await self._files.open_folder(folder)
+            former = self._turns.get(folder.project)
+            seat = Seat(self._seats, f"{space}\0{folder.root}")
+            turn = _Turn(folder, seat, former.tasks[0] if former else None)
+            self._turns[folder.project] = turn
+            turn.tasks.append(spawn(self._services.keep(f"the sync of {folder.project}", partial(self._stream, turn))))
+
+    def on_down(self) -> None:
+        """The link is down: nothing can be streamed from here."""
+        for turn in self._turns.values():
+            turn.end()
+            self._services.well(_comparison(turn))
+
+    def on_renewed(self, attached: Attached, spawn: Spawn) -> None:
+        """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
+        spawn(self.look_again(attached))
+        for turn in self._turns.values():
+            if turn.watcher is not None and not turn.is_over:
+                turn.tasks.append(spawn(self._begin_again(turn)))
+
+    async def look_again(self, attached: Attached | None = None) -> None:
+        """Have the news of the space's devices, and send what would be sealed otherwise since."""
+        await self._sealing.look_again(self._link, attached)
+        await logged(self._files.reseal(), "sealing files anew")
+
+    async def _stream(self, turn: _Turn) -> None:
+        pulse: asyncio.Task[None] | None = None
+        try:
+            if turn.former is not None:
+                await asyncio.wait([turn.former], timeout=FORMER_S)
+            if not self._files.has_open(turn.project):
+                await self._files.open_folder(turn.folder)
+            if not _taken(turn.seat):
+                if (kept := self._kept.pop(turn.project, None)) is not None:
+                    await asyncio.to_thread(kept.stop)  # another process watches now
+                await _wait_for(turn.seat)
+            pulse = asyncio.create_task(_pulse(turn.seat))
+            turn.tasks.append(pulse)
+            while not turn.is_over:
+                while not turn.folder.root.is_dir():  # noqa: ASYNC110 - what is not there cannot be watched
+                    await asyncio.sleep(ABSENT_S)
+                await self._watch(turn)
+        finally:
+            if self._turns.get(turn.project) is turn:
+                self._bodies[turn.project]["watches"] = False
+            if pulse is not None:
+                pulse.cancel()
+                turn.tasks.remove(pulse)
+            turn.seat.leave()
+
+    async def _watch(self, turn: _Turn) -> None:
+        """Watch for as long as the folder is there."""
+        watcher = turn.watcher = await self._watcher(turn)
+        doubt_s, began = DOUBT_S, time.monotonic()
+        try:
+            # Watched before it is compared, and announced to before it is compared: nothing falls between.
+            is_done = await self._began(turn)
+            while turn.folder.root.is_dir() and not await asyncio.to_thread(watcher.is_stale):
+                if turn.is_over:
+                    return
+                self._note_events(turn, watcher.problem)
+                if is_done:
+                    doubt_s = DOUBT_S
+                else:
+                    watcher.doubt(doubt_s)
+                    doubt_s = min(doubt_s * 2, LONGEST_DOUBT_S)
+                if self._files.is_held(turn.project):
+                    watcher.doubt(HOLD_S)
+                paths = await watcher.changes()
+                if turn.is_compared or paths:
+                    is_done = await logged(self._files.changed(turn.project, paths), "sending a change")
+                if not turn.is_compared:
+                    is_done = await self._began(turn)
+                if not watcher.has_events and time.monotonic() - began > EVENTS_AGAIN_S:
+                    return
+            await logged(self._files.on_gone(turn.project), "taking deletions back")
+        finally:
+            turn.watcher = None
+            if turn.is_over and watcher.has_events:
+                self._kept[turn.project] = watcher
+            else:
+                await asyncio.to_thread(watcher.stop)
+
+    async def _watcher(self, turn: _Turn) -> Watcher:
+        """What watches the folder: the one of the connection before, if there is one and it is the same folder."""
+        # Imported late: the agent has its first answers before the file system is looked at, and who has no seat never needs it.
+        from confide_proxy.sync.watching.watcher import Watcher
+
+        kept = self._kept.pop(turn.project, None)
+        if kept is not None:
+            if kept.has_events and kept.fits(turn.folder) and not await asyncio.to_thread(kept.is_stale):
+                return kept
+            await asyncio.to_thread(kept.stop)
+        watcher = Watcher(turn.folder, debounce_s=self._debounce_s)
+        await asyncio.to_thread(watcher.start)
+        return watcher
+
+    def _note_events(self, turn: _Turn, problem: str) -> None:
+        name = f"events of {turn.project}"
+        if problem:
+            from confide_proxy.sync.watching.watcher import POLL_S
+
+            what = f"no file events for a memory folder ({problem}); looking every {POLL_S:.0f} s"
+            self._services.note(name, what, project=turn.project)
+        else:
+            self._services.well(name)
+
+    async def _began(self, turn: _Turn) -> bool:
+        """Begin over this connection; whether it is compared now. Until then the machine's status says so."""
+        turn.is_compared = False
+        what = f"the files of {turn.project} here are not compared yet over this connection: changes of others may be missing"
+        self._services.note(_comparison(turn), what, project=turn.project, is_logged=False)
+        await logged(self._begin(turn), "the comparison of files")
+        return turn.is_compared
+
+    async def _begin(self, turn: _Turn) -> None:
+        body = self._bodies[turn.project]
+        body["watches"] = True
+        await ATTACH.ask(self._link, body, timeout_s=ATTACH_DEADLINE_S)
+        await self._files.changed(turn.project, None)
+        turn.is_compared = True
+        self._services.well(_comparison(turn))
+
+    async def _begin_again(self, turn: _Turn) -> None:
+        if not await self._began(turn) and turn.watcher is not None:
+            turn.watcher.doubt(DOUBT_S)
+
+
+def _comparison(turn: _Turn) -> str:
+    return f"comparison of {turn.project}"
+
+
+async def _wait_for(seat: Seat) -> None:
+    """Until the seat is ours, or its holder is frozen: a client that a person has stopped (Ctrl-Z) stops its server with it."""
+    looks = 0
+    while not _taken(seat):
+        # Seen twice, since a holder that has just sat down shows its first life a moment later. Two streamers are wasteful, not wrong.
+        looks = looks + 1 if seat.silent_s() > SILENT_S else 0
+        if looks > 1:
+            log.info("the session that watches this folder is frozen; watching it as well")
+            return
+        await asyncio.sleep(SEAT_AGAIN_S)
+
+
+async def _pulse(seat: Seat) -> None:
+    while True:
+        with suppress(OSError):
+            if seat.try_take():
+                seat.show_life()
+        await asyncio.sleep(PULSE_S)
+
+
+def _taken(seat: Seat) -> bool:
+    try:
+        return seat.try_take()
+    except OSError as error:
+        # A state folder that cannot be written to: two streamers of one folder are wasteful, none would be a loss.
+        log.warning("cannot tell whether another session watches this folder: %s", error.strerror)
+        return True
+
+
+async def logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
+    """Do what no caller waits for; False if it failed, which is logged. The next event, connection or comparison tries again."""
+    try:
+        await work
+    except ConnectionLost:
+        raise_if_cancelled()
+        log.debug("%s stopped: the link is down", what)
+    except (ConfideError, TimeoutError, OSError) as error:
+        raise_if_cancelled()
+        log.warning("%s failed: %s", what, error if isinstance(error, ConfideError) else type(error).__name__)
+        return False
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise_if_cancelled()
+        log.warning("%s failed: the daemon's answer is not of the agreed form", what)
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""What the seat's holder answers where the link is down, the daemon is slow, refuses or lies, or the folder is nobody's yet."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.deadline import DEADLINE_S
+
+from confide_crypto.errors import ConnectionLost, RequestError
+from confide_proxy.config import ProxyConfig
+from confide_proxy.errors import KeyLockedError, NotJoinedError
+from confide_proxy.hooks import briefings, startup_marks
+from confide_proxy.hooks.server import recall, shown
+from confide_proxy.hooks.server.recall import PromptRecall
+from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sync import project as projects
+from confide_proxy.sync.project_names import NameOrigin, ProjectNames
+
+QUESTION = "why did we choose postgres for the orders?"
+
+
+class Link:
+    """A link whose daemon answers what the test says."""
+
+    def __init__(self) -> None:
+        self.is_up: bool | None = True
+        self.reason: Exception | None = None
+        self.says: Any = {"result": {"results": [], "memories": []}}
+        self.asked: list[dict[str, Any]] = []
+
+    async def request(self, op: str, body: dict[str, Any], *, timeout_s: float, bulk: bool = False) -> dict[str, Any]:
+        self.asked.append(body)
+        if isinstance(self.says, Exception):
+            raise self.says
+        if self.says is None:
+            await asyncio.Event().wait()
+        result: dict[str, Any] = self.says
+        return result
+
+
+class Here:
+    """A holder, its link, and the folder of a project that is known."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.paths = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "state", tmp_path / "global", tmp_path / "daemon")
+        self.paths.state.mkdir(mode=0o700)
+        self.folder = tmp_path / "shop"
+        self.folder.mkdir()
+        ProjectNames(self.paths.projects).note(projects.identify(self.folder), NameOrigin.FIRST)
+        self.link = Link()
+        sealing = SessionSealing(self.paths, ProxyConfig(), MachineKeys(self.paths))
+        link: Any = self.link
+        self.recall = PromptRecall(self.paths, link, sealing, [self.folder])
+
+    async def start(self, session: str = "s", source: str = "startup", **more: str) -> dict[str, Any]:
+        told = {"kind": "start", "cwd": str(self.folder), "session": session, "source": source}
+        return await self.recall.answer(told | more)
+
+    async def prompt(self, session: str = "s", **more: str) -> dict[str, Any]:
+        told = {"kind": "prompt", "cwd": str(self.folder), "session": session, "prompt": QUESTION}
+        return await self.recall.answer(told | more)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+async def test_a_person_is_told_once_what_only_a_person_can_do(here: Here) -> None:
+    """The key is locked, or no daemon was joined; that the daemon is away is no message: it comes back by itself."""
+    here.link.is_up = False
+    for session, reason in (("a", KeyLockedError()), ("b", NotJoinedError())):
+        here.link.reason = reason
+        told = (await here.start(session))["message"]
+        assert told.startswith("Confide: ")
+        assert str(reason) in told
+        assert str(reason.hint)[:20] in told
+        assert "message" not in await here.start(session, "clear")
+    here.link.reason = ConnectionLost(truncated=False)
+    assert await here.start("c") == {}
+
+
+async def test_what_the_daemon_does_costs_no_more_than_an_answer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is silent, refuses, breaks off or answers in another form: nothing is said, in time; a start has what the disk has."""
+    monkeypatch.setattr(recall, "DAEMON_S", 0.1)
+    briefings.save(str(here.paths.state), str(here.folder), "a1", ["- kept"])
+    wrong: list[Any] = [
+        *(
+            None,
+            RequestError("invalid", "unknown request"),
+            RequestError("busy", "later"),
+            ConnectionLost(truncated=True),
+        ),
+        *(
+            TimeoutError(),
+            {},
+            {"result": []},
+            {"result": {"results": 7, "memories": 7}},
+            {"result": {"results": [7, {}]}},
+        ),
+    ]
+    for number, says in enumerate(wrong):
+        here.link.says = says
+        monkeypatch.setattr(recall, "ANSWER_S", 0.1)
+        assert await here.prompt(f"p{number}") == {}, says
+        monkeypatch.setattr(
+            recall, "ANSWER_S", DEADLINE_S
+        )  # what the disk takes on a busy machine is not what is asked here
+        answer = await here.start(f"s{number}")
+        if not (isinstance(says, dict) and isinstance(says.get("result"), dict)):
+            assert "- kept" in answer["context"], says
+    here.recall.end()
+
+
+async def test_a_folder_that_is_nobodys_yet_has_no_memory(here: Here, tmp_path: Path) -> None:
+    """Whose name it claims was not decided: nothing is asked in its name."""
+    stranger = tmp_path / "claims"
+    stranger.mkdir()
+    (stranger / ".confide.toml").write_text('name = "shop"\n')
+    assert await here.prompt(cwd=str(stranger)) == {}
+    assert await here.start(cwd=str(stranger)) == {}
+    assert here.link.asked == []
+    await here.prompt()
+    assert {body["project"] for body in here.link.asked} == {"shop"}
+
+
+async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the prompt says, once; in a session that had its briefing nothing comes again."""
+    monkeypatch.setattr(shown, "TWICE_S", 0.0)  # as if a while went by between all of these
+    note = {"title": "Style", "path": "memory/style.md", "project": "shop", "level": "core", "snippet": "We use tabs."}
+    note |= {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner"}
+    here.link.says = {"result": {"results": [], "memories": [note]}}
+    state = str(here.paths.state)
+    for session in ("first", "second", "\n"):
+        startup_marks.miss(state, session)
+    here.link.is_up = False
+    here.link.reason = ConnectionLost(truncated=False)
+    assert await here.prompt("first") == {}
+    here.link.is_up = True
+    assert "We use tabs." in (await here.prompt("first", prompt="hello"))["context"]
+    assert await here.prompt("first") == {}
+    await here.start("second")
+    for session in ("second", "third", "\n", ""):
+        assert await here.prompt(session) == {}
+    for number in range(1000):
+        startup_marks.miss(state, f"{number:036}")
+    assert startup_marks.is_missed(state, f"{999:036}")
+    assert (here.paths.state / "hooks/unanswered").stat().st_size < 2 * startup_marks.MOST_BYTES
+
+
+async def test_what_would_come_too_late_for_its_hook_counts_as_never_shown(here: Here) -> None:
+    """A hook that has waited for its session has less time left than others, and says how much."""
+    found = {"path": "memory/a.md", "project": "shop", "startLine": 3, "heading": "", "snippet": "Row locks."}
+    found |= {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"}
+    briefings.save(str(here.paths.state), str(here.folder), "a1", [])
+    here.link.says = {"result": {"results": [found]}}
+    asked = {"kind": "prompt", "cwd": str(here.folder), "session": "s", "prompt": QUESTION}
+    assert await here.recall.answer({**asked, "ms": 1}) == {}
+    assert "Row locks." in (await here.recall.answer({**asked, "ms": 100_000}))["context"]

@@ -1,0 +1,65 @@
+"""Which prompts are asked of the memory, and with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from confide_proxy.hooks.prompt_filter import MOST_CHARS, question
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        *(
+            "",
+            "   ",
+            "hi",
+            "ok thanks",
+            "yes please",
+            "continue",
+            "go on then",
+            "run the tests",
+            "fix the typo in line 12",
+        ),
+        *(
+            "/compact keep the plan about postgres",
+            "!git log --oneline for the release branch",
+            "# remember that we use tabs here",
+        ),
+        *("commit and push it", "make the tests pass please", "rename the function and update the docs"),
+        *(
+            "```\nwhy did we choose postgres for orders\n```",
+            "~~~ text\nwhy did we choose postgres\n~~~",
+            "```\nnever closed why did we",
+        ),
+        *(
+            "<confide-memory>why did we choose postgres</confide-memory>",
+            "<hook_context>&lt;confide-memory&gt;why did we choose it",
+        ),
+        "1 2 3 4 5",
+    ],
+)
+def test_what_needs_no_memory_is_not_asked(prompt: str) -> None:
+    """Greetings, commands of the client, bare instructions, code alone, our own words alone."""
+    assert question(prompt) == ""
+
+
+def test_a_question_is_asked_without_what_is_not_the_persons() -> None:
+    """Blocks of ours, escaped or not, what Gemini repeats of them, and fenced code go; lines are joined."""
+    asked = "why did we choose\n postgres?"
+    for before in (
+        "",
+        "<confide-memory>\nold note\n</confide-memory>\n",
+        "<hook_context>&lt;confide-memory&gt;old note&lt;/confide-memory&gt;</hook_context>\n\n",
+        "&lt;confide-memory&gt;old note&lt;/confide-memory&gt;",
+        "```python\nold = 'note'\n```\n",
+        "  ~~~~\nold note\n~~~~\n",
+    ):
+        assert question(before + asked) == "why did we choose postgres?", before
+    assert question(f"{asked} <CONFIDE-MEMORY>old note") == "why did we choose postgres?"
+
+
+def test_a_long_prompt_is_cut() -> None:
+    assert len(question("why did we choose postgres " * 5_000)) == MOST_CHARS
+    for text in ("`" * 60_000, "```\n" * 20_000, "<confide-memory>" * 5_000, "&lt;" * 20_000, "a'" * 30_000):
+        question(text)  # within the time of a hook, or the suite's would show it
