@@ -1,7 +1,8 @@
-"""Stored texts as HTML that does nothing: no markup of theirs, no picture from elsewhere, no address but of the web, nothing that hides.
+"""Render stored texts as HTML that does nothing: no markup of their own, no picture from another host.
 
-A note may come from another machine, an import, or a page that an agent has read. Marks that turn a line around, or that nobody sees, are
-shown by their numbers, where the commands show `?`.
+A note may come from another device, an import, or a page that an agent has read. So its HTML is
+shown as text, its links lead to the web or to documents of the memory, and its pictures come from
+this device. Invisible characters and marks of direction are shown by their numbers.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from markupsafe import Markup, escape
 
@@ -19,6 +21,7 @@ from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 _PICTURE: Final = "\U0001f000-\U0001faff\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f"
@@ -37,35 +40,72 @@ _MOST_MISSING: Final = 500
 """Cells that the rows of a table lack: each would be markup."""
 _OUT: Final = 'rel="noreferrer noopener nofollow" target="_blank"'
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
+_PICTURE_NAME: Final = re.compile(r"(?i)\.(?:png|jpe?g|gif|webp|svg|avif|bmp)$")
+_WIKI: Final = re.compile(r"(!?)\[\[([^\[\]\n]{1,1000})\]\]")
+_CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\][+-]?[ \t]*")
+_TONES: Final = {
+    **dict.fromkeys(("tip", "hint", "success", "check", "done"), "good"),
+    **dict.fromkeys(("warning", "caution", "attention", "important"), "warn"),
+    **dict.fromkeys(("danger", "error", "bug", "failure", "fail", "missing"), "bad"),
+}
+"""Colours of callouts by their type, as Obsidian has the types; all others are neutral."""
+_BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 Show = Callable[[str], str]
-"""The address that a sealed text is shown by, for its placeholder."""
+"""Returns the address of the page that opens a sealed text, for its placeholder."""
+
+
+def _nowhere(_name: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Resolve the links of one document, each to an address of the panel, or to None.
+
+    Attributes:
+        wiki: for what stands in `[[brackets]]`; None: wiki links are plain text.
+        path: for a path relative to the document, such as `../notes/a.md`.
+        picture: for a picture's name or relative path.
+    """
+
+    wiki: Callable[[str], str | None] | None = None
+    path: Callable[[str], str | None] = _nowhere
+    picture: Callable[[str], str | None] = _nowhere
+
+
+NO_LINKS: Final = Links()
 
 
 class RenderState(TypedDict):
-    """What the rules share of one text. `titles`: of the links that are open."""
+    """Values that the rules share while they render one text.
+
+    `ends`: the HTML that closes each open link, the innermost last.
+    """
 
     show: Show
-    titles: list[str]
+    links: Links
+    ends: list[str]
 
 
 def plain(text: str) -> str:
-    """A text in which all that stands is seen, and steers nothing."""
+    """Return a text with its invisible and direction-changing characters replaced by their numbers."""
     return _HIDDEN.sub(lambda found: found[1] or f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
-def lines(text: str, show: Show) -> Markup:
-    """A text as it is, with what is sealed as a button that asks to show it."""
-    return _with_placeholders(plain(text), show)
+def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup:
+    """Return a text as it is, with links that open its sealed parts; the matches of `words` are marked."""
+    return _with_placeholders(plain(text), show, words)
 
 
-def page(text: str, show: Show) -> Markup:
-    """Markdown as HTML."""
+def page(text: str, show: Show, links: Links = NO_LINKS) -> Markup:
+    """Return markdown as HTML."""
     parser = _parser()
-    shared: Any = RenderState(show=show, titles=[])
+    shared: Any = RenderState(show=show, links=links, ends=[])
     tokens = parser.parse(plain(text), shared)
     if any(token.level >= _DEEPEST - 2 for token in tokens):
         return Markup('<pre tabindex="0" class="wrap"><code>{}</code></pre>').format(lines(text, show))
     _level(tokens)
+    _mark_callouts(tokens)
     # Every rule below escapes what it is given.
     return Markup(parser.renderer.render(tokens, parser.options, shared))  # noqa: S704
 
@@ -77,7 +117,8 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": _DEEPEST}).enable("table")
     parser.disable("reference")  # of which nothing would be seen where nobody refers to it
     parser.block.ruler.at("table", _whole_table, {"alt": ["paragraph", "reference"]})
-    parser.validateLink = _is_of_web  # type: ignore[assignment, method-assign]
+    parser.inline.ruler.before("link", "wiki", _wiki_link)
+    parser.validateLink = _may_link  # type: ignore[assignment, method-assign]
     for name, rule in _RULES.items():
         parser.add_render_rule(name, rule)
     return parser
@@ -88,6 +129,32 @@ def _is_of_web(address: str) -> bool:
         return urlsplit(address).scheme.lower() in _SCHEMES
     except ValueError:
         return False
+
+
+def _may_link(address: str) -> bool:
+    """Tell whether an address is of the web, or a relative path, which `Links` may resolve."""
+    return _is_of_web(address) or _is_relative(address)
+
+
+def _is_relative(address: str) -> bool:
+    try:
+        parts = urlsplit(unquote(address))
+    except ValueError:
+        return False
+    is_bare = not (parts.scheme or parts.netloc or parts.query)
+    return is_bare and bool(parts.path) and not parts.path.startswith(("/", "\\")) and ":" not in parts.path
+
+
+def _wiki_link(state: StateInline, silent: bool) -> bool:
+    """Parse `[[name]]`, `[[name|label]]`, and `![[name]]`, which embeds it."""
+    if state.src[state.pos] not in "[!" or (found := _WIKI.match(state.src, state.pos)) is None:
+        return False
+    if not silent:
+        token = state.push("wiki", "", 0)
+        token.content = found[2]
+        token.markup = found[1]
+    state.pos = found.end()
+    return True
 
 
 def _text(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
@@ -106,13 +173,48 @@ def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: Re
 
 
 def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
-    href = escape(str(tokens[at].attrGet("href") or ""))
-    shared["titles"].append(str(tokens[at].attrGet("title") or ""))
-    return f'<a href="{href}" title="{href}" {_OUT}>'
+    href = str(tokens[at].attrGet("href") or "")
+    title = _titled(str(tokens[at].attrGet("title") or ""), shared)
+    if _is_of_web(href):
+        shared["ends"].append(f"</a>{title}")
+        return f'<a href="{escape(href)}" title="{escape(href)}" {_OUT}>'
+    if (address := shared["links"].path(unquote(href))) is not None:
+        # A fragment can be any text, so it is shown.
+        fragment = unquote(href).partition("#")[2]
+        shared["ends"].append(f"</a>{_aside(f'#{fragment}' if fragment else '', shared)}{title}")
+        return f'<a href="{escape(address)}" title="{escape(plain(unquote(href)))}">'
+    shared["ends"].append(f"</span>{_aside(unquote(href), shared)}{title}")
+    return '<span class="missing">'
 
 
 def _link_end(_self: Any, _tokens: Sequence[Token], _at: int, _options: Any, shared: RenderState) -> str:
-    return f"</a>{_titled(shared['titles'].pop(), shared)}"
+    return shared["ends"].pop()
+
+
+def _aside(text: str, shared: RenderState) -> str:
+    """Return a part of a link that a reader would not see otherwise, while an agent reads it."""
+    return f' <span class="quiet">({lines(text, shared["show"])})</span>' if text else ""
+
+
+def _wiki(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
+    """Link a wiki link to the document of its name; a name that no document has is marked as missing."""
+    token = tokens[at]
+    written, show, links = token.content, shared["show"], shared["links"]
+    if links.wiki is None:
+        return str(lines(f"{token.markup}[[{written}]]", show))
+    target, _, label = written.replace("\\|", "|").partition("|")
+    name = target.strip()
+    if token.markup and _PICTURE_NAME.search(name):
+        return _shown_picture(name, label.strip(), shared)
+    address = links.wiki(written)
+    text = lines(label.strip() or name or written, show)
+    kind = "embeds " if token.markup else ""
+    # A label hides the name. That is safe for the name of a document, and for nothing else.
+    is_hidden = bool(label.strip()) and label.strip() != name
+    aside = _aside(name, shared) if is_hidden and (address is None or "#" in name or "^" in name) else ""
+    if address is None:
+        return f'{kind}<span class="missing">{text}</span>{aside}'
+    return f'{kind}<a href="{escape(address)}" title="{escape(plain(name))}">{text}</a>{aside}'
 
 
 def _titled(title: str, shared: RenderState) -> str:
@@ -121,10 +223,23 @@ def _titled(title: str, shared: RenderState) -> str:
 
 
 def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
-    """A link to it: to show it would tell its host who reads here, and when."""
-    href, name = escape(str(tokens[at].attrGet("src") or "")), escape(plain(tokens[at].content) or "without a name")
+    """Show a picture of this device; link to one of the web, whose host would learn who reads here, and when."""
+    src = str(tokens[at].attrGet("src") or "")
     title = _titled(str(tokens[at].attrGet("title") or ""), shared)
+    if not _is_of_web(src):
+        return _shown_picture(unquote(src), tokens[at].content, shared) + title
+    href, name = escape(src), escape(plain(tokens[at].content) or "without a name")
     return f'<a href="{href}" title="{href}" {_OUT}>picture: {name}</a>{title}'
+
+
+def _shown_picture(name: str, label: str, shared: RenderState) -> str:
+    """Return a picture of this device with its label below it, which agents read; or its name, where there is no such file."""
+    caption = lines(label or name, shared["show"])
+    address = shared["links"].picture(name)
+    if address is None:
+        return f'<span class="missing">picture: {caption}</span>{_aside(name, shared) if label else ""}'
+    picture = f'<img src="{escape(address)}" alt="" loading="lazy">'
+    return f'<span class="figure">{picture}<span class="quiet">{caption}</span></span>'
 
 
 def _whole_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
@@ -161,6 +276,53 @@ def _level(tokens: Sequence[Token]) -> None:
             token.tag = f"h{last}"
 
 
+def _mark_callouts(tokens: Sequence[Token]) -> None:
+    """Make callouts of the quotations that begin with `[!type]`, and boxes of the items that begin with `[ ]`."""
+    open_: list[bool] = []
+    for at, token in enumerate(tokens):
+        if token.type == "blockquote_open":
+            open_.append(_is_callout(tokens, at))
+        elif token.type == "blockquote_close" and open_.pop():
+            token.tag = "div"
+        elif token.type == "inline" and at > 1 and tokens[at - 2].type == "list_item_open":
+            first = token.children[0] if token.children else None
+            if first is not None and first.type == "text":
+                first.content = _BOXES.get(first.content[:4], first.content[:4]) + first.content[4:]
+
+
+def _is_callout(tokens: Sequence[Token], at: int) -> bool:
+    """Turn a quotation into a callout, if it is one: its type and title become bold."""
+    inline = tokens[at + 2] if at + 2 < len(tokens) else None
+    if (
+        inline is None
+        or tokens[at + 1].type != "paragraph_open"
+        or not inline.children
+        or inline.children[0].type != "text"
+    ):
+        return False
+    first = inline.children[0]
+    if (found := _CALLOUT.match(first.content)) is None:
+        return False
+    rest = first.content[found.end() :]
+    has_title = bool(rest) or (len(inline.children) > 1 and "break" not in inline.children[1].type)
+    kind = found[1]
+    first.content = rest
+    mark = first.copy(type="callout", content=f"{kind[:1].upper()}{kind[1:]}{':' if has_title else ''}")
+    mark.markup = " " if has_title else ""
+    ends = (child for child in inline.children if child.type == "softbreak")
+    if (end := next(ends, None)) is not None:
+        end.type = "hardbreak"  # the title has a line of its own
+    inline.children.insert(0, mark)
+    opened = tokens[at]
+    opened.tag = "div"
+    opened.attrSet("class", f"callout {_TONES.get(kind.lower(), 'neutral')}")
+    return True
+
+
+def _callout_type(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared: RenderState) -> str:
+    return f"<strong>{escape(plain(tokens[at].content))}</strong>{tokens[at].markup}"
+
+
 def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared: RenderState) -> str:
     is_opened = tokens[at].nesting == 1
     return (
@@ -185,17 +347,31 @@ _RULES: Final = {
     "link_open": _link,
     "link_close": _link_end,
     "image": _picture,
+    "wiki": _wiki,
+    "callout": _callout_type,
     "table_open": _table,
     "table_close": _table,
     **dict.fromkeys(("th_open", "th_close", "td_open", "td_close"), _cell),
 }
 
 
-def _with_placeholders(text: str, show: Show) -> Markup:
+def _with_placeholders(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup:
     parts: list[str] = []
     end = 0
     for found in STANDIN.finditer(text):
-        parts += [escape(text[end : found.start()]), _standin(found[0], show)]
+        parts += [_marked(text[end : found.start()], words), _standin(found[0], show)]
+        end = found.end()
+    return Markup("").join([*parts, _marked(text[end:], words)])
+
+
+def _marked(text: str, words: re.Pattern[str] | None) -> Markup:
+    """Escape a text, and mark the words that a search asked for."""
+    if words is None:
+        return escape(text)
+    parts: list[Markup] = []
+    end = 0
+    for found in words.finditer(text):
+        parts += [escape(text[end : found.start()]), Markup("<mark>{}</mark>").format(found[0])]
         end = found.end()
     return Markup("").join([*parts, escape(text[end:])])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -112,11 +113,13 @@ class PageContext:
         back = here.path + (f"?{here.query}" if here.query else "")
         return self.url("secret", id=placeholder, back=back if self.request.method == "GET" else None)
 
-    def markdown(self, text: str) -> Any:
-        return markdown_html.page(text, self.secret)
+    def markdown(self, text: str, links: markdown_html.Links = markdown_html.NO_LINKS) -> Any:
+        """Render the text of a document."""
+        return markdown_html.page(text, self.secret, links)
 
-    def lines(self, text: str) -> Any:
-        return markdown_html.lines(text, self.secret)
+    def lines(self, text: str, words: re.Pattern[str] | None = None) -> Any:
+        """Render a text as it is; the matches of `words` are marked."""
+        return markdown_html.lines(text, self.secret, words)
 
 
 def _whole(said: str) -> int:

@@ -407,3 +407,16 @@ def _author(name: str) -> str:
 def has_clash(text: str) -> bool:
     """Whether a clash in the text is not resolved yet."""
     return " confide" in text and _MARKS.search(text) is not None
+
+
+def conflict_lines(text: str) -> list[str]:
+    """Return the lines of a text that are in conflict, with their marks."""
+    found: list[str] = []
+    is_open = False
+    for line in text.split("\n"):
+        is_open = is_open or line.startswith(_OURS)
+        if is_open or line.startswith(_COMMENT):
+            found.append(line)
+        if f"{line}\n" == _END:
+            is_open = False
+    return found

@@ -41,10 +41,10 @@ def read(path: str, text: str) -> Mentions:
     parts = front_matter.parse(text)
     tags = _stated(parts.fields, "tags", "tag")
     # Links stand in properties too, between quotes.
-    links = [_target(path, found) for found in _LINK.findall(parts.head)]
+    links = [target_of(path, found) for found in _LINK.findall(parts.head)]
     if "#" in parts.body or "[[" in parts.body:
         for line in _prose(parts.body):
-            links += [_target(path, found) for found in _LINK.findall(line)] if "[[" in line else []
+            links += [target_of(path, found) for found in _LINK.findall(line)] if "[[" in line else []
             if "#" in line:
                 tags += [tag for tag in _TAG.findall(line) if re.search(r"[^\W\d]|[-_]", tag)]
     aliases = _stated(parts.fields, "aliases", "alias", between=",")
@@ -62,6 +62,14 @@ def name_of(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".md")
 
 
+def target_of(path: str, written: str) -> str:
+    """Return the name or path that a link's text names; "" if that is its own file. `path` is of the file that holds the link."""
+    name = re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip().removesuffix(".md")
+    if name.startswith(("./", "../")):
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+    return composed(name.strip("/"))
+
+
 def folded(word: str) -> str:
     """A tag or a name as it is compared with others, of files and of notes."""
     return " ".join(word.casefold().split())
@@ -77,14 +85,6 @@ def _stated(fields: dict[str, object], *names: str, between: str = ", ") -> list
             if isinstance(item, str | int | float) and not isinstance(item, bool):
                 found.append(" ".join(str(item).split()).lstrip("#" if name.startswith("tag") else ""))
     return found
-
-
-def _target(path: str, written: str) -> str:
-    """What a link's text names, "" where that is its own file."""
-    name = re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip().removesuffix(".md")
-    if name.startswith(("./", "../")):
-        name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-    return composed(name.strip("/"))
 
 
 def _first(most: int, words: Any) -> tuple[str, ...]:

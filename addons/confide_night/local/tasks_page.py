@@ -24,6 +24,8 @@ _SHOWN: Final = 50
 _STATES: Final = {"pause": "paused", "resume": "active"}
 _OVER: Final = frozenset({TaskStatus.DONE, TaskStatus.CANCELLED})
 _TITLE: Final = 120
+_NO_RUNNER: Final = "no runner"
+"""How the daemon's reason begins for a task that no runner will do: none has ever been here, or none has the recipe."""
 
 
 class PageContext(Protocol):
@@ -42,11 +44,17 @@ class PageContext(Protocol):
 
 
 async def every(desk: PageContext) -> Any:
-    """The queue, and the last results."""
+    """Show the queue, a warning for tasks that no runner will do, and the last results."""
     listed = await desk.call("task_list", limit=_SHOWN)
     results = await desk.at_least(desk.call("task_results", limit=_SHOWN))
+    warnings = dict.fromkeys(each["why"] for each in listed["tasks"] if each["why"].startswith(_NO_RUNNER))
     return desk.page(
-        "tasks.html", here="tasks", tasks=listed["tasks"], results=results["results"] if results else [], most=_SHOWN
+        "tasks.html",
+        here="tasks",
+        tasks=listed["tasks"],
+        warnings=list(warnings),
+        results=results["results"] if results else [],
+        most=_SHOWN,
     )
 
 

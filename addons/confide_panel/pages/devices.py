@@ -18,6 +18,7 @@ from confide_http.door.refusals import RefusalError
 from confide_http.local import server_clients as by_http
 from confide_http.local.local_tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
+from confide_panel.drawing.qr import qr_code
 from confide_panel.page_context import Found, PageContext
 from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
 from confide_proxy.errors import DeviceError, TokenError
@@ -48,7 +49,8 @@ async def take_in(desk: PageContext) -> Response:
     made, until = await invite(
         desk.gateway.paths, keyring, link, name, static=joined.daemon_static, url=url, ttl_s=TTLS[ttl], scope=scope
     )
-    invited = {"text": made.to_string(), "name": name, "until": until, "is_local": any(each in url for each in _HERE)}
+    text, is_local = made.to_string(), any(each in url for each in _HERE)
+    invited = {"text": text, "name": name, "until": until, "is_local": is_local, "qr": qr_code(text)}
     return await _page(desk, invited=invited)
 
 

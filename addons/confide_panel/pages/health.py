@@ -144,7 +144,7 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
         yield HealthLine("in clear", "warn", told, "confide secrets rescan")
     if status["clashes"]:
         told = f"{counted(len(status['clashes']), 'document')} with two versions of some lines"
-        yield HealthLine("clashes", "warn", told, "they are listed below")
+        yield HealthLine("conflicts", "warn", told, "see Conflicts")
     for warning in status["warnings"]:
         yield HealthLine("warning", "warn", warning)
 

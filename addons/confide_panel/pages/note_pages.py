@@ -1,4 +1,4 @@
-"""A note or a file: its text, what it says of itself, how it is linked, and what it was: revisions, and what each of them changed."""
+"""Show a note or a file: its text, its fields, its links, its neighbours, its revisions and what each of them changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from starlette.responses import Response
 from confide_http.door.refusals import RefusalError
 from confide_memory import front_matter
 from confide_memory.documents import is_in_memory, is_note
-from confide_panel.page_context import Found, PageContext
+from confide_memory.wire.revisions import DOCUMENTS, DocumentItem, DocumentsRequest
+from confide_panel import rendering
+from confide_panel.document_links import links_of, read_picture, resolver, root_of
+from confide_panel.page_context import ASK_S, Found, PageContext
 
 PAGE_CHARS: Final = 14_000
 """Of a text on one page, which is sent as HTML twice as long and has 60 KB at most."""
@@ -24,26 +27,37 @@ _COMPARED_LINES: Final = 2_000
 _DIFF_LINES: Final = 240
 _DIFF_CHARS: Final = 160
 _CONTEXT: Final = 3
+_TRANSCRIPTS: Final = "sessions/"
+_BACKLINKS: Final = 30
 
 
 async def note(desk: PageContext) -> Response:
-    """A note by its id."""
+    """Show a note by its id."""
     return await _note(desk, await desk.call("memory_get", id=desk.request.path_params["id"][:160]))
 
 
 async def file(desk: PageContext) -> Response:
-    """A file of a project, from a line on; one that is a note as a note."""
+    """Show a file of a project, from a line on."""
     project, path, first = desk.project, desk.query("path"), desk.number("from")
     read = await desk.call("memory_read", project=project, path=path, fromLine=first, lines=PAGE_LINES)
     text, shown = cut(read["content"])
     last = first + shown - 1 if text else first
     front, body = front_matter.split(text) if first == 1 else ("", text)
-    history = await desk.at_least(desk.call("memory_history", project=project, path=path, limit=REVISIONS))
+    is_transcript = path.startswith(_TRANSCRIPTS)
+    history, near, rows = await asyncio.gather(
+        desk.at_least(desk.call("memory_history", project=project, path=path, limit=REVISIONS)),
+        _neighbours(desk, project, path),
+        links_of(desk, project, path),
+    )
     return desk.page(
         "file.html",
         here="search",
         read=read,
-        is_transcript=path.startswith("sessions/"),
+        near=near,
+        title=near["self"]["title"] if near["self"] else "",
+        links=resolver(desk, project, path, rows),
+        backlinks=[row for row in rows if row.get("otherPath") == path][:_BACKLINKS],
+        is_transcript=is_transcript,
         is_changeable=is_in_memory(read["path"]) and not is_note(read["path"]),
         front=front,
         body=body,
@@ -57,7 +71,12 @@ async def file(desk: PageContext) -> Response:
 
 async def _note(desk: PageContext, found: Found) -> Response:
     body, shown = cut(found["content"])
-    history = await desk.at_least(desk.call("memory_history", id=found["id"], limit=REVISIONS))
+    project, path = found["project"], found["path"]
+    history, near, rows = await asyncio.gather(
+        desk.at_least(desk.call("memory_history", id=found["id"], limit=REVISIONS)),
+        _neighbours(desk, project, path),
+        links_of(desk, project, path),
+    )
     fields = [
         (name, found[name]) for name in ("type", "category", "entity", "status", "source", "taskId") if found.get(name)
     ]
@@ -65,6 +84,8 @@ async def _note(desk: PageContext, found: Found) -> Response:
         "note.html",
         here="search",
         note=found,
+        near=near,
+        links=resolver(desk, project, path, rows),
         fields=fields,
         body=body,
         is_cut=shown < len(found["content"].splitlines()),
@@ -74,8 +95,39 @@ async def _note(desk: PageContext, found: Found) -> Response:
     )
 
 
+async def _neighbours(desk: PageContext, project: str, path: str) -> dict[str, DocumentItem | None]:
+    """Return the list's row of a document, and those of the documents before and after it in its folder, by name."""
+    near: dict[str, DocumentItem | None] = {"before": None, "self": None, "after": None}
+    folder = path.rpartition("/")[0]
+    body: DocumentsRequest = {"project": project, "path": folder, "around": path, "limit": 3}
+    answer = None
+    if not path.startswith(_TRANSCRIPTS):
+        answer = await desk.at_least(DOCUMENTS.ask(desk.link, body, timeout_s=ASK_S))
+    # An older daemon does not know `around`: its answer begins anywhere.
+    if answer is None or answer.get("offset") is None:
+        return near
+    rows = answer["documents"]
+    at = next((place for place, row in enumerate(rows) if row["path"] == path), None)
+    if at is not None:
+        near["self"] = rows[at]
+        near["before"] = rows[at - 1] if at else None
+        near["after"] = rows[at + 1] if at + 1 < len(rows) else None
+    return near
+
+
+async def picture(desk: PageContext) -> Response:
+    """Send a picture that a document of this device shows. Raises RefusalError: there is none."""
+    root = root_of(desk, desk.project)
+    found = await asyncio.to_thread(read_picture, root, desk.query("path", 1024)) if root is not None else None
+    if found is None:
+        raise RefusalError(404, "not_found", "there is no such picture on this device")
+    data, kind = found
+    headers = {**rendering.HEADERS, "Cross-Origin-Resource-Policy": "same-origin"}
+    return Response(data, media_type=kind, headers=headers)
+
+
 async def changes(desk: PageContext) -> Response:
-    """What a revision changed, or what lies between two."""
+    """Show what a revision changed, or the difference between two."""
     project, path, to, since = desk.project, desk.query("path"), desk.number("to"), desk.number("since", 0)
     history = await desk.call("memory_history", project=project, path=path, limit=_MOST_REVISIONS)
     known = history["revisions"]
@@ -99,7 +151,7 @@ async def changes(desk: PageContext) -> Response:
 
 
 async def text_of(desk: PageContext, project: str, path: str, revision: Found | None) -> str:
-    """The text of a revision of `memory_history`, its first lines; "" where there is none."""
+    """Return the first lines of a revision; "" if there is none, or it is a deletion."""
     if revision is None or revision["deleted"]:
         return ""
     read = await desk.call(
@@ -110,7 +162,7 @@ async def text_of(desk: PageContext, project: str, path: str, revision: Found | 
 
 
 def cut(text: str) -> tuple[str, int]:
-    """As much of a text as a page has room for, in whole lines, and how many lines that is. A line that is longer than a page is cut."""
+    """Return the whole lines that fit on a page, and their number. A line that is longer than a page is cut."""
     kept: list[str] = []
     room = PAGE_CHARS
     for line in text.splitlines():
@@ -123,7 +175,7 @@ def cut(text: str) -> tuple[str, int]:
 
 
 def difference(before: str, after: str) -> tuple[list[tuple[str, str, str]], bool]:
-    """What differs, as rows of a sign (`+`, `-`, ` ` or `@`), its line's number and its text; and whether that is all."""
+    """Compare two texts: rows of a sign (`+`, `-`, ` ` or `@`), a line's number and its text; and whether they are all."""
     old, new = before.splitlines(), after.splitlines()
     rows: list[tuple[str, str, str]] = []
     for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):

@@ -1,4 +1,4 @@
-"""Search as an agent does, and see why; and what would be put before an agent for a prompt."""
+"""Search as an agent does, with the reasons of each score; and show what Confide would add to a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from confide_memory.tools.search_text import wanted_words
 from confide_memory.wire.revisions import DOCUMENTS, PROJECTS
 from confide_panel.page_context import ASK_S, Found, PageContext
 from confide_proxy.hooks import block, prompt_filter
@@ -15,6 +16,8 @@ from confide_proxy.hooks.server import form, recall
 MOST_QUERY: Final = 4000
 _HITS: Final = 12
 _RECENT: Final = 8
+_BEST: Final = 5
+"""Scores that are shown for a prompt: of notes that are added, and of those that miss the bound."""
 RANKS: Final = ("relevance", "balanced", "importance", "recency")
 CLASSES: Final = ("owner", "agent", "derived", "untrusted")
 FIELDS: Final = ("q", "project", "tags", "type", "since", "rank", "prompt", "sources")
@@ -29,13 +32,13 @@ LEGS: Final = (
 
 
 async def find(desk: PageContext) -> Response:
-    """What a person asks is left with the visit: an address is kept by browsers, and sent to their makers."""
+    """Keep a query with the visit, and lead to its results: browsers keep addresses, and send them to their makers."""
     fields = {name: desk.said(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
     return desk.go(s=desk.visit.keep(fields))
 
 
 async def show(desk: PageContext) -> Response:
-    """The first page: what was found, or what is new."""
+    """Show the first page: the results of a query, or the documents that changed last."""
     asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
     values: Found = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
     own = desk.gateway.calls.project
@@ -65,20 +68,41 @@ async def _found(desk: PageContext, asked: Mapping[str, str]) -> Found:
         rank=asked["rank"] or "relevance",
         sources=["memory", "sessions"] if asked["sources"] else ["memory"],
     )
+    result["words"] = wanted_words(asked["q"])
     for hit in result["results"]:
         hit["why"] = [(word, hit["scores"][leg]) for leg, word in LEGS if hit["scores"].get(leg) is not None]
     return result
 
 
 async def _prompted(desk: PageContext, asked: Mapping[str, str]) -> Found:
-    """The same as the hook of an agent's client does: what is asked, and the very block that would come of it."""
+    """Do what the hook of an agent's client does: return the question, the block that it would add, and the best scores."""
     prompt = asked["prompt"]
     question = prompt_filter.question(prompt)
     if not question:
-        return {"question": "", "block": "", "hits": []}
+        return {"question": "", "block": "", "hits": [], "best": [], "bound": recall.HIT_SCORE}
     project = asked["project"] or desk.gateway.calls.project
     exchange = desk.gateway.exchange
-    hits = await recall.found(exchange.link, exchange.session.sealing, project, question)
+    scored = await recall.scored(exchange.link, exchange.session.sealing, project, question)
+    hits = [hit for score, hit in scored if score >= recall.HIT_SCORE]
     kept = form.within(hits[: form.HITS], form.HIT_TOKENS)
     told = block.framed([each.line for each in kept]) if kept else ""
-    return {"question": question, "block": told, "hits": kept, "tokens": round(form.tokens(told)) if told else 0}
+    places = {each.place for each in kept}
+    best = [
+        {
+            "score": score,
+            "project": hit.document.partition("\0")[0],
+            "path": hit.document.partition("\0")[2],
+            "line": int(hit.place.rpartition("\0")[2] or 1),
+            "is_added": hit.place in places,
+        }
+        for score, hit in scored[:_BEST]
+    ]
+    tokens = round(form.tokens(told)) if told else 0
+    return {
+        "question": question,
+        "block": told,
+        "hits": kept,
+        "tokens": tokens,
+        "best": best,
+        "bound": recall.HIT_SCORE,
+    }

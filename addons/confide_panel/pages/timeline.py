@@ -77,15 +77,13 @@ async def show(desk: PageContext) -> Response:
         days=DAYS,
         year_total=sum(each_day.values()),
         stored=stored,
-        stored_plot=plots.stacked(days, stored, label=f"What came new by day, the last {DAYS} days"),
+        stored_plot=plots.stacked(days, stored, label=f"New texts by day, the last {DAYS} days"),
         by_project=by_project,
-        by_project_plot=plots.stacked(
-            days, by_project, label=f"What came new by day and project, the last {DAYS} days"
-        ),
+        by_project_plot=plots.stacked(days, by_project, label=f"New texts by day and project, the last {DAYS} days"),
         project_table=_by_day_and_project(days, by_project, recalled),
         recalled=recalled,
         recalled_plot=plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
-        calendar=plots.calendar(each_day, today, label="What came new on each day of a year"),
+        calendar=plots.calendar(each_day, today, label="New texts on each day of a year"),
         table=_by_day(days, stored, recalled),
         **_answered([float(took_ms) for _, _, outcome, took_ms, _ in events if outcome in _ANSWERED]),
         **_aged({each["days"]: each["recalls"] for each in told["ages"]}),
@@ -121,14 +119,14 @@ def _answered(latencies: list[float]) -> Found:
     if not latencies:
         return {"latency": None, "latency_plot": None, "answers": 0}
     points = [(share, plots.percentile(latencies, share)) for share in _SHARES]
-    drawn = plots.line(points, label="How long hooks took to answer", unit="milliseconds")
+    drawn = plots.line(points, label="Latency of hook answers", unit="milliseconds")
     return {"latency": points, "latency_plot": drawn, "answers": len(latencies)}
 
 
 def _aged(recalls: dict[int | None, int]) -> Found:
     """How old it was that was recalled."""
     ages = [(_AGES[days], count, f"{count:,}") for days, count in recalls.items() if days in _AGES]
-    drawn = plots.bars(ages, label="Recalls by how long ago the document changed")
+    drawn = plots.bars(ages, label="Recalls by the age of the document")
     return {"ages": ages, "ages_plot": drawn if any(recalls.values()) else None}
 
 

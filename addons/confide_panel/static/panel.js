@@ -1,4 +1,4 @@
-// A key and a reload. Every page is complete without it, and it never sees what is sealed: that has a page of its own.
+// A key, a reload and a copy button. Every page is complete without it. Sealed secrets have a page of their own, without a script.
 "use strict";
 
 const base = document.documentElement.dataset.base;
@@ -19,6 +19,25 @@ document.addEventListener("keydown", (event) => {
   }
 });
 if (location.hash === "#q") document.getElementById("q")?.focus();
+
+// Buttons that copy an invite or a token. Without this script they stay hidden, and one click on the text selects all of it.
+for (const button of document.querySelectorAll("[data-copies]")) {
+  const source = document.getElementById(button.dataset.copies);
+  if (!source || !navigator.clipboard) continue;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    let words = "Copied";
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+    } catch {
+      getSelection().selectAllChildren(source);
+      words = "Selected: press Ctrl+C";
+    }
+    button.textContent = words;
+    const status = document.getElementById("said");
+    if (status) status.textContent = words;
+  });
+}
 
 // What was typed and not sent would be lost by a page that is drawn anew.
 let isWritten = false;

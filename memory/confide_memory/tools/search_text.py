@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NotRequired, TypedDict
 
+from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.call import NOTICE
 
 MARKED_CLASSES: Final = frozenset({"derived", "untrusted"})
@@ -21,6 +22,9 @@ NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or 
 """What the daemon says where there is no hit. A machine reads it: some of its files may not be with the daemon yet."""
 WARNING: Final = "warning: "
 _WORDS: Final = re.compile(r"[^\W_]+")
+_ENDINGS: Final = re.compile(r"(?:ies|ing|es|ed|s|y|e)$")
+"""Endings that words of one stem may have, as the daemon's search takes them for the same."""
+_LEAST_STEM: Final = 4
 
 
 class Beside(TypedDict):
@@ -162,3 +166,11 @@ def _beside(hit: ResultHit) -> Iterator[str]:
     for one in hit.get("related", ()):
         how = one["relation"] if one["direction"] == "to" else f"{one['relation']} (stated there)"
         yield f"related, {how}: {one['title']} ({called(one)})"
+
+
+def wanted_words(query: str) -> re.Pattern[str] | None:
+    """Match the words that a query asks for, in all their forms, without the most common ones; None if it has no others."""
+    words = [word for word in re.findall(r"\w+", query.casefold()) if word not in STOP_WORDS]
+    stems = {stem if len(stem := _ENDINGS.sub("", word)) >= _LEAST_STEM else word for word in words}
+    parts = sorted((re.escape(stem) for stem in stems), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(parts)})\w*", re.IGNORECASE) if parts else None

@@ -18,9 +18,10 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.classes import OWNER
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import STOP_WORDS, composed, has_clash, local_time
+from confide_memory.documents import composed, has_clash, local_time
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
+from confide_memory.tools.search_text import wanted_words
 from confide_proxy.cli.completion import PathOf
 from confide_proxy.cli.console import (
     CommandContext,
@@ -150,21 +151,6 @@ def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[st
 def _when(hit: ResultHit) -> str:
     """When it was changed; nothing where an older daemon does not say."""
     return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
-
-
-_ENDINGS: Final = re.compile(r"(?:ies|ing|es|ed|s|y|e)$")
-"""What makes words of one stem differ, as the daemon's search takes them for the same."""
-
-
-def wanted_words(query: str) -> re.Pattern[str] | None:
-    """What of a text a question asks for: its words but the most common ones, in all their forms; None where it has none."""
-    words = [word for word in re.findall(r"\w+", query.casefold()) if word not in STOP_WORDS]
-    stems = {stem if len(stem := _ENDINGS.sub("", word)) >= _LEAST_STEM else word for word in words}
-    parts = sorted((re.escape(stem) for stem in stems), key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(parts)})\w*", re.IGNORECASE) if parts else None
-
-
-_LEAST_STEM: Final = 4
 
 
 @parsed_by(TakesRevision)

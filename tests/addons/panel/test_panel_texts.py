@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from datetime import date, timedelta
 
 import markupsafe
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confide_memory.tools.search_text import wanted_words
 from confide_panel import markdown_html
 from confide_panel.drawing import plots
 from confide_panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
@@ -19,21 +21,35 @@ PLACEHOLDER = f"(sealed:github-token:{'4f' * 16})"
 TAGS = re.compile(r"<(/?)([a-z0-9]+)([^>]*)>")
 MAY = {
     *("p", "a", "em", "strong", "code", "pre", "ul", "ol", "li", "blockquote", "h3", "h4", "h5", "h6", "hr", "br"),
-    *("div", "table", "thead", "tbody", "tr", "th", "td", "span"),
+    *("div", "table", "thead", "tbody", "tr", "th", "td", "span", "img"),
 }
 ATTRIBUTE = re.compile(
-    r'\s(?:dir="auto"|href="(?:https?:|mailto:|/show)[^"]*"|rel="[a-z ]+"|target="_blank"|tabindex="0"|role="region"|start="\d+"'
-    r'|class="(?:wide|sealed)"|(?:aria-label|title)="[^"<>]*")'
+    r'\s(?:dir="auto"|(?:href|src)="/panel/[^"]*"|alt=""|loading="lazy"|href="(?:https?:|mailto:|/show)[^"]*"'
+    r'|rel="[a-z ]+"|target="_blank"|tabindex="0"|role="region"|start="\d+"'
+    r'|class="(?:wide|sealed|missing|figure|quiet|callout (?:neutral|good|warn|bad))"|(?:aria-label|title)="[^"<>]*")'
 )
 
 
-def page(text: str) -> str:
-    return str(markdown_html.page(text, lambda placeholder: f"/show?{placeholder}"))
+def quoted(name: str) -> str:
+    return f"/panel/x?{urllib.parse.quote(name)}"
 
 
-@given(st.text(alphabet=st.sampled_from("<>\"'&/=![]()`*_#|-:\n \tascriptonjv.\u202e\u200b\x00"), max_size=120))
-def test_whatever_is_stored_only_harmless_markup_comes_of_it(text: str) -> None:
-    found = page(text)
+ALL_RESOLVE = markdown_html.Links(quoted, quoted, quoted)
+SOME_RESOLVE = markdown_html.Links(
+    {"Roof": "/panel/roof", "Roof|the top": "/panel/roof", "Roof#tiles|the top": "/panel/roof"}.get,
+    {"roof.md": "/panel/roof", "roof.md#tiles": "/panel/roof"}.get,
+    {"cat.png": "/panel/cat"}.get,
+)
+
+
+def page(text: str, links: markdown_html.Links = markdown_html.NO_LINKS) -> str:
+    return str(markdown_html.page(text, lambda placeholder: f"/show?{placeholder}", links))
+
+
+@pytest.mark.parametrize("links", [markdown_html.NO_LINKS, ALL_RESOLVE], ids=["none resolves", "all resolve"])
+@given(text=st.text(alphabet=st.sampled_from("<>\"'&/=![]()`*_#|-:\n \tascriptonjv.\u202e\u200b\x00"), max_size=120))
+def test_whatever_is_stored_only_harmless_markup_comes_of_it(links: markdown_html.Links, text: str) -> None:
+    found = page(text, links)
     for _, name, attributes in TAGS.findall(found):
         assert name in MAY
         assert ATTRIBUTE.sub("", attributes).strip(" /") == ""
@@ -69,6 +85,90 @@ def test_a_picture_is_a_link() -> None:
     found = page("![a cat](https://example.org/cat.png)")
     assert "<img" not in found
     assert "picture: a cat</a>" in found
+
+
+def test_a_wiki_link_leads_to_the_document_of_its_name() -> None:
+    """One that no document has is marked, and so is each where nothing resolves them; in code it is code."""
+    assert '<a href="/panel/roof" title="Roof">Roof</a>' in page("[[Roof]]", SOME_RESOLVE)
+    assert ">the top</a>" in page("[[Roof|the top]]", SOME_RESOLVE)
+    assert '<span class="missing">Cellar</span>' in page("[[Cellar]]", SOME_RESOLVE)
+    assert "<a " not in page("`[[Roof]]` [[Roof\n]] \\[[Roof]]", SOME_RESOLVE)
+    assert "[[Roof]]" in page("[[Roof]]")
+    assert 'embeds <a href="/panel/roof"' in page("![[Roof]]", SOME_RESOLVE)
+    assert "| <a " not in page("| a |\n|---|\n| [[Roof\\|the top]] |", SOME_RESOLVE)
+
+
+def test_a_label_hides_no_text_that_an_agent_reads() -> None:
+    """The name of a document may be behind a label; any other text stands beside it."""
+    visible = re.compile("<[^>]*>")
+    assert "tiles" in visible.sub("", page("[[Roof#tiles|the top]]", SOME_RESOLVE))
+    assert "orders" in visible.sub("", page("[[orders|the top]]", SOME_RESOLVE))
+    assert "orders" in visible.sub("", page("![[orders.png|a cat]]", SOME_RESOLVE))
+    assert "orders" in visible.sub("", page("![orders](cat.png)", SOME_RESOLVE))
+    assert "orders" in visible.sub("", page("[top](orders.md)", SOME_RESOLVE))
+    assert "tiles" in visible.sub("", page("[top](roof.md#tiles)", SOME_RESOLVE))
+
+
+def test_a_relative_link_leads_to_a_document() -> None:
+    assert '<a href="/panel/roof" title="roof.md">top</a>' in page("[top](roof.md)", SOME_RESOLVE)
+    assert '<span class="missing">top</span>' in page("[top](cellar.md)", SOME_RESOLVE)
+
+
+def test_a_picture_of_this_device_is_shown_with_its_label() -> None:
+    """By either spelling; one that is not there is named, and one of the web stays a link."""
+    shown = '<span class="figure"><img src="/panel/cat" alt="" loading="lazy"><span class="quiet">a cat</span></span>'
+    assert shown in page("![a cat](cat.png)", SOME_RESOLVE)
+    assert shown in page("![[cat.png|a cat]]", SOME_RESOLVE)
+    assert "picture: dog.png" in page("![[dog.png]]", SOME_RESOLVE)
+    assert "<img" not in page(
+        "![x](https://example.org/cat.png) ![y](//example.org/cat.png) ![z](data:image/png,x)", ALL_RESOLVE
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "tone", "title", "rest"),
+    [
+        ("> [!warning] Mind *the* gap\n> It is wide.", "warn", "<strong>Warning:</strong> Mind <em>the</em> gap<br", "It is wide."),
+        ("> [!note]\n> It is wide.", "neutral", "<strong>Note</strong><br", "It is wide."),
+        ("> [!danger]- Folded\n>\n> - item", "bad", "<strong>Danger:</strong> Folded</p>", "<li>"),
+        ("> [!Tip]", "good", "<strong>Tip</strong></p>", ""),
+        ("> [!w1234] x", "neutral", "<strong>W1234:</strong> x</p>", ""),
+    ],
+)  # fmt: skip
+def test_a_callout_has_its_colour_and_its_title(text: str, tone: str, title: str, rest: str) -> None:
+    found = page(text)
+    assert f'class="callout {tone}"' in found
+    assert "blockquote" not in found
+    assert title in found
+    assert rest in found
+
+
+def test_a_quotation_stays_one() -> None:
+    assert "callout" not in page("> plain\n\n> `[!note]` code\n\n> # [!note]\n\n> - [!note]")
+    nested = page("> [!note] outer\n>\n> > inner")
+    assert (
+        nested.count("<div"),
+        nested.count("</div>"),
+        nested.count("<blockquote"),
+        nested.count("</blockquote>"),
+    ) == (1, 1, 1, 1)
+
+
+def test_boxes_of_a_list_are_boxes() -> None:
+    found = page("- [ ] open\n- [x] done\n- [y] neither")
+    assert "☐ open" in found
+    assert "☑ done" in found
+    assert "[y] neither" in found
+
+
+def test_the_words_of_a_query_are_marked_in_a_hit() -> None:
+    """In all their forms, and never in what is sealed."""
+    words = wanted_words("why the <b> locks of sealed tokens?")
+    found = str(markdown_html.lines(f"Row lock <b> {PLACEHOLDER} locked", lambda placeholder: "/show", words))
+    assert "Row <mark>lock</mark> &lt;<mark>b</mark>&gt;" in found
+    assert "<mark>locked</mark>" in found
+    assert found.count("<mark>") == 3
+    assert 'class="sealed"' in found
 
 
 def test_headings_come_below_those_of_the_page() -> None:

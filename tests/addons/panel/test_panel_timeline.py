@@ -85,11 +85,11 @@ def rows(page: str, heading: str) -> list[list[str]]:
 
 async def test_what_came_new_is_as_high_as_it_was_much(shown: str) -> None:
     """By who wrote it, without what was deleted; and by project."""
-    found = heights(svg(shown, "What came new by day, the last"))
+    found = heights(svg(shown, "New texts by day, the last"))
     assert sorted(found) == ["c1", "c2", "c3", "c4"]  # agents, you, learned, said
     unit = found["c2"][0] / 4
     assert [tall / unit for tall in (*found["c1"], *found["c3"], *found["c4"])] == pytest.approx([7, 8, 2, 5], rel=0.01)
-    by_project = heights(svg(shown, "What came new by day and project"))
+    by_project = heights(svg(shown, "New texts by day and project"))
     unit = by_project["c1"][0] / 5
     assert [tall / unit for tall in (*by_project["c1"], *by_project["c2"])] == pytest.approx([5, 14, 7], rel=0.02)
 
@@ -111,25 +111,25 @@ async def test_what_was_recalled_and_the_tables(shown: str) -> None:
 
 async def test_a_year_of_days_has_each_in_its_shade(shown: str) -> None:
     """26 in all on three days; the one with most is darkest."""
-    drawing = svg(shown, "What came new on each day of a year")
+    drawing = svg(shown, "New texts on each day of a year")
     shades = {name: shape.count("M") for name, shape in re.findall(r'class="(q\d)" d="([^"]+)"', drawing)}
     assert {name: n for name, n in shades.items() if name != "q0"} == {"q3": 2, "q4": 1}
     assert sum(shades.values()) == 7 * 52 + TODAY.weekday() + 1
-    assert "46 texts came new in a year" in shown
+    assert "46 new texts in a year" in shown
 
 
 async def test_ages_and_answers(shown: str) -> None:
     """As bars and as a line; how much of each is said beside it."""
-    ages = svg(shown, "Recalls by how long ago")
+    ages = svg(shown, "Recalls by the age of the document")
     widths = [float(each) for each in re.findall(r'<rect[^>]* width="([\d.]+)"', ages)]
     assert [each / widths[0] for each in (widths[1], widths[3], widths[5])] == pytest.approx([0.5, 0.2, 0.1], abs=0.01)
     told = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", shown))
     assert told["recalled, changed within a day"] == "10"
     assert told["recalled, changed longer ago"] == "1"
-    answered = {"the quickest answer": "1 ms", "50 % answered within": "51 ms", "the slowest answer": "100 ms"}
+    answered = {"fastest hook answer": "1 ms", "hook answers, median": "51 ms", "slowest hook answer": "100 ms"}
     assert answered.items() <= told.items()
-    assert told["95 % answered within"] == "96 ms"
-    line = svg(shown, "How long hooks took to answer")
+    assert told["hook answers, p95"] == "96 ms"
+    line = svg(shown, "Latency of hook answers")
     ys = [float(each) for each in re.findall(r'cy="([\d.]+)"', line)]
     assert ys == sorted(ys, reverse=True)
-    assert "How long 100 answers of hooks took" in shown
+    assert "Latency of 100 hook answers" in shown

@@ -13,6 +13,7 @@ from tests.support.programs.commands import ARGUMENTS
 from tests.support.programs.processes import Machine
 
 from confide_memory.documents import marked_clash
+from confide_memory.tools.search_text import wanted_words
 from confide_proxy.cli import search
 
 BAD = "caf\udce9"
@@ -57,7 +58,7 @@ def test_the_words_that_matched_are_bold_on_a_terminal(monkeypatch: pytest.Monke
     text = told(monkeypatch, [hit("a.md", 0.9, snippet="We choose databases")], "why a database", is_terminal=True)
     assert "\x1b[1mdatabases\x1b[0m" in text
     assert "We choose" in text
-    assert search.wanted_words("why the") is None
+    assert wanted_words("why the") is None
 
 
 def test_a_number_that_is_not_the_order_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,11 +305,32 @@ class PromptRecall:
 
 async def found(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
     """What a search for a prompt's question finds that may come unasked, the best first. Raises ConfideError, TimeoutError."""
-    arguments = {"query": question, "maxResults": _FOUND, "minScore": HIT_SCORE}
+    return form.hits(await _searched(link, sealing, project, question, HIT_SCORE))
+
+
+async def scored(
+    link: RequestChannel, sealing: SessionSealing, project: str, question: str
+) -> list[tuple[float, form.Quoted]]:
+    """Return what `found` looks at with its scores, results below `HIT_SCORE` included. Raises as `found`."""
+    result = await _searched(link, sealing, project, question, 0.0)
+    results = result.get("results")
+    pairs: list[tuple[float, form.Quoted]] = []
+    for one in results if isinstance(results, list) else ():
+        score = one.get("score") if isinstance(one, dict) else None
+        if isinstance(score, int | float):
+            pairs += [(float(score), hit) for hit in form.hits({"results": [one]})]
+    return pairs
+
+
+async def _searched(
+    link: RequestChannel, sealing: SessionSealing, project: str, question: str, least: float
+) -> dict[str, object]:
+    """Search the memory that may be added automatically, down to the score `least`."""
+    arguments = {"query": question, "maxResults": _FOUND, "minScore": least}
     # Whatever of it is a credential goes out as its placeholder, or not at all.
     sealed = SealedCalls(sealing, project)
     given = await sealed.arguments(link, ToolCall("memory_search", arguments, project), is_lookup=True)
-    return form.hits(await _looked_up(link, project, "memory_search", given))
+    return await _looked_up(link, project, "memory_search", given)
 
 
 async def _looked_up(

@@ -195,10 +195,13 @@ def test_what_was_searched_for_is_in_no_address(visit: Visit) -> None:
 
 def test_what_would_be_put_before_an_agent(visit: Visit) -> None:
     asked = visit.follow(visit.post("find", prompt="Which language is the shop written in, is it Elixir?"))
-    assert "Before an agent" in words_of(asked)
-    assert "<confide-memory>" in words_of(asked) or "fits this prompt" in words_of(asked)
+    shown = words_of(asked)
+    assert "<confide-memory>" in shown
+    assert re.search(r"MEMORY\.md:1 0\.\d\d of 0\.40 yes", shown)
+    missed = words_of(visit.follow(visit.post("find", prompt="Which wine goes well with a roasted duck tonight?")))
+    assert re.search(r"No note would be added\. Best match: \S+, 0\.[0-3]\d \(needs 0\.40\)\.", missed)
     nothing = visit.follow(visit.post("find", prompt="thanks, go on"))
-    assert "asks nothing of a memory" in words_of(nothing)
+    assert "asks nothing that a memory could answer" in words_of(nothing)
 
 
 def test_an_edit_is_saved_over_what_was_seen_and_nothing_else(gateway: Gateway, visit: Visit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -20,10 +21,18 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_http.server.access import server_tokens
 from confide_http.server.access.applications import Applications
 from confide_http.server.access.sign_ins import AuthorizationRequest, SignIns, words_of
+from confide_memory.documents import marked_clash
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(os.environ.get("CONFIDE_AXE", ""))
 SECRET = "ghp_R4tZq8LmVx2Kc7WnYb5Jd9Hs3Fg6PaQe1TuX"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+RICH = (
+    "# The roof\n\nSee [[wall]] and [[Nowhere]].\n\n> [!warning] Slippery\n> After rain.\n\n## Tiles\n\n![[plan.png]]\n\n"
+    "### Slate\n\n- [x] laid\n\n#### Green\n\nText.\n"
+)
 EVIL = (
     "<script>alert(1)</script> <img src=x onerror=alert(2)> [run](javascript:alert(3)) \u202egnp.exe\u202c\n\n"
     "![p](https://evil.example/p.png) [out](https://example.org/)\n"
@@ -52,6 +61,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     machine.write(
         "MEMORY.md", "# Facts\n\nThe shop is written in **Elixir**.\n\n| port | what |\n|---|---|\n| 4000 | web |\n"
     )
+    machine.write("memory/house/roof.md", RICH)
+    machine.write("memory/house/wall.md", "# The wall\n\nIt carries the [[roof]].\n")
+    machine.write("memory/ports.md", "".join(["# Ports\n\n", *marked_clash(["4000\n"], ["4001\n"], ("ann", "bob"))]))
+    (machine.project / "memory/house/plan.png").write_bytes(PIXEL)
     _fill_state(machine)
     try:
         with serving(machine) as found:

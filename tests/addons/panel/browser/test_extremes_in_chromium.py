@@ -33,8 +33,16 @@ STRANGE = (
 )  # fmt: skip
 PAGES: dict[str, Any] = {
     name: name
-    for name in ("remember", "projects", "project", "entities", "graph", "timeline", "learned", "tasks", "devices", "health", "deleted")
-} | {"search": "", "day": "day?day=2026-11-25", "hits": lambda tour: tour.search("text english release lock")}  # fmt: skip
+    for name in (
+        *("remember", "projects", "project", "entities", "graph", "timeline", "learned", "tasks", "devices", "health"),
+        *("deleted", "conflicts", "secrets"),
+    )
+} | {
+    "search": "",
+    "by-size": "project?sort=size",
+    "day": "day?day=2026-11-25",
+    "hits": lambda tour: tour.search("text english release lock"),
+}
 
 
 @pytest.fixture(scope="module")
