@@ -36,7 +36,7 @@ from confide_cluster.daemon.postgres_store import Postgres
 from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open_channel import connect
-from confide_daemon.access.callers import Grants, Scope, insert_caller
+from confide_daemon.access.enrolled_callers import Grants, Scope, insert_caller
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 

@@ -29,7 +29,7 @@ from tests.support.programs.processes import Daemon, running_daemon, wait_until
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity, format_public_key, parse_daemon_key
 from confide_crypto.transport.open_channel import connect
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.store.space_store import Store
 from confide_night.daemon import claims, planning, task_actions
 from confide_night.daemon.claims import Ending, Runner, SlotId

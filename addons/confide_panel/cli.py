@@ -84,13 +84,13 @@ def _opened(here: CommandContext, folder: Path, target: str, *, is_printed: bool
     if is_shown:
         _show(here.paths, address)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(address)
         remark(f"it is good once, for {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else ""))
         if is_started:
             remark("confide serve runs from now on; confide panel --stop ends it, or 12 hours without use")
 
-    return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, tell)
+    return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, print_text)
 
 
 def _start(here: CommandContext, folder: Path) -> RunningGateway:

@@ -15,7 +15,7 @@ from bench.scale.plan import Plan
 from bench.scale.weighing import Cost
 from confide_cluster.daemon.postgres_store import Postgres
 from confide_cluster.settings import StoreConfig
-from confide_daemon.access.callers import Grants, insert_caller
+from confide_daemon.access.enrolled_callers import Grants, insert_caller
 from confide_daemon.access.registry import Registry
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import EngineError

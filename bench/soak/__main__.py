@@ -27,7 +27,7 @@ from tests.support.programs.processes import Daemon, running_daemon
 from bench.soak.figures import MIB, Sample, p95, slope
 from bench.soak.machines import Seen, Worker, read_all
 from confide_crypto.keys.identity import parse_daemon_key
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.paths import DataFolder
 

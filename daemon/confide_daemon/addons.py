@@ -19,7 +19,7 @@ from confide_crypto.limits import Timers
 from confide_crypto.transport.inbox import RateLimit
 from confide_crypto.transport.open_channel import Authorize, Connection
 from confide_daemon.access.authorization import CallerAuthorization
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.config import DaemonConfig
@@ -260,7 +260,7 @@ class Peers:
     def why_unready(self) -> str | None:
         """Return a word for why nobody should be sent here; None: they may."""
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """Return what of it does not work as it should, in words for `/health`."""
         return set()
 
@@ -306,7 +306,7 @@ class Service:
         """Whether there is a proven backup that is young enough; None: it knows nothing of that."""
         return None
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """Return what of it does not work as it should, in words for `/health`."""
         return set()
 

@@ -24,7 +24,7 @@ from tests.support.programs.wire import Wire
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open_channel import connect
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder

@@ -157,7 +157,7 @@ class Ailing(addons.Service):
     def is_backed_up(self) -> bool | None:
         raise ValueError(SECRET)
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         raise ValueError(SECRET)
 
     def changed(self, space_id: str, change: DocumentChange) -> None:
@@ -226,7 +226,7 @@ async def test_a_service_that_breaks_harms_nobody(tmp_path: Path, caplog: pytest
             await laptop.attach("proj")
             for text in ("# One\n", "# Two\n"):
                 await laptop.put("memory/a.md", text)
-            assert daemon.daemon.ailments() == {"addons"}
+            assert daemon.daemon.health_problems() == {"addons"}
             daemon.daemon.services.elsewhere("any")
         assert daemon.daemon.around("none") == (None, None)
         async with asyncio.timeout(DEADLINE_S):
@@ -237,7 +237,7 @@ async def test_a_service_that_breaks_harms_nobody(tmp_path: Path, caplog: pytest
     assert {line.partition(" of Ailing")[0].rsplit(" ", 1)[1] for line in told} == {
         "is_busy",
         "is_backed_up",
-        "ailments",
+        "health_problems",
         "changed",
         "elsewhere",
     }

@@ -66,7 +66,7 @@ def init(
         is_new = new_code or not state.folder.backup_key.exists()
         code = sealed_keys.make(state.folder).to_string() if is_new else None
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"ready: {target.folder}")
         if code is not None:
             say(f"recovery code: {code}")
@@ -79,7 +79,7 @@ def init(
                 f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and say: confided backup'
             )
 
-    return Output({"folder": str(target.folder), "recoveryCode": code}, tell)
+    return Output({"folder": str(target.folder), "recoveryCode": code}, print_text)
 
 
 @backup_app.command("ls")
@@ -102,14 +102,14 @@ def list_(here: CommandContext, to: To = None) -> Output:
     nothing = {"at": None, "spaces": None, "sizeBytes": None, "verdict": None}
     rows += [{"snapshot": name, **nothing, "said": error.problem} for name, error in history.strange.items()]
 
-    def tell() -> None:
+    def print_text() -> None:
         if not rows:
             remark("there are no snapshots yet")
         for row in rows:
             size = "" if row["spaces"] is None else f"{row['spaces']} spaces, {row['sizeBytes'] / 1e6:.1f} MB, "
             say(f"{row['snapshot']}  {size}{row['said']}")
 
-    return Output(rows, tell)
+    return Output(rows, print_text)
 
 
 @backup_app.command("verify")
@@ -129,14 +129,14 @@ def verify_(
     problems = [_named(problem, names) for problem in done["problems"]]
     told = {**done, "spaces": spaces, "problems": problems}
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
         for space, verdict in spaces.items():
             say(f"  {space}: {_VERDICTS[verdict]}")
         for problem in problems:
             say(f"  {problem}")
 
-    return Output(told, tell, exit_code=_EXITS[done["verdict"]])
+    return Output(told, print_text, exit_code=_EXITS[done["verdict"]])
 
 
 @backup_app.command()

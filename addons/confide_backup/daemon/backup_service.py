@@ -115,7 +115,7 @@ class Backups:
             if any(self._spaces.key(space_id, name) is not None for name in names)
         ]
 
-    async def tell_elsewhere(self, path: Path) -> None:
+    async def run_program_for(self, path: Path) -> None:
         """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
         if self.has_target and path.parent == target_of(self._config, "").folder:
             await self._run_after(path, f"{path.name}-{id_of(self._clock())}")

@@ -41,7 +41,7 @@ class SpaceAccess(Protocol):
     def chunks(self) -> ChunkSettings:
         """How their documents are cut."""
 
-    def still(self, space_id: str) -> AbstractAsyncContextManager[FrozenSpace]:
+    def freeze(self, space_id: str) -> AbstractAsyncContextManager[FrozenSpace]:
         """How the space is; within this its file and its custody are not changed, nor is one opened that nobody has open."""
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
@@ -60,8 +60,8 @@ class OfflineSpaces:
         self.chunks = chunks or ChunkSettings()
 
     @asynccontextmanager
-    async def still(self, space_id: str) -> AsyncIterator[FrozenSpace]:
-        """As `SpaceAccess.still`."""
+    async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
+        """As `SpaceAccess.freeze`."""
         custodian: Custodian | None = None
         key: bytes | None = None
         with suppress(ConfideError):
@@ -117,7 +117,7 @@ def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, c
             return False
         behind = found.follow(path, key).documents
     if custody is not None:
-        custodian.adopt(custody)
+        custodian.install(custody)
     if behind:
         with closing(Store.open(path, key, writer=True, now=time.time())) as store:
             Derivation(chunks).follow_all(store, behind)

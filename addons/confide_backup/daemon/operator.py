@@ -87,20 +87,20 @@ class BackupDesk(Service):
     @property
     def is_backed_up(self) -> bool | None:
         """Whether there is a proven snapshot that is young enough; None where no target is configured."""
-        return not self.ailments() if self._backups.has_target else None
+        return not self.health_problems() if self._backups.has_target else None
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """`backup`, where a space has no proven snapshot that is young enough, or the target is not there."""
         return {"backup"} if self._standing.late or not self._is_there else set()
 
     def revocations_written(self, files: Sequence[Path]) -> None:
         """Brings the file beside the snapshots to where the operator's program brings those, at once."""
         for path in files:
-            self._begin_task(self._tell_elsewhere(path), "confide-revoked")
+            self._begin_task(self._run_program_for(path), "confide-revoked")
 
-    async def _tell_elsewhere(self, path: Path) -> None:
+    async def _run_program_for(self, path: Path) -> None:
         try:
-            await self._backups.tell_elsewhere(path)
+            await self._backups.run_program_for(path)
         except ConfideError as error:
             log.error("backup: %s", error)
 

@@ -179,7 +179,7 @@ class _SnapshotCopy:
         folder, spaces = self._state.folder, self._spaces
         path, custody, name = folder.space(space_id), folder.custody(space_id), manifest.database_of(space_id)
         known = None if self._last is None else self._last.spaces.get(space_id)
-        async with spaces.still(space_id) as stilled:
+        async with spaces.freeze(space_id) as stilled:
             key, is_current = await caught_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
             if not is_current:
                 self.behind.append(space_id)

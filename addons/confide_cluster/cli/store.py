@@ -56,7 +56,7 @@ def store_status(here: CommandContext) -> Output:
         "putBack": refused,
     }
 
-    def tell() -> None:
+    def print_text() -> None:
         said = durability(standby=standby, is_forced=is_forced, commit=commit, connected=connected)
         say(f"PostgreSQL {version}: {said}")
         for one in nodes:
@@ -74,7 +74,7 @@ def store_status(here: CommandContext) -> Output:
         for name in refused:
             remark(f"put back: {name}; look at what happened, then: confided store accept")
 
-    return Output(told, tell)
+    return Output(told, print_text)
 
 
 @store_app.command("move", epilog="confided store move --to postgresql://confide@db.example.org/confide")

@@ -90,7 +90,7 @@ class RegistryFollower:
         """Whether it could not be followed for so long: what others have changed since is not known here."""
         return time.monotonic() - self._followed_at > seconds
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """`storage` where the registry cannot be followed, or has had what the store has not."""
         shared = self._registry.shared
         is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
@@ -267,9 +267,9 @@ class Nodes(Peers):
             return "version"
         return "store" if self._contact is not None and self._contact.is_lost else None
 
-    def ailments(self) -> set[str]:
-        """Return as `RegistryFollower.ailments`."""
-        return set() if self._following is None else self._following.ailments()
+    def health_problems(self) -> set[str]:
+        """Return as `RegistryFollower.health_problems`."""
+        return set() if self._following is None else self._following.health_problems()
 
     async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
         """Return as `Relays.serve`."""

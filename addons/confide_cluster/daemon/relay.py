@@ -24,7 +24,7 @@ from confide_crypto.transport.inbox import Body, RateLimit
 from confide_crypto.transport.open_channel import Connection, connect
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import figures
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.addons import PeersHost
 from confide_daemon.config import parse_listen
 from confide_daemon.errors import EngineError

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypedDict
 
 import typer
 
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data
@@ -54,14 +54,14 @@ def gateway_allow(
             gateway="trusted" if trusted else "untrusted",
         )
 
-    def tell() -> None:
+    def print_text() -> None:
         remark(f"{caller.alias} may {caller.scope} the space {caller.space} until {clock(caller.expires_at or 0)}.")
         remark("Its token, which is shown this once. Whoever has it reads in clear what is not sealed:")
         say(text)
         if not config.listen:
             remark("note: there is no gateway yet: set listen of [gateway] in daemon.toml, and start confided again")
 
-    return Output({**facts(caller), "token": text}, tell)
+    return Output({**facts(caller), "token": text}, print_text)
 
 
 @gateway_app.command("ls")
@@ -73,13 +73,13 @@ def gateway_ls(here: CommandContext) -> Output:
         now = state.registry.clock()
     width = max((len(one.alias) for one in found), default=0)
 
-    def tell() -> None:
+    def print_text() -> None:
         if not found:
             remark("nobody comes by HTTP; let a program in with: confided gateway allow NAME --space SPACE")
         for one in found:
             say(_line(one, width, now))
 
-    return Output([facts(one) for one in found], tell)
+    return Output([facts(one) for one in found], print_text)
 
 
 @gateway_app.command("rm", epilog="confided gateway rm chat")
@@ -156,7 +156,7 @@ def client_add(
             name, space=space, redirects=redirect, method="client_secret_post" if secret else "none", secret=text
         )
 
-    def tell() -> None:
+    def print_text() -> None:
         remark(
             f"{made.name} may ask for the space {made.space}. Its client id{' and its secret, shown this once' if text else ''}:"
         )
@@ -164,7 +164,7 @@ def client_add(
         if text:
             say(text)
 
-    return Output({**application_facts(made), "secret": text}, tell)
+    return Output({**application_facts(made), "secret": text}, print_text)
 
 
 @client_app.command("ls")

@@ -93,14 +93,14 @@ def list_tokens(here: CommandContext) -> Output:
     file = TokenFile(here.paths.gateway)
     tokens, used = file.all(), file.used()
 
-    def tell() -> None:
+    def print_text() -> None:
         for token in tokens:
             at = used.get(token.digest)
             row(f"{token.name}  {_told(token)}, {f'last used {_day(at)}' if at else 'not used yet'}")
         if not tokens:
             remark("there are no tokens: confide token new NAME makes one")
 
-    return Output([_data(token, used) for token in tokens], tell)
+    return Output([_data(token, used) for token in tokens], print_text)
 
 
 @token_app.command("rm", epilog="confide token rm editor")

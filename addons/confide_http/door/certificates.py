@@ -82,7 +82,7 @@ class Renewal:
             self._require(self._key)
             return good_until(self._cert, self._key)
         except Exception as error:
-            _tell_unusable(error)
+            _log_unusable(error)
             return None
 
     def _take(self, until: float) -> None:
@@ -90,7 +90,7 @@ class Renewal:
         try:
             self._context.load_cert_chain(self._cert, self._key, password=_no_password)
         except (OSError, ValueError) as error:
-            _tell_unusable(error)
+            _log_unusable(error)
         else:
             self.until = until
             self._told_at = float("-inf")
@@ -105,7 +105,7 @@ class Renewal:
             log.warning("the certificate of the gateway %s %s: is it renewed?", how, _day(self.until))
 
 
-def _tell_unusable(error: Exception) -> None:
+def _log_unusable(error: Exception) -> None:
     log.error("the new certificate of the gateway cannot be used, so the one of before is served: %s", error)
 
 

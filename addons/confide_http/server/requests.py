@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.enrollment import check_name, free_name
 from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.errors import GrantError, NotFoundError

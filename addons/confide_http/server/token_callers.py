@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import Registry
 from confide_http.server.access.sign_ins import SignIns
 

@@ -131,11 +131,11 @@ async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[S
         await asyncio.to_thread(suggestions.put, stored)
         done.append(stored)
 
-    def tell() -> None:
+    def print_text() -> None:
         for each in done:
             row(f"{'is there already' if each.state == 'known' else 'stored'}: {each.path} as note {each.note}")
 
-    return Output({"stored": [_as_json(each) for each in done]}, tell)
+    return Output({"stored": [_as_json(each) for each in done]}, print_text)
 
 
 def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
@@ -232,7 +232,7 @@ async def learn(
         learned = await learner.learn()
     waiting = len(learner.suggestions.waiting())
 
-    def tell() -> None:
+    def print_text() -> None:
         read = f"{counted(learned.exchanges, 'exchange')} of {counted(learned.sessions, 'session')}"
         stored = f", {learned.stored} stored" if learned.stored else ""
         row(f"{read} read; {counted(learned.found, 'new thing')}{stored}")
@@ -245,7 +245,7 @@ async def learn(
 
     numbers = {name: getattr(learned, name) for name in ("sessions", "exchanges", "found", "stored", "skipped")}
     data = {**numbers, "waiting": waiting, "isFull": learned.is_full, "problems": learned.problems}
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 def _status(here: CommandContext) -> Output:
@@ -265,7 +265,7 @@ def _status(here: CommandContext) -> Output:
         "last": last,
     }
 
-    def tell() -> None:
+    def print_text() -> None:
         row(f"learning is {config.mode}; judges, in the order in which they are asked: {', '.join(config.judges)}")
         row(f"{counted(count, 'pointer')} to go through, {counted(waiting, 'suggestion')} for you: confide learned")
         calls = f"{spent.calls:,} of {config.calls_a_day:,} calls"
@@ -275,7 +275,7 @@ def _status(here: CommandContext) -> Output:
             for name, problem in last["problems"].items():
                 row(f"the judge '{name}' could not: {problem}")
 
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 def _last(here: CommandContext) -> dict[str, Any] | None:

@@ -74,14 +74,14 @@ async def check(here: CommandContext) -> Output:
     trial.check_libraries()
     found = [each async for each in trial.findings(_settings(here), folder_of(here.paths))]
 
-    def tell() -> None:
+    def print_text() -> None:
         for each in found:
             row(f"{_MARKS[each.is_good]:<6}{each.name}: {each.told}")
             if each.hint and not each.is_good:
                 row(f"      hint: {each.hint}")
 
     data = [{"name": each.name, "good": each.is_good, "told": each.told, "hint": each.hint} for each in found]
-    return Output(data, tell, exit_code=EXIT_CONFIG if any(each.is_good is False for each in found) else 0)
+    return Output(data, print_text, exit_code=EXIT_CONFIG if any(each.is_good is False for each in found) else 0)
 
 
 @runner_app.command("run")
@@ -105,7 +105,7 @@ def list_runs(
 
     found = newest(folder_of(here.paths), most)
 
-    def tell() -> None:
+    def print_text() -> None:
         for begun, began, ended in found:
             row(f"{begun.slot}  {clock(began)}  {ended or 'running, or lost'}")
         if not found:
@@ -115,18 +115,18 @@ def list_runs(
         {"task": begun.task, "at": begun.at, "attempt": begun.attempt, "began": began, "ended": ended or None}
         for begun, began, ended in found
     ]
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 async def _serve(here: CommandContext, *, once: bool) -> str | None:
     # Loaded late: the list of commands does without all of it.
-    from confide_night.runner.runner_service import RunnerService, told_end
+    from confide_night.runner.runner_service import RunnerService, end_message
 
     service = RunnerService(here.paths, here.config, _settings(here))
     service.tell = lambda line: remark(f"{time.strftime('%H:%M:%S')} {line}")
     service.supervisor.on_begin = lambda begun, recipe: say(f"{clock(time.time())}  {begun.slot} begins: {recipe.name}")
     service.supervisor.on_end = lambda begun, state, result: say(
-        f"{clock(time.time())}  {told_end(begun, state, result)}"
+        f"{clock(time.time())}  {end_message(begun, state, result)}"
     )
 
     def stop() -> None:

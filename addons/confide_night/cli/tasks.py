@@ -130,7 +130,7 @@ async def ls(
     """List the tasks of all projects, the newest first."""
     found = await call(here, await identified(here, project), "task_list", {"status": status, "limit": limit})
 
-    def tell() -> None:
+    def print_text() -> None:
         for one in found["tasks"]:
             when = f"  next {_local(one['scheduledFor'])}" if one["scheduledFor"] else ""
             why = f" ({one['why']})" if one["why"] else ""
@@ -138,7 +138,7 @@ async def ls(
         if not found["tasks"]:
             say("no task is queued" if status == "all" else f"no task is {status}")
 
-    return Output(found, tell)
+    return Output(found, print_text)
 
 
 @task_app.command(epilog="confide task show 3f9a2c")
@@ -148,13 +148,13 @@ async def show(here: CommandContext, identity: TaskId, project: ProjectDir = Pat
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)
 
-    def tell() -> None:
-        _tell_order(found, order, problem)
+    def print_text() -> None:
+        _print_order(found, order, problem)
         for one in found["slots"]:
             row(_slot_line(one))
 
     data = {**_plain(found, order), "problem": problem}
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 @task_app.command(epilog="confide task log 3f9a2c")
@@ -225,7 +225,7 @@ async def approve(
         own = await keyring.identity()
         if own.public_key.hex() == order.signer:
             raise ToolError("this machine gave the order itself", hint="approve it on another device, or on the runner")
-        _tell_order(found, order, problem)
+        _print_order(found, order, problem)
         await agreed("Approve all of this", is_sure=yes)
         approval = approve_order(own, keyring.roster.space, found["order"])
         body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
@@ -336,11 +336,11 @@ async def report(
         asked: ReportRequest = {"since": begin.isoformat(timespec="seconds")}
         answer = await REPORT.ask(client.connection, asked, timeout_s=DEADLINE_S)
 
-    def tell() -> None:
+    def print_text() -> None:
         for line in answer["lines"]:
             row(line)
 
-    return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
+    return Output({"lines": answer["lines"], "open": answer["open"]}, print_text)
 
 
 async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:
@@ -380,7 +380,7 @@ def _slot(found: TaskShown, at: str | None) -> RunShown:
     return wanted[0]
 
 
-def _tell_order(found: TaskShown, order: Order, problem: str | None) -> None:
+def _print_order(found: TaskShown, order: Order, problem: str | None) -> None:
     signed = f"signed by {found['device']}" if problem is None else f"not followed: {problem}"
     row(f"{order.id}  {found['state']}{' (' + found['why'] + ')' if found['why'] else ''}; {signed}")
     for name, value in _fields(order).items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.store.space_store import Store
 from confide_night.daemon.slot_states import order_in

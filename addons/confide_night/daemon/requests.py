@@ -20,7 +20,7 @@ from typing import Final
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.addons import SessionHost, SessionPart
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.errors import GrantError
@@ -83,9 +83,9 @@ class TaskRequests(SessionPart):
         await self._is_runner.wait()
         # What a device ordered that was removed just now is killed at once.
         with self._session.desk.following(self._session.caller_now().space_id, lambda: self._tasks.wake()):
-            await self._tell_on()
+            await self._announce_changes()
 
-    async def _tell_on(self) -> None:
+    async def _announce_changes(self) -> None:
         while True:
             # The space may have been closed since, and opened again: then this is told by `use`.
             with self._tasks.following(self._changed.set):
@@ -231,7 +231,7 @@ class TaskRequests(SessionPart):
         order, signature = asked["order"], asked["signature"]
 
         def work(store: Store, roster: Roster | None, now: float) -> TaskRow:
-            return task_actions.sign_anew(store, self._grants(), roster, caller.public_key, order, signature, now=now)
+            return task_actions.sign_again(store, self._grants(), roster, caller.public_key, order, signature, now=now)
 
         return {"state": (await self._tasks.change(work)).state}
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.store.space_store import Store
 from confide_memory.errors import NotFoundError, ToolError
@@ -96,7 +96,7 @@ def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature:
     return order
 
 
-def sign_anew(
+def sign_again(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> TaskRow:
     """A task that another device of the space orders from now on, and nothing else of it has changed: as when a machine's key is changed.

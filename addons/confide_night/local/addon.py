@@ -41,7 +41,7 @@ ADDON: Final = Addon(
         ),
         "task_cancel": ToolHandlers(queued="confide_night.local.orders:queued_end"),
     },
-    key_changed="confide_night.local.moments:sign_anew",
+    key_changed="confide_night.local.moments:sign_again",
     briefing="confide_night.local.moments:briefing",
     pages=Pages(
         "tasks",

@@ -54,7 +54,7 @@ DEADLINE_S: Final = 10.0
 MOST_PAGES_OF_ORDERS: Final = 1_000
 
 
-async def sign_anew(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
+async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
     """Sign with this machine's key what its `old` one has signed, order by order: a daemon could put in others, which are passed over.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.

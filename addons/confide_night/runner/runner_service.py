@@ -244,7 +244,7 @@ async def _refuse_stream(_op: str, _params: dict[str, object], _body: Any) -> di
     raise RequestError("invalid", "a runner does not do that")
 
 
-def told_end(begun: Begun, state: str, result: Result) -> str:
+def end_message(begun: Begun, state: str, result: Result) -> str:
     """A line about a run that ended."""
     cost = f", ${result.usd:.2f}" if result.usd else ""
     why = f": {result.reason}" if result.reason else ""

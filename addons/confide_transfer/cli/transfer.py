@@ -100,10 +100,10 @@ async def export(
         if not only and not is_all:
             report.skip("", "", f"there are more than {len(names)} projects; --only names one")
 
-    def tell() -> None:
+    def print_text() -> None:
         sealed = f", and {counted(report.secrets, 'sealed secret')}" if report.secrets else ""
         say(f"{_files(report)} in {folder}, {counted(report.notes, 'note')} among them{sealed}")
-        _tell_skipped(report)
+        _print_skipped(report)
 
     data = {
         "folder": str(folder),
@@ -113,14 +113,14 @@ async def export(
         "secrets": report.secrets,
         "skipped": report.skipped,
     }
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 def _files(report: ExportReport) -> str:
     return f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
 
 
-def _tell_skipped(report: ExportReport) -> None:
+def _print_skipped(report: ExportReport) -> None:
     for item in report.skipped:
         remark(f"left out: {item['path']} [{item['project']}]: {item['reason']}")
 
@@ -396,15 +396,15 @@ def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
             }
         )
         return
-    _tell_counts(report)
-    _tell_skipped(report)
+    _print_counts(report)
+    _print_skipped(report)
     if is_dry:
         remark(_NOT_IMPORTED)
     else:
         say(f"done: {counted(report.counts.get('new', 0), 'file')} brought back")
 
 
-def _tell_counts(report: ExportReport) -> None:
+def _print_counts(report: ExportReport) -> None:
     said = [f"{report.counts[state]} {what}" for state, what in _BROUGHT.items() if report.counts.get(state)]
     say(f"{_files(report)}: {', '.join(said) or 'none'}")
     if report.secrets:
@@ -423,7 +423,7 @@ async def _filled(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bo
         is_dry = not asked.is_sure
         report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry)
         if is_dry and asked.may_ask and report.counts.get("new"):
-            _tell_counts(report)
+            _print_counts(report)
             if await confirmed("import them?"):
                 is_dry = False
                 report = await tree.fill(client.connection, client.sealing, folder, is_dry=False)

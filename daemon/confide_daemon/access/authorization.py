@@ -17,7 +17,7 @@ from pathlib import Path
 from confide_crypto.errors import BusyError, ConfideError, DeniedError
 from confide_crypto.keys.identity import fingerprint_words, parse_public_key
 from confide_daemon import __version__
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.enrollment import RESERVED_NAMES, free_name
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from confide_crypto.errors import printable
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import parse_public_key
-from confide_daemon.access.callers import SCOPES, Caller, Grants, Scope
+from confide_daemon.access.enrolled_callers import SCOPES, Caller, Grants, Scope
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.registry_invites import Invites, OpenInvite, UsedInvite
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen

@@ -74,7 +74,7 @@ class Jobs:
     def begin(self, identity: int) -> None:
         self._write("UPDATE jobs SET state = 'running' WHERE id = ? AND state = 'asked'", identity)
 
-    def tell(self, identity: int, step: str, done: int, total: int) -> None:
+    def report_progress(self, identity: int, step: str, done: int, total: int) -> None:
         self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
 
     def end(self, identity: int, state: str, outcome: dict[str, object]) -> None:

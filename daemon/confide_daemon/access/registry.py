@@ -1,6 +1,7 @@
 """The registry: who may connect (callers), who may still join (invites), which space each of them sees; and the data folder it lies in.
 
-An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`, `callers` or `revoke` that a person
+An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`,
+`enrolled_callers` or `revoke` that a person
 runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
 changes watches `version`. Invites have a module of their own, `confide_daemon.access.registry_invites`.
 
@@ -29,7 +30,7 @@ from confide_crypto.keys.private_files import make_private_dir
 from confide_crypto.sealing.roster import descendants
 from confide_daemon import __version__
 from confide_daemon.access.audit import AuditEntry, record, select_entries
-from confide_daemon.access.callers import (
+from confide_daemon.access.enrolled_callers import (
     Caller,
     EndedKey,
     Gateway,

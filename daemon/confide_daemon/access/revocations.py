@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.keys.identity import KEY_LENGTH, Identity, fingerprint_words, verify
-from confide_daemon.access.callers import EndedKey
+from confide_daemon.access.enrolled_callers import EndedKey
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.errors import StorageError
 

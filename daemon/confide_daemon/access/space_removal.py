@@ -11,7 +11,7 @@ from typing import Final
 
 from confide_crypto import atomic
 from confide_daemon.access.audit import record
-from confide_daemon.access.callers import new_space_id
+from confide_daemon.access.enrolled_callers import new_space_id
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, TakenError

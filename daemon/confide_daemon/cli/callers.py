@@ -12,7 +12,7 @@ from confide_crypto.errors import EXIT_INPUT, ConfideError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key, format_public_key, typed_words
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.access import enrollment
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data
@@ -81,11 +81,11 @@ def callers_add(
         caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
         key = format_daemon_key(state.identity.static_key)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
         remark(f"On the machine: confide pin <url> {key}")
 
-    return Output({**facts(caller), "daemonKey": key}, tell)
+    return Output({**facts(caller), "daemonKey": key}, print_text)
 
 
 @callers_app.command("show", epilog="confided callers show laptop")
@@ -216,7 +216,7 @@ def revoke(
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"revoked: {gone.alias}  {words}")
         if is_device:
             remark(
@@ -233,7 +233,7 @@ def revoke(
         for one, went in brought
     ]
     told = {"revoked": gone.alias, "fingerprint": words, "isDevice": is_device, "broughtIn": listed}
-    return Output(told, tell)
+    return Output(told, print_text)
 
 
 def _shut_out_brought(

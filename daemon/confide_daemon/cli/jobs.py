@@ -134,12 +134,12 @@ def custody(
             raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(spaces) or 'none'}")
         facts = facts_of(state, is_served=answers(here.paths.data.address))[space]
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"{space}: {facts}")
         if facts.wanted is not None:
             remark(_WAITS[facts.wanted])
 
-    return Output({"space": space, **facts.to_json()}, tell)
+    return Output({"space": space, **facts.to_json()}, print_text)
 
 
 _WAITS: dict[str, str] = {

@@ -30,13 +30,13 @@ def key_show(here: CommandContext) -> Output:
     key = format_daemon_key(keys.current.static_key)
     old = keys.rotation
 
-    def tell() -> None:
+    def print_text() -> None:
         say(key)
         if old:
             remark(f"old key, answers until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
 
     previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
-    return Output({"key": key, "previous": previous}, tell)
+    return Output({"key": key, "previous": previous}, print_text)
 
 
 @key_app.command("rotate", epilog="confided key rotate --keep 30d")

@@ -46,7 +46,7 @@ def init(here: CommandContext) -> Output:
     is_new = create(found.data)
     key = format_daemon_key(Identity.load(found.data.identity).static_key)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"{'made' if is_new else 'already there'}: {found.data.root}")
         say(f"daemon key: {key}")
         say(f"configuration: {found.config}{'' if found.config.exists() else ' (not there yet; defaults hold)'}")
@@ -57,7 +57,9 @@ def init(here: CommandContext) -> Output:
             )
             remark("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
 
-    return Output({"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, tell)
+    return Output(
+        {"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, print_text
+    )
 
 
 def serve(

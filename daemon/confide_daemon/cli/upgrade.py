@@ -96,14 +96,14 @@ def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
         f"upgraded: from {done.before.program} to {__version__}" if done else f"nothing to do: it is of {__version__}"
     )
 
-    def tell() -> None:
+    def print_text() -> None:
         say(said)
         if done and done.snapshot:
             say(f"the snapshot before it: {done.snapshot}")
         for name in (name for name, is_done in spaces.items() if not is_done):
             remark(f"{name}: its machines keep its key; it follows when one of them connects")
 
-    return Output(told, tell)
+    return Output(told, print_text)
 
 
 def _steps(count: int) -> str:

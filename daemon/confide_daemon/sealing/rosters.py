@@ -21,7 +21,7 @@ from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, Rost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import RosterChange, RosterEntry
 from confide_daemon.access.audit import record
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites
 from confide_daemon.errors import StorageError

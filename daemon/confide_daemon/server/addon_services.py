@@ -61,9 +61,9 @@ class AddonServices:
         known = [one for one in self._ask("is_backed_up", lambda one: one.is_backed_up, None) if one is not None]
         return any(known) if known else None
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """What of them does not work as it should, in words for `/health`."""
-        return set[str]().union(*self._ask("ailments", lambda one: one.ailments(), {BROKEN}))
+        return set[str]().union(*self._ask("health_problems", lambda one: one.health_problems(), {BROKEN}))
 
     def changed(self, space_id: str, change: DocumentChange) -> None:
         """A document of the space has a new revision."""

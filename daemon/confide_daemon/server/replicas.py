@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypedDict, TypeVar
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.documents.document_results import PutResult
 from confide_daemon.errors import GrantError

@@ -22,7 +22,7 @@ from confide_crypto.transport.open_channel import Authorize, Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon import __version__
 from confide_daemon.access.audit import PAUSE_S, SHARED_PAUSE_S, AuditLog
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import Addon, Gauges, Peers, Verbs
@@ -161,9 +161,9 @@ class Daemon(SpacesHost):
                 session.announce(change)
         self.services.changed(space_id, change)
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """What does not work as it should, in the words of `/health`."""
-        found = self.spaces.ailments() | self.services.ailments() | self.peers.ailments()
+        found = self.spaces.health_problems() | self.services.health_problems() | self.peers.health_problems()
         found |= {"storage"} if self._registry_complaint else set()
         return found | ({DISK} if self.spaces.disk.is_low else set())
 

@@ -22,7 +22,7 @@ from confide_crypto.transport.inbox import Body
 from confide_crypto.transport.open_channel import Connection
 from confide_crypto.transport.task_group import TaskGroup
 from confide_daemon import __version__
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.addons import Addon
 from confide_daemon.config import DaemonConfig

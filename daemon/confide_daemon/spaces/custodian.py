@@ -72,14 +72,14 @@ class Custodian:
             return self._master.space_key(self._space_id, name.number)
         return self._held.get(name.number)
 
-    def needs(self, epoch: int) -> list[int]:
+    def missing_epochs(self, epoch: int) -> list[int]:
         """The epochs whose database keys a machine should hand over now; `epoch` is the roster's newest, 0 where there is no roster."""
         if self.is_lost:
             return [number for number in range(1, epoch + 1) if number not in self._held]
         named = {name.number for name in self._custody.names if name.keeper == "caller"}
         return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._held)
 
-    def take(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
+    def add_keys(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
         """Holds those keys of a machine that are needed. Disk.
 
         Args:
@@ -94,7 +94,7 @@ class Custodian:
             KeyFileError: a new space cannot be written down.
         """
         with self._turn:
-            needed = {number: keys[number] for number in self.needs(epoch) if number in keys}
+            needed = {number: keys[number] for number in self.missing_epochs(epoch) if number in keys}
             if any(len(key) != KEY_BYTES for key in needed.values()):
                 raise WrongKeyError("a key of a database has 32 bytes")
             if is_open or not self._is_there:
@@ -207,7 +207,7 @@ class Custodian:
             wanted = None if keeper == self._custody.key.keeper else keeper
             self._write(replace(self._custody, wanted=wanted))
 
-    def adopt(self, custody: Custody) -> None:
+    def install(self, custody: Custody) -> None:
         """The log of the space says who keeps its key, which may be more than this machine knows. Disk. Raises KeyFileError."""
         with self._turn:
             self._is_in_log = True

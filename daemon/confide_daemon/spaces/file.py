@@ -106,7 +106,7 @@ def open_marked(store: Store, *, now: float) -> bool:
             store.marks.put(OPEN, 1.0)
             store.lives.begin(now=now)
             # Nothing else can begin without these.
-            if strays := store.repair.mend(VECTOR_TABLES, limit=_STRAYS):
+            if strays := store.repair.fix(VECTOR_TABLES, limit=_STRAYS):
                 store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))
     except DamagedError:
         raise

@@ -390,7 +390,7 @@ class Upkeep:
 
 def _mend(store: Store, what: str) -> int:
     with store.writing_derived():
-        return store.repair.mend(what, limit=MENDED)
+        return store.repair.fix(what, limit=MENDED)
 
 
 def _note(store: Store, breaches: Sequence[Breach]) -> None:

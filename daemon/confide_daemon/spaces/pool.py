@@ -180,7 +180,7 @@ class Spaces(SpaceHost):
         return self._shared.settings.chunks
 
     @asynccontextmanager
-    async def still(self, space_id: str) -> AsyncIterator[FrozenSpace]:
+    async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
         """How the space is while its files are copied.
 
         Within this no other file takes its place, and one that nobody has open is not opened.
@@ -236,7 +236,7 @@ class Spaces(SpaceHost):
             is_open = entry.space is not None and entry.closing is None
             was_lost = entry.custodian.is_lost
             try:
-                await asyncio.to_thread(entry.custodian.take, keys, epoch, may_change=may_change, is_open=is_open)
+                await asyncio.to_thread(entry.custodian.add_keys, keys, epoch, may_change=may_change, is_open=is_open)
             except WrongKeyError:
                 if entry.custodian.is_lost and not was_lost:
                     self.host.announce_news(space_id)  # all of their keys are asked for now
@@ -262,15 +262,15 @@ class Spaces(SpaceHost):
 
     def needed_epochs(self, space_id: str, epoch: int) -> list[int]:
         """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
-        return self._entry(space_id).custodian.needs(epoch)
+        return self._entry(space_id).custodian.missing_epochs(epoch)
 
-    def ailments(self) -> set[str]:
-        """What does not work as it should in any of them (`Space.ailments`); one that is locked is well."""
+    def health_problems(self) -> set[str]:
+        """What does not work as it should in any of them (`Space.health_problems`); one that is locked is well."""
         is_cut_off = self._leases is not None and self._leases.failure is not None
         found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
         for space_id, entry in self._entries.items():
             if entry.space is not None:
-                found |= set() if self._is_removed(space_id, entry.space) else entry.space.ailments()
+                found |= set() if self._is_removed(space_id, entry.space) else entry.space.health_problems()
                 continue
             found |= entry.ailed
             passing = (LockedError, CrowdedError, EngineError)
@@ -447,7 +447,7 @@ class Spaces(SpaceHost):
 
         held = await self._leases.take(space_id, stale)
         if (custody := held.custody) is not None:
-            await asyncio.to_thread(entry.custodian.adopt, custody)
+            await asyncio.to_thread(entry.custodian.install, custody)
         return held
 
     def _leave_later(self, space_id: str, entry: SpaceSlot) -> None:
@@ -521,7 +521,7 @@ class Spaces(SpaceHost):
         task, entry.opening = entry.opening, None
         assert task is not None
         space = task.result()
-        entry.ailed = frozenset(space.ailments() - {"embedding"})
+        entry.ailed = frozenset(space.health_problems() - {"embedding"})
 
         async def close() -> None:
             await self._close(space_id, space)
@@ -604,7 +604,7 @@ class Spaces(SpaceHost):
 
 def _state(entry: SpaceSlot) -> str:
     if entry.space is not None:
-        return "damaged" if "storage" in entry.space.ailments() else "open"
+        return "damaged" if "storage" in entry.space.health_problems() else "open"
     if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:
         return "locked"
     is_broken = entry.failure is not None and not isinstance(entry.failure, CrowdedError)

@@ -440,7 +440,7 @@ class Space:
         """Return once its writer's thread is free, and alive."""
         await self.threads.answer()
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
         state = self.upkeep.health().state
         is_lost = state == "damaged" or self.threads.refused is not None

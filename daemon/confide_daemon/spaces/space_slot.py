@@ -63,7 +63,7 @@ class SpaceSlot:
         users: how many connections and jobs need it, or wait for it.
         listeners: how many wait for its news without using it: they keep it at this node, and neither open nor unlocked.
         holders: how many have it in hand right now: it is not closed before they are done.
-        ailed: what of it did not work when it was closed (`Space.ailments`).
+        ailed: what of it did not work when it was closed (`Space.health_problems`).
         timer: until its key is forgotten, while nobody does.
         locks_at: when that will be, seconds since 1970.
         stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 from confide_crypto.errors import printable
 from confide_crypto.sealing.roster import Roster
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.documents.document_results import PutResult
 from confide_daemon.documents.writer import RepeatableChange
 from confide_daemon.errors import GrantError, NotFoundError, ToolError

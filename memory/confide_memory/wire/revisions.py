@@ -125,7 +125,7 @@ class DocumentItem(Classed):
 FolderRow = TypedDict("FolderRow", {"path": Shown, "documents": Size})
 
 
-class Documents(TypedDict):
+class DocumentsPage(TypedDict):
     """Answer with a page of a list. A daemon of before 0.3.0 leaves out the optional fields, and has one page only.
 
     Attributes:
@@ -288,7 +288,7 @@ LINKS: Final = Operation("links", OfProject, Linked)
 LINK: Final = Operation("link", LinkRequest, Linked)
 UNLINK: Final = Operation("unlink", LinkRequest, Linked)
 HISTORY: Final = Operation("history", HistoryRequest, History)
-DOCUMENTS: Final = Operation("documents", DocumentsRequest, Documents)
+DOCUMENTS: Final = Operation("documents", DocumentsRequest, DocumentsPage)
 CHANGES: Final = Operation("changes", ChangesRequest, Changes)
 DELETED: Final = Operation("deleted", OfProject, Deleted)
 RESTORE: Final = Operation("restore", RestoreRequest, RestoreAnswer)

@@ -48,7 +48,7 @@ async def device_confirm(
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
         space_words, problem = keyring.roster.words, keyring.problem
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"confirmed: {space_words}")
         for one in mended["removed"] if mended else ():
             row(f"removed: {one['name']}  {one['words']}")
@@ -58,7 +58,7 @@ async def device_confirm(
             remark(f"note: {problem.with_hint}")
 
     told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
-    return Output({"spaceWords": space_words, **told, "mended": mended}, tell)
+    return Output({"spaceWords": space_words, **told, "mended": mended}, print_text)
 
 
 async def _mended(space: SpaceConnection, words: str | None, add_again: bool) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def _mended(space: SpaceConnection, words: str | None, add_again: bool) ->
     mine = (await keyring.identity()).public_key
     if mine in fork.known.removed:
         raise NotADeviceError(fingerprint_words(mine), was_removed=True)
-    _tell_fork(fork)
+    _print_fork(fork)
     if mine not in fork.shown.devices and fork.returning:
         await keyring.show_card(link)
         names = " and ".join(f"confide device rm {fingerprint_words(each.key)}" for each in fork.returning)
@@ -84,7 +84,7 @@ async def _mended(space: SpaceConnection, words: str | None, add_again: bool) ->
     what = "the six words that confide device ls shows beside the change, on another device that is in your hands"
     await compare(what, [fork.shown.head_words], given=words)
     again = frozenset([each.key for each in fork.missing if add_again or await _is_wanted(each)])
-    parted, roster = await keyring.mend(link, fork.shown.pin, again)
+    parted, roster = await keyring.resolve_fork(link, fork.shown.pin, again)
     removed = [each for each in parted.returning if each.key not in roster.devices]
     return {"removed": _brief(removed), "added": _brief(each for each in parted.missing if each.key in again)}
 
@@ -93,7 +93,7 @@ async def _is_wanted(device: Device) -> bool:
     return sys.stdin.isatty() and await confirmed(f"add {_shown(device)} again?")
 
 
-def _tell_fork(fork: Fork) -> None:
+def _print_fork(fork: Fork) -> None:
     """What each list has, and what becomes of it. To stderr: it belongs to the question."""
     remark(
         f"this machine and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."

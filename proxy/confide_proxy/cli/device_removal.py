@@ -99,7 +99,7 @@ async def device_rm(
     for told in removals:
         others |= told.data
     result = {"removed": removed, **others, "epoch": roster.epoch, "exposed": shown, "resealed": resealed}
-    return Output(result, lambda: tell_removal(result, removals))
+    return Output(result, lambda: print_removal(result, removals))
 
 
 async def remove_brought_in(
@@ -130,7 +130,7 @@ async def remove_brought_in(
                 staying.append(each)
 
 
-def tell_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage] = ()) -> None:
+def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage] = ()) -> None:
     """For a person: who was removed, what add-ons tell of that, and what they could open (PROTOCOL.md 10.7)."""
     device, exposed = result["removed"], result["exposed"]
     row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")

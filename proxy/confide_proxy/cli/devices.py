@@ -61,10 +61,10 @@ async def device_ls(here: CommandContext) -> Output:
         mine = (await keyring.identity()).public_key
     found, problem = listed(keyring, mine), keyring.problem
     told = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
-    return Output({**found, **told}, lambda: _tell_devices(found, problem))
+    return Output({**found, **told}, lambda: _print_devices(found, problem))
 
 
-def _tell_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
+def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
     space = found["space"]
     if space["words"]:
         doubt = "" if space["isConfirmed"] else "  (as the daemon says; not confirmed here)"

@@ -88,7 +88,7 @@ async def doctor(
     found = [each async for each in _checked(here, folder, fix=fix)]
     is_well = all(each.state != "problem" or each.isFixed for each in found)
 
-    def tell() -> None:
+    def print_text() -> None:
         width = max(len(each.check) for each in found)
         for each in found:
             state = "fixed" if each.isFixed else each.state
@@ -98,7 +98,7 @@ async def doctor(
             if each.hint and not each.isFixed:
                 say("\n".join(fitted(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
 
-    return Output([each._asdict() for each in found], tell, exit_code=0 if is_well else 1)
+    return Output([each._asdict() for each in found], print_text, exit_code=0 if is_well else 1)
 
 
 async def _checked(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:

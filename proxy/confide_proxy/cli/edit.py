@@ -96,7 +96,7 @@ async def rm(
     warnings = [warning for each in done for warning in each["warnings"]]
     is_done = all(each["deleted"] or each["queued"] for each in done)
 
-    def tell() -> None:
+    def print_text() -> None:
         for each in done:
             again = (
                 f"confide restore {shlex.quote(each['path'])}{' --global' if each['project'] == GLOBAL_PROJECT else ''}"
@@ -108,7 +108,7 @@ async def rm(
             else:
                 row(f"{each['path']} is not deleted")
 
-    return Output({"project": this.name, "deleted": done}, tell, warnings, exit_code=0 if is_done else 1)
+    return Output({"project": this.name, "deleted": done}, print_text, warnings, exit_code=0 if is_done else 1)
 
 
 @command

@@ -153,7 +153,7 @@ async def _erased(client: CommandClient) -> list[str]:
 
 
 def _taken_again(project: str, answer: ForgetAnswer) -> Output:
-    def tell() -> None:
+    def print_text() -> None:
         for name in answer["documents"]:
             row(f"{name or 'all of it'} of {project} is taken again")
         if answer["documents"]:
@@ -161,13 +161,13 @@ def _taken_again(project: str, answer: ForgetAnswer) -> Output:
         else:
             row(f"nothing of {project} was forgotten under that name")
 
-    return Output({"project": project, "takenAgain": answer["documents"]}, tell)
+    return Output({"project": project, "takenAgain": answer["documents"]}, print_text)
 
 
 def _output(
     project: str, documents: list[str], total: int, *, is_done: bool, warnings: list[str] | None = None
 ) -> Output:
-    def tell() -> None:
+    def print_text() -> None:
         if not is_done:
             for path in documents:
                 row(path)
@@ -177,5 +177,5 @@ def _output(
             note("backups of the daemon still hold what was in them: docs/history.md")
 
     return Output(
-        {"project": project, "documents": documents, "total": total, "forgotten": is_done}, tell, warnings or ()
+        {"project": project, "documents": documents, "total": total, "forgotten": is_done}, print_text, warnings or ()
     )

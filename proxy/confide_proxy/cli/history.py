@@ -127,7 +127,7 @@ async def _difference(
     ]
     lines = list(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), heads[0], heads[1], lineterm=""))
 
-    def tell() -> None:
+    def print_text() -> None:
         for number, line in enumerate(lines):
             style = "bold" if number < len(heads) else _DIFF_STYLES.get(line[:1], "")
             say(styled((one_line(line), style)))
@@ -141,7 +141,7 @@ async def _difference(
         "to": chosen["revision"],
         "diff": "\n".join(lines),
     }
-    return Output(data, tell)
+    return Output(data, print_text)
 
 
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -168,7 +168,7 @@ async def projects(here: CommandContext, project: ProjectDir = Path()) -> Output
         answer = await PROJECTS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
     found = answer["projects"]
 
-    def tell() -> None:
+    def print_text() -> None:
         width = max((len(entry["name"]) for entry in found), default=0)
         for entry in found:
             about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
@@ -177,7 +177,7 @@ async def projects(here: CommandContext, project: ProjectDir = Path()) -> Output
         if name not in (entry["name"] for entry in found):
             remark(f"this folder's is {name}, which holds no file yet")
 
-    return Output({"project": name, "projects": found, "complete": answer["complete"]}, tell)
+    return Output({"project": name, "projects": found, "complete": answer["complete"]}, print_text)
 
 
 @command
@@ -228,7 +228,7 @@ async def list_sessions(here: CommandContext, project: ProjectDir = Path()) -> O
                 }
             )
 
-    def tell() -> None:
+    def print_text() -> None:
         if not here.config.transcripts:
             remark(f"none are sent; to switch them on, set transcripts in {here.paths.config}")
         for each in found:
@@ -236,7 +236,7 @@ async def list_sessions(here: CommandContext, project: ProjectDir = Path()) -> O
             state = "forgotten" if each["forgotten"] else pending
             row(f"{each['session']}  {each['agent']}  {each['project'] or '(not sent yet)'}  {state}")
 
-    return Output({"sources": list(here.config.transcripts), "sessions": found}, tell)
+    return Output({"sources": list(here.config.transcripts), "sessions": found}, print_text)
 
 
 @transcript_app.command("forget", epilog="confide transcripts forget 0199c2f4")

@@ -40,11 +40,11 @@ def key_show(here: CommandContext) -> Output:
     if held.following is not None:
         record["next"] = _public(held.following.public_key)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(record["publicKey"])
         remark(record["words"])
 
-    return Output(record, tell)
+    return Output(record, print_text)
 
 
 @key_app.command("move", epilog="confide key move keyring")

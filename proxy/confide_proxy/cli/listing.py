@@ -223,7 +223,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
     ordered = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)
     shown = ordered[:limit]
 
-    def tell() -> None:
+    def print_text() -> None:
         width = max((len(f"{entry['path']}{_of(entry, this)}") for entry in shown), default=0)
         for entry in shown:
             size = "" if entry["lines"] is None else counted(entry["lines"], "line")
@@ -237,7 +237,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
         if not shown:
             remark(f"there is no such memory in {this.name}")
 
-    return Output({"project": this.name, "documents": shown, "total": total, "offline": is_local}, tell)
+    return Output({"project": this.name, "documents": shown, "total": total, "offline": is_local}, print_text)
 
 
 def _of(entry: Mapping[str, object], this: Project) -> str:

@@ -49,11 +49,11 @@ async def allow(here: CommandContext, folder: Folder = Path()) -> Output:
     decision = await asyncio.to_thread(ProjectNames(here.paths.projects).note, claim, NameOrigin.ALLOWED)
     project = decision.project(claim)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"{printable(str(project.root))} is the project {project.name}")
         remark("an agent or confide watch that runs there learns of it when it is started again")
 
-    return Output({"project": project.name, "folder": str(project.root)}, tell)
+    return Output({"project": project.name, "folder": str(project.root)}, print_text)
 
 
 @project_app.command("forget", epilog="confide project forget ~/old-app")
@@ -66,9 +66,9 @@ async def forget(here: CommandContext, folder: Folder = Path()) -> Output:
     if not forgotten:
         raise FolderError(str(home), "is no folder that was a project here", hint="confide project ls lists them")
 
-    def tell() -> None:
+    def print_text() -> None:
         for each in forgotten:
             say(f"forgotten: {printable(each.home)} as {each.name}")
         note("its files stay, and so does what the daemon has of them")
 
-    return Output([{"project": each.name, "folder": each.home} for each in forgotten], tell)
+    return Output([{"project": each.name, "folder": each.home} for each in forgotten], print_text)

@@ -82,13 +82,13 @@ def recovery_use(
     code = RecoveryCode.parse(unseen("recovery code"))
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 
-    def tell() -> None:
+    def print_text() -> None:
         say(f"this machine is a device of the space {answer['spaceWords']}")
         for name in answer["removed"]:
             say(f"removed: {name}")
         remark("The code was used: make another with confide recovery new --replace")
 
-    return Output(answer, tell)
+    return Output(answer, print_text)
 
 
 async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, ConfideError | None]:

@@ -107,7 +107,7 @@ async def _one(client: CommandClient, folder: Folder, path: str, revision: int |
         why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")
         raise FolderError(path, f"was restored, but the file on this machine {why}", hint="then: confide sync")
 
-    def tell() -> None:
+    def print_text() -> None:
         if is_changed:
             row(f"restored {path} in {name}, now revision {number}")
         else:
@@ -116,7 +116,7 @@ async def _one(client: CommandClient, folder: Folder, path: str, revision: int |
             remark(f"note: {path} is no file of this folder, so only the daemon has it")
 
     kept = {"revision": number, "changed": is_changed, "onDisk": local is not None}
-    return Output({"project": name, "path": path, **kept}, tell)
+    return Output({"project": name, "path": path, **kept}, print_text)
 
 
 async def _many(
@@ -160,7 +160,7 @@ async def _many(
     await asyncio.to_thread(_note_disk, folder, done)
     skipped = {item["path"]: item["reason"] for item in report.skipped}
 
-    def tell() -> None:
+    def print_text() -> None:
         row(f"restored {counted(len(done), 'file')} of {name}: {_some(list(done))}")
         for path, why in failed.items():
             remark(f"not restored: {path}: {why}")
@@ -173,7 +173,7 @@ async def _many(
 
     restored = list(done.values())
     told = [{"path": path, "why": why} for path, why in failed.items()]
-    return Output({"project": name, "restored": restored, "failed": told}, tell, exit_code=7 if failed else 0)
+    return Output({"project": name, "restored": restored, "failed": told}, print_text, exit_code=7 if failed else 0)
 
 
 _LONGEST_LIST: Final = 500
@@ -192,12 +192,12 @@ def _note_disk(folder: Folder, done: dict[str, dict[str, object]]) -> None:
 
 
 def _look(name: str, meant: list[DeletedRow]) -> Output:
-    def tell() -> None:
+    def print_text() -> None:
         for each in meant:
             row(f"{each['path']}  deleted {local_time(each['time'])} by {each['author']}")
         row(f"{counted(len(meant), 'file')} of {name} would come back")
 
-    return Output({"project": name, "documents": meant}, tell)
+    return Output({"project": name, "documents": meant}, print_text)
 
 
 def _some(paths: list[str]) -> str:

@@ -108,7 +108,7 @@ def scan(
     held = [sight for sight in seen if sight["action"] != "allow"]
     shown = seen if everything else held
 
-    def tell() -> None:
+    def print_text() -> None:
         for sight in shown:
             say(
                 f"{printable(sight['path'])}:{sight['line']}  {sight['kind']}  {sight['confidence']:.2f}  {sight['action']}  "
@@ -129,7 +129,7 @@ def scan(
         "letThrough": len(seen) - len(held),
         "skipped": [{"path": path, "reason": reason} for path, reason in passed],
     }
-    return Output(data, tell, exit_code=FOUND if held else 0)
+    return Output(data, print_text, exit_code=FOUND if held else 0)
 
 
 def _allow(here: CommandContext, given: list[str]) -> Output:

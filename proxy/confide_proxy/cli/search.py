@@ -102,10 +102,10 @@ async def search(
         arguments["project"] = "*"
     has_words = not everywhere and not explain
     result = await call(here, await identified(here, project), "memory_search", arguments, has_words=has_words)
-    return Output(result, partial(_tell_hits, result, query, explain=explain))
+    return Output(result, partial(_print_hits, result, query, explain=explain))
 
 
-def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
+def _print_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
     note(*result["warnings"])
     hits = result["results"]
     scores = [f"{hit['score']:.2f}" for hit in hits]
@@ -115,14 +115,14 @@ def _tell_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
     for place, (mark, hit) in enumerate(zip(marks, hits, strict=True)):
         if place:
             say("")
-        _tell_hit(hit, mark, words)
+        _print_hit(hit, mark, words)
     if not hits:
         remark("nothing found")
     if explain:
         show(result)
 
 
-def _tell_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None:
+def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None:
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
     about = [mark, _when(hit), f"[{hit['project']}]", str(hit.get("shortId", "")), str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
@@ -167,13 +167,13 @@ async def read(
     arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
     result = await call(here, await identified(here, project), "memory_read", arguments)
 
-    def tell() -> None:
+    def print_text() -> None:
         note(*result.get("warnings", []))
         say(result["content"])
         if result["toLine"] < result["totalLines"]:
             remark(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}")
 
-    return Output(result, tell)
+    return Output(result, print_text)
 
 
 class CalledTool(NamedTuple):

@@ -63,14 +63,14 @@ async def rescan(
         is_sure = False
     outcome, is_dry = await _rescan(here, await identified(here, project), is_sure, as_json)
 
-    def tell() -> None:
+    def print_text() -> None:
         if not is_dry:
-            _tell_run(outcome)
+            _print_run(outcome)
         elif outcome.found and not dry_run:
             remark("nothing was sealed; --yes seals without asking")
 
     is_left = _left(outcome, is_dry=is_dry) or not outcome.is_clean
-    return Output(_as_json(outcome, is_dry=is_dry), tell, exit_code=LEFT if is_left else 0)
+    return Output(_as_json(outcome, is_dry=is_dry), print_text, exit_code=LEFT if is_left else 0)
 
 
 async def _rescan(
@@ -98,7 +98,7 @@ async def _rescan(
                 outcome = await looking.look()
             await looking.report(_left(outcome, is_dry=True))
             if not is_quiet:
-                _tell_look(outcome)
+                _print_preview(outcome)
             if is_sure is False:
                 return outcome, True
             if outcome.found and not await confirmed(_question(outcome)):
@@ -151,14 +151,14 @@ async def show(
         opened = await open_secret(client.connection, client.sealing, secret)
     text = opened.value.decode("utf-8", "replace")
 
-    def tell() -> None:
+    def print_text() -> None:
         if raw:
             sys.stdout.buffer.write(opened.value)
             sys.stdout.buffer.flush()
         else:
             say("\n".join(printable(line) for line in text.splitlines()))
 
-    return Output({"kind": opened.kind, "value": text}, tell)
+    return Output({"kind": opened.kind, "value": text}, print_text)
 
 
 async def _by_prefix(client: CommandClient, prefix: str) -> str:
@@ -180,7 +180,7 @@ def _left(outcome: RescanOutcome, *, is_dry: bool) -> int:
     return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.named)
 
 
-def _tell_look(outcome: RescanOutcome) -> None:
+def _print_preview(outcome: RescanOutcome) -> None:
     for document in list(outcome.documents.values())[:_SHOWN]:
         say(_line(document))
     more = len(outcome.documents) + outcome.more_documents - _SHOWN
@@ -192,10 +192,10 @@ def _tell_look(outcome: RescanOutcome) -> None:
         else "no credentials in clear"
     )
     remark(f"{found} in {outcome.texts:,} stored texts")
-    _tell_rest(outcome)
+    _print_remaining(outcome)
 
 
-def _tell_run(outcome: RescanOutcome) -> None:
+def _print_run(outcome: RescanOutcome) -> None:
     if not outcome.found:
         say(f"nothing to seal in {outcome.texts:,} stored texts")
     else:
@@ -204,10 +204,10 @@ def _tell_run(outcome: RescanOutcome) -> None:
         say(
             f"sealed {done} in {outcome.sealed:,} stored texts{redacted}; the database holds nothing of them in clear any more"
         )
-    _tell_rest(outcome)
+    _print_remaining(outcome)
 
 
-def _tell_rest(outcome: RescanOutcome) -> None:
+def _print_remaining(outcome: RescanOutcome) -> None:
     if not outcome.is_clean:
         remark("a run was broken off before it had cleaned the daemon's database: run it once more")
     if outcome.damaged_copies:

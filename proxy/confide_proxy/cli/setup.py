@@ -125,7 +125,7 @@ def _command(client: KnownClient) -> Callable[..., None]:
         elif hooks or allow or auto_memory:
             for change in client_files.added(_entries(client, folder, parts, for_user=user)):
                 _show(change)
-            _tell_more(client, parts, is_written=False)
+            _print_next_steps(client, parts, is_written=False)
             remark("nothing was changed: run it again with --write")
         else:
             say(client.shown(program()))
@@ -230,8 +230,8 @@ def _carry_out(
                 if change.is_one and change.path == own.entry(folder, root).file:
                     FileChange(change.path, change.after, change.before).write()
             raise
-        _tell_notes(carried, "took along", root / own.FOLDER)
-    _tell_more(client, parts, is_written=True)
+        _print_notes(carried, "took along", root / own.FOLDER)
+    _print_next_steps(client, parts, is_written=True)
     if is_new and parts.server:
         claim = projects.identify(folder_of(folder))
         if claim.is_project and can_ask():
@@ -261,7 +261,7 @@ def _remove(here: CommandContext, client: KnownClient, folder: Path, parts: Part
         _show(change)
     if had_notes:
         place = _own_folder(folder)
-        _tell_notes(own.give_back(place, root, WriteReceipts(here.paths.client_files)), "put back", place)
+        _print_notes(own.give_back(place, root, WriteReceipts(here.paths.client_files)), "put back", place)
     for change in changes:
         change.write()
         say(f"removed confide from {change.path}")
@@ -289,14 +289,14 @@ def _may_take_notes(folder: Path) -> bool:
     return False
 
 
-def _tell_notes(carried: own.Carried, verb: str, place: Path) -> None:
+def _print_notes(carried: own.Carried, verb: str, place: Path) -> None:
     if carried.names:
         say(f"{verb} {counted(len(carried.names), 'note')} of Claude Code's own: {place}")
     for why in carried.left:
         remark(f"left where it is: {why}")
 
 
-def _tell_more(client: KnownClient, parts: Parts, *, is_written: bool) -> None:
+def _print_next_steps(client: KnownClient, parts: Parts, *, is_written: bool) -> None:
     """What a client cannot have, and what a person has still to do."""
     if parts.rules and (why := ruling.NOT_POSSIBLE.get(client.name)):
         note(why)

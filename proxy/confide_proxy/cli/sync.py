@@ -60,7 +60,7 @@ async def sync(
     """Compare this project's files with the daemon and wait until they are indexed."""
     result = await _compared(here, await identified(here, project), force=force, is_meant=deleted)
 
-    def tell() -> None:
+    def print_text() -> None:
         say(
             f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
             f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s"
@@ -70,14 +70,14 @@ async def sync(
         if clashes := result["clashes"]:
             named = ", ".join(f"{one['path']}" for one in clashes)
             say(f"{counted(len(clashes), 'clash', 'clashes')}: {named}")
-        _tell_skipped(result["skipped"])
+        _print_skipped(result["skipped"])
         note(*result["notices"], *result["warnings"])
 
     code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
-    return Output(result, tell, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
+    return Output(result, print_text, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
 
 
-def _tell_skipped(skipped: list[dict[str, str]]) -> None:
+def _print_skipped(skipped: list[dict[str, str]]) -> None:
     """Each file, and why; what is so at every comparison in one line, with the way out."""
     from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN
 
@@ -122,7 +122,7 @@ def quickstart(
     result = asyncio.run(_compared(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
-    def tell() -> None:
+    def print_text() -> None:
         where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this machine has joined"
         row(f"a daemon answers, {where}, version {info['daemonVersion']}")
         is_project = this.name != GLOBAL_PROJECT  # else it was said already that the folder is none
@@ -143,7 +143,7 @@ def quickstart(
     markdown = markdown_offer.look(this.root)
     counts |= {"otherMarkdown": markdown.files, "otherMarkdownIsAll": markdown.is_all}
     told = {"project": this.name, "space": info["link"]["space"]}
-    return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, tell)
+    return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, print_text)
 
 
 async def _compared(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:

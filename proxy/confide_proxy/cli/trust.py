@@ -86,14 +86,14 @@ async def trust(
             answer = await TRUST.ask(client.connection, each.of_file, timeout_s=DEADLINE_S)
             done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
 
-    def tell() -> None:
+    def print_text() -> None:
         for each in done:
             if each["trusted"]:
                 row(f"{each['path']} is trusted as it is now: {each['class']}")
             else:
                 remark(f"{each['path']} is {each['class']} already; there is nothing to trust")
 
-    return Output({"project": own, "documents": done}, tell)
+    return Output({"project": own, "documents": done}, print_text)
 
 
 class _Doubt(NamedTuple):

@@ -201,7 +201,7 @@ class Keyring:
         async with self._turn:
             return await self._parted(link)
 
-    async def mend(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
+    async def resolve_fork(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
         """Go on from the daemon's list, of which a person has `compared` the newest change, once nobody comes back by it who was removed.
 
         Nothing is believed here, and no key is had, before the daemon has taken those removals; a crash leaves all to be done again.

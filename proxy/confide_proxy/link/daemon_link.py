@@ -386,12 +386,10 @@ async def open_connection(
     """
     # Before the key, which is made at the first need.
     await asyncio.to_thread(founding.require, paths, config)
-    return await (keys or MachineKeys(paths)).connect(
-        partial(_dial, paths, config, hello, tell or _tell_nobody, patience_s)
-    )
+    return await (keys or MachineKeys(paths)).connect(partial(_dial, paths, config, hello, tell or _ignore, patience_s))
 
 
-def _tell_nobody(_text: str) -> None:
+def _ignore(_text: str) -> None:
     """Of a link that is made beside other work."""
 
 

@@ -369,7 +369,7 @@ class Tunnel:
         for about in news:
             self._send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
 
-    def _tell_of_change(self, name: str) -> None:
+    def _notify_changed(self, name: str) -> None:
         """That a list has changed: in the handshake era unasked, in the later one on the streams that were opened for it."""
         if self._opening:
             self._send({"jsonrpc": "2.0", "method": CHANGED[name]})
@@ -390,7 +390,7 @@ class Tunnel:
         self.catalogue = catalogue
         for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
             if self._shown.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:
-                self._tell_of_change(name)
+                self._notify_changed(name)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class SyncLedger:
         except OSError:
             return 0
 
-    def begin_anew(self, identities: dict[str, str]) -> None:
+    def restart(self, identities: dict[str, str]) -> None:
         """Another folder has the path: nothing that was confirmed of the one before says anything of it."""
         fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

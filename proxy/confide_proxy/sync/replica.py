@@ -153,7 +153,7 @@ class Replica:
         """
         report = SyncReport()
         await self._git_is_done()
-        others = await self._begin_anew_if_another()
+        others = await self._restart_if_replaced()
         if is_meant:
             await self._delete_again()
         comparison = await self._scan(report, force=force, is_patient=is_patient, is_meant=is_meant)
@@ -259,13 +259,13 @@ class Replica:
         while await asyncio.to_thread(self.absence.is_busy) and asyncio.get_running_loop().time() < end:
             await _moment()
 
-    async def _begin_anew_if_another(self) -> dict[str, str]:
+    async def _restart_if_replaced(self) -> dict[str, str]:
         """Forget what was confirmed where another folder has the path now; the hashes of what that one lacks, by path."""
         if not await asyncio.to_thread(self.absence.is_another):
             return {}
         await self._take_back()
         self._is_compared = False
-        return await through(self.absence.begin_anew)
+        return await through(self.absence.restart)
 
     async def _judged(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
         """What it means that files are missing. Raises FolderError: the folder is not there."""
@@ -313,7 +313,7 @@ class Replica:
 
     async def _take_back(self) -> None:
         """Have the daemon bring back what was told to be deleted shortly before a loss, unless somebody has made it anew since."""
-        for told in self.absence.take_told():
+        for told in self.absence.take_reported_deletions():
             async with self._paths.held(told.path):
                 text = await self._text_of(told.path, told.known.revision, told.known.hash)
                 is_there = await asyncio.to_thread(self._ledger.get, told.path) or await self._is_alive(told.path)

@@ -23,7 +23,7 @@ from confide_backup.daemon.snapshot_restore import ByCode, ByFiles, RestoreResul
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.datadir.instance import DaemonLock

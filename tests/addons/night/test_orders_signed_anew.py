@@ -14,7 +14,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
-from confide_night.local.moments import sign_anew
+from confide_night.local.moments import sign_again
 from confide_night.order.order import Approval, Order, approve_order, sign_order
 
 OLD, NEW, OTHER, STRANGER = (Identity.generate() for _ in range(4))
@@ -69,7 +69,7 @@ async def test_only_what_the_old_key_has_signed_is_signed_anew() -> None:
         _wire(theirs, sign_order(OTHER, roster.space, theirs.encode()), good),
         _wire(claimed, sign_order(OTHER, roster.space, claimed.encode()), Approval(OLD.public_key, good.signature)),
     )
-    await sign_anew(daemon, roster, NEW, OLD.public_key)  # type: ignore[arg-type]
+    await sign_again(daemon, roster, NEW, OLD.public_key)  # type: ignore[arg-type]
     (signed, body), (approved, approval) = daemon.said
     assert (signed, approved) == ("task-resign", "task-approve")
     again = Order.parse(base64.b64decode(body["order"]))
@@ -86,7 +86,7 @@ async def test_a_key_that_has_left_the_list_has_nothing_signed_for_it() -> None:
     roster, _ = roster.remove(NEW, OLD.public_key, keys, now=int(time.time()))
     own = order(OLD)
     daemon = Daemon(_wire(own, sign_order(OLD, roster.space, own.encode())))
-    await sign_anew(daemon, roster, NEW, OLD.public_key)  # type: ignore[arg-type]
+    await sign_again(daemon, roster, NEW, OLD.public_key)  # type: ignore[arg-type]
     assert daemon.said == []
 
 
@@ -96,6 +96,6 @@ async def test_a_daemon_that_does_not_tell_of_orders(code: str, *, is_told: bool
     daemon = Daemon(refusal=RequestError(code, "no", None))
     if is_told:
         with pytest.raises(RequestError):
-            await sign_anew(daemon, _roster(), NEW, OLD.public_key)  # type: ignore[arg-type]
+            await sign_again(daemon, _roster(), NEW, OLD.public_key)  # type: ignore[arg-type]
     else:
-        await sign_anew(daemon, _roster(), NEW, OLD.public_key)  # type: ignore[arg-type]
+        await sign_again(daemon, _roster(), NEW, OLD.public_key)  # type: ignore[arg-type]

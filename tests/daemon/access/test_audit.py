@@ -17,7 +17,7 @@ from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_daemon.access import audit
 from confide_daemon.access.audit import AuditEntry, AuditLog
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites
 from confide_daemon.errors import TakenError

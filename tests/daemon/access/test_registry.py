@@ -14,7 +14,7 @@ from tests.support.clock import Clock
 from tests.support.daemon.registries import ALICE, BOB, KEY
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import INVITE_MEMORY_S, Invites, JoinedInvite, Refused
 from confide_daemon.errors import StorageError, TakenError
@@ -137,7 +137,7 @@ def test_an_enrolled_key_is_not_added_twice(registry: Registry) -> None:
 def test_another_process_sees_and_makes_changes(tmp_path: Path, registry: Registry) -> None:
     before = registry.version()
     code = (
-        "import sys; from pathlib import Path; from confide_daemon.access.callers import Grants\n"
+        "import sys; from pathlib import Path; from confide_daemon.access.enrolled_callers import Grants\n"
         "from confide_daemon.access.registry import Registry\n"
         "r = Registry.open(Path(sys.argv[1]), bytes(range(32)))\n"
         "r.add_caller(b'a' * 32, Grants('laptop'), space='laptop', added_by='line'); r.close()"

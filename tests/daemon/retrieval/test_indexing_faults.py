@@ -92,7 +92,7 @@ async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_p
         assert indexer.NO_ROOM in found.warnings
         assert indexer.NO_ROOM in (await space.status(None)).warnings
         assert disk.waiting == ["vectors"]
-        assert not space.ailments()
+        assert not space.health_problems()
     assert len(first.embedded) == 3
     settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
     async with opened(tmp_path / "s.db", [handle(second), handle(first)], settings=settings, disk=disk) as space:
@@ -146,14 +146,14 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
             assert not await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
             assert any("cannot be cut: 2 ValueError" in warning for warning in status.warnings)
-            assert "index" in space.ailments()
+            assert "index" in space.health_problems()
             found = await space.index.searcher.search(SearchQuery("number1 pool"))
             assert found.hits
             assert any("cannot be cut" in warning for warning in found.warnings)
             fault.undo()
             assert await space.wait_indexed(timeout_s=DEADLINE_S)
             await until(space, lambda status: not status.warnings)
-            assert not space.ailments()
+            assert not space.health_problems()
     assert "number1" not in caplog.text
 
 
@@ -174,7 +174,7 @@ async def test_a_fault_while_vectors_are_stored_does_not_spin(tmp_path: Path) ->
     async with opened(tmp_path / "s.db", [handle(Broken("model-0", 0))]) as space:
         await fill(space, 1)
         assert not await space.wait_indexed(timeout_s=5)
-        assert "index" in space.ailments()
+        assert "index" in space.health_problems()
         before = tries
         await asyncio.sleep(0.3)
         assert tries == before

@@ -30,7 +30,7 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.sealing import roster as roster_rules
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import MAX_ENTRY_BYTES, Card
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused
 from confide_daemon.errors import StorageError, TakenError

@@ -137,7 +137,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
         jobs=dict.fromkeys(("asked", "running", "done", "failed", "cancelled"), 1),
         sizes=Sizes(1, 1, 1, 1, spaces),
         lag_s=0.0,
-        ailments=("disk", "embedding", "index", "storage", "backup"),
+        health_problems=("disk", "embedding", "index", "storage", "backup"),
         postponed=POSTPONED,
     )
 
@@ -323,4 +323,4 @@ async def test_on_a_small_disk_what_can_wait_does_until_it_has_grown(
         disks.remount(small_disk, "size=2g")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert (await space.index.searcher.search(SearchQuery("herons 3"))).mode == "hybrid"
-        assert not daemon.daemon.ailments()
+        assert not daemon.daemon.health_problems()

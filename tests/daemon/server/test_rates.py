@@ -25,7 +25,7 @@ from confide_crypto.limits import MAX_MESSAGE, MAX_REQUEST
 from confide_crypto.transport import inbox
 from confide_crypto.transport.open_channel import Connection
 from confide_daemon.access.authorization import CallerAuthorization, Gate
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.documents import transcripts
 from confide_daemon.server import rates

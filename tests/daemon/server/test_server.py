@@ -443,7 +443,7 @@ async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
                 while "so who is connected stays" not in caplog.text:  # noqa: ASYNC110 - the registry is looked at again and again
                     await asyncio.sleep(0.02)
             await laptop.put("MEMORY.md", "still here\n")
-            assert "storage" in daemon.daemon.ailments()
+            assert "storage" in daemon.daemon.health_problems()
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises((ConnectionLost, RequestError)):
                 await write_on(laptop)
@@ -458,7 +458,7 @@ async def test_health_is_as_before_once_an_unchanged_registry_can_be_read_again(
 
     async def until(is_degraded: bool) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while ("storage" in daemon.daemon.ailments()) != is_degraded:  # noqa: ASYNC110 - as /health asks
+            while ("storage" in daemon.daemon.health_problems()) != is_degraded:  # noqa: ASYNC110 - as /health asks
                 await asyncio.sleep(0.02)
 
     with monkeypatch.context() as broken:

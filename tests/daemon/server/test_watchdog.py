@@ -153,7 +153,7 @@ async def test_on_a_full_disk_it_is_alive(small_disk: Path, systemd: Listener, m
         for _ in range(3):
             assert await asyncio.to_thread(systemd.next, "WATCHDOG") == "WATCHDOG=1"
         assert (await laptop.request("pull", {"project": "proj", "path": "memory/a.md"}))["text"] == "herons\n"
-        assert "disk" in daemon.daemon.ailments()
+        assert "disk" in daemon.daemon.health_problems()
         ballast.unlink()
         assert (await laptop.put("memory/b.md", "herons\n"))["revision"] == 1
 

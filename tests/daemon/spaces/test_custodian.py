@@ -115,7 +115,7 @@ async def test_a_locked_space_answers_at_once_and_goes_on_in_the_same_sessions(t
                 late = await agent.call_tool("memory_search", {"query": "grey parrot"})
                 assert CANARY in json.dumps(late.structured_content)
             assert (await first.request("roster", {"from": 0}))["isLocked"] is False
-            assert not daemon.daemon.spaces.ailments()
+            assert not daemon.daemon.spaces.health_problems()
 
 
 async def test_a_restart_locks_and_only_the_right_key_opens(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_a_restart_locks_and_only_the_right_key_opens(tmp_path: Path) -> N
     # The configuration says who keeps the keys of new spaces; this one stays with its machines.
     async with serving(data, keeper="server") as daemon, await connected(daemon, laptop) as machine:
         await refused(machine, "attach", {"project": "proj"})
-        assert not daemon.daemon.spaces.ailments()  # a locked space is well
+        assert not daemon.daemon.spaces.health_problems()  # a locked space is well
         wrong = base64.b64encode(secrets.token_bytes(32)).decode()
         assert "not its key" in str(await refused(machine, "unlock", {"keys": {"1": wrong}}, "invalid"))
         short = base64.b64encode(b"short").decode()
@@ -318,7 +318,7 @@ async def test_one_space_of_which_nobody_can_tell_who_keeps_its_key_stops_no_oth
         async with await connected(daemon, desktop) as machine:
             await remember(machine)
             assert CANARY in await finds(machine)
-        assert daemon.daemon.spaces.ailments() == {"storage"}
+        assert daemon.daemon.spaces.health_problems() == {"storage"}
         told = facts_of(daemon.state, is_served=True)
         assert "cannot tell who keeps the key" in str(told["laptop"])
         assert told["desktop"].custody == "server"

@@ -96,14 +96,14 @@ async def test_the_key_is_found_again(tmp_path: Path, of_database: int, of_custo
         await refused(machine, "attach", {"project": "proj"})
         # Not even for the moment before they have brought it does the daemon claim to keep it.
         assert (await machine.request("roster", {"from": 0}))["custody"] == "caller"
-        assert not daemon.daemon.spaces.ailments()
+        assert not daemon.daemon.spaces.health_problems()
         (check,) = health._database(DaemonPaths(data / "confided.toml", daemon.state.folder), *spaces_of(daemon))
         assert check.is_ok
         assert ("waits for one of its machines" if of_custody is None else "its machines keep its key") in str(check)
         assert await hand_over(machine, device) is False
         assert CANARY in await finds(machine)
         await until("the newest key", lambda: custody_of(daemon) == Custody(KeyName("caller", 2)))
-        assert not daemon.daemon.spaces.ailments()
+        assert not daemon.daemon.spaces.health_problems()
     connect(database, device.keys.database_key(2), writer=False).close()
 
 
@@ -140,10 +140,10 @@ async def test_a_key_that_nobody_has_is_told_of_and_nothing_is_changed(tmp_path:
         error = await refused(machine, "unlock", {"keys": device.database_keys()}, "invalid")
         assert "not its key" in str(error)
         assert "backup" in str(error.hint)
-        assert daemon.daemon.spaces.ailments() == {"storage"}
+        assert daemon.daemon.spaces.health_problems() == {"storage"}
         async with await connected(daemon, other) as second:
             await refused(second, "attach", {"project": "proj"})
-            assert daemon.daemon.spaces.ailments() == {"storage"}
+            assert daemon.daemon.spaces.health_problems() == {"storage"}
     assert database.read_bytes() == before
     assert not custody.exists()
 

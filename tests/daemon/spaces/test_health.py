@@ -578,17 +578,17 @@ def test_killed_while_it_heals_it_heals_after_that(path: Path, name: str) -> Non
 async def test_a_file_that_goes_while_it_is_open_takes_no_more_writes(path: Path, how: str) -> None:
     """What was written into it would last as long as the process: nothing is acknowledged, and health says why."""
     space = await open_space(path)
-    assert "storage" not in space.ailments()
+    assert "storage" not in space.health_problems()
     if how == "deleted":
         path.unlink()
     else:
         shutil.copy(path, path.with_name("other"))
         path.with_name("other").rename(path)
-    assert "storage" in space.ailments()
+    assert "storage" in space.health_problems()
     with pytest.raises(StorageError, match=f"its file was {how} while it was open") as refused:
         await space.documents.put("p", "lost.md", "a text\n", base=0, author="a")
     assert "restore a backup" in (refused.value.hint or "")
-    assert "storage" in space.ailments()
+    assert "storage" in space.health_problems()
     assert any("nothing new can be stored" in line for line in space.upkeep.warnings())
     await space.close()
 
@@ -612,12 +612,12 @@ async def test_a_write_that_was_refused_is_known_until_one_is_made(path: Path) -
     await space.threads.maintain(lambda store: store.rows("PRAGMA query_only = ON"))
     with pytest.raises(StorageError, match="not writable"):
         await space.documents.put("p", "new.md", "a text\n", base=0, author="a")
-    assert "storage" in space.ailments()
+    assert "storage" in space.health_problems()
     assert (await space.documents.read("p", "3.md")).text == text_of(3)
     await space.threads.maintain(lambda store: store.rows("PRAGMA query_only = OFF"))
     space.upkeep.look()
     async with asyncio.timeout(DEADLINE_S):
-        while "storage" in space.ailments():  # noqa: ASYNC110 - as /health asks
+        while "storage" in space.health_problems():  # noqa: ASYNC110 - as /health asks
             await asyncio.sleep(0.01)
     await space.close()
 
@@ -627,7 +627,7 @@ async def test_a_file_that_is_missing_at_the_start_is_a_loss(tmp_path: Path, is_
     """Of a space that machines have used; it serves, and says so until an operator has seen it."""
     space = await open_space(tmp_path / "s.db", is_known=is_known)
     health = space.upkeep.health()
-    assert (health.state, "storage" in space.ailments()) == (("damaged", True) if is_known else ("ok", False))
+    assert (health.state, "storage" in space.health_problems()) == (("damaged", True) if is_known else ("ok", False))
     assert any("missing when the space was opened" in line for line in space.upkeep.warnings()) is is_known
     await space.documents.put("p", "again.md", "from a machine\n", base=0, author="a")
     await space.upkeep.check(accept_losses=True)

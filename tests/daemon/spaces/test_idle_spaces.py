@@ -117,7 +117,7 @@ async def test_what_is_in_hand_is_not_closed_and_others_wait_for_it(
             with pytest.raises(RequestError, match="others are in use") as crowded:
                 await two.attach("proj")
             assert crowded.value.code == "busy"
-            assert "storage" not in spaces.ailments()
+            assert "storage" not in spaces.health_problems()
             assert spaces._entries[ids["one"]].space is held
             monkeypatch.setattr(open_limit, "WAIT_S", 20.0)
             waiting = asyncio.create_task(two.attach("proj"))

@@ -529,7 +529,7 @@ def test_a_sound_store_needs_no_healing(store: Store) -> None:
     put(store, "p", "a.md", "alpha\n")
     embed_all(store, live(store))
     with store.writing():
-        assert not any(store.repair.mend(what, limit=9) for what in (*repair._OF_IDS, *repair._OF_ALL))
+        assert not any(store.repair.fix(what, limit=9) for what in (*repair._OF_IDS, *repair._OF_ALL))
     assert store.integrity.glance() == []
     assert [found for found in store.integrity.examine() if found] == []
     assert keyword(store, "alpha") == ["a.md"]

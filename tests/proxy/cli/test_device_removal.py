@@ -50,7 +50,7 @@ async def test_a_list_that_does_not_go_on_is_none() -> None:
 def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     """The daemon's name for the machine may have been changed, and this one be another's."""
     device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
-    device_removal.tell_removal(
+    device_removal.print_removal(
         {"removed": device, "alsoRemoved": [], "added": [], "epoch": 2, "exposed": [], "resealed": 0}
     )
     told = capsys.readouterr()

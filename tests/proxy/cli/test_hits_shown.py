@@ -30,7 +30,7 @@ def told(monkeypatch: pytest.MonkeyPatch, hits: list[dict[str, Any]], query: str
     monkeypatch.setattr(sys, "stdout", file)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    search._tell_hits({"results": hits, "warnings": []}, query, explain=False)
+    search._print_hits({"results": hits, "warnings": []}, query, explain=False)
     return file.getvalue()
 
 

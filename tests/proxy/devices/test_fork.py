@@ -197,13 +197,13 @@ async def test_a_machine_goes_on_from_the_list_of_a_daemon_that_was_put_back(dae
         assert (names(fork.returning), names(fork.missing)) == (["eve", "ghost"], ["carl"])
         again = frozenset([carl.identity.public_key])
         with pytest.raises(ForkedRosterError):
-            await keyring.mend(link, Pin(shown.space, shown.pin.number, bytes(32)), again)
+            await keyring.resolve_fork(link, Pin(shown.space, shown.pin.number, bytes(32)), again)
         for error in (RequestError("denied", "no"), ConnectionLost(truncated=True)):
             with pytest.raises(type(error)):
-                await keyring.mend(Refusing(link, error), shown.pin, again)
+                await keyring.resolve_fork(Refusing(link, error), shown.pin, again)
             assert keyring.keys is None
             assert cache.pin(keyring.space) == pin
-        await keyring.mend(link, shown.pin, again)
+        await keyring.resolve_fork(link, shown.pin, again)
         assert keyring.keys is not None
         assert keyring.roster is not None
         assert names(keyring.roster.devices.values())[1:] == ["bob", "carl"]
@@ -215,7 +215,7 @@ async def test_a_machine_goes_on_from_the_list_of_a_daemon_that_was_put_back(dae
 
     other = await refused(carl)
     async with carl.connected() as link:
-        await other.mend(link, keyring.roster.pin, frozenset())
+        await other.resolve_fork(link, keyring.roster.pin, frozenset())
     assert (await carl.visit()).keys == keyring.keys
 
 

@@ -380,7 +380,7 @@ def test_a_ledger_that_begins_anew_does_so_for_all_processes(tmp_path: Path) -> 
     ledger.set("memory/a.md", Confirmed("0" * 64, 1, 1, 1))
     ledger.note_folder({".": "one"})
     assert other.folder() == {".": "one"}
-    ledger.begin_anew({".": "another"})
+    ledger.restart({".": "another"})
     for each in (ledger, other, SyncLedger(tmp_path, "s", tmp_path)):
         assert (each.all(), each.folder()) == ({}, {".": "another"})
 

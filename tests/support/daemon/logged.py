@@ -15,7 +15,7 @@ from confide_cluster.daemon.log.replicated_tables import rows_of, truths
 from confide_cluster.daemon.postgres_store import Postgres as Logs
 from confide_cluster.daemon.spaces.leases import SpaceLeases
 from confide_cluster.settings import StoreConfig
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder

@@ -26,7 +26,7 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import Identity
 from confide_crypto.limits import DEFAULT_TIMERS, Timers
 from confide_crypto.transport.open_channel import Connection, connect
-from confide_daemon.access.callers import Grants, Scope
+from confide_daemon.access.enrolled_callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.access.revocations import Revocations

@@ -21,7 +21,7 @@ from tests.support.daemon.task_machines import NAMES, START, Machines, PlayedRun
 
 from confide_crypto.errors import ConfideError, ConnectionLost, OrderError, RequestError
 from confide_crypto.sealing.record import SealedRecord
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.errors import GrantError
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
@@ -30,7 +30,7 @@ from confide_memory.forms import written
 from confide_night.daemon import claims, moving, planning, task_actions
 from confide_night.daemon.claims import Ending, Runner, SlotId
 from confide_night.daemon.task_queue import queue
-from confide_night.local.moments import bring, give_up, sign_anew
+from confide_night.local.moments import bring, give_up, sign_again
 from confide_night.order.order import (
     ALWAYS_LASTS_S,
     FINAL,
@@ -293,7 +293,7 @@ class World:
         link = Wire(self.draw, lambda op, body: self.answer(identity.public_key, op, body), loses=LOSES)
 
         async def duty() -> bool:
-            await sign_anew(link, self.machines.roster, identity, old.public_key)
+            await sign_again(link, self.machines.roster, identity, old.public_key)
             return True
 
         if done(duty()):
@@ -314,7 +314,7 @@ class World:
                     anew = RESIGN.read(body)
                     order, signature = anew["order"], anew["signature"]
                     return {
-                        "state": task_actions.sign_anew(
+                        "state": task_actions.sign_again(
                             self.store, GRANTS, roster, key, order, signature, now=self.clock
                         ).state
                     }

@@ -32,7 +32,7 @@ from confide_backup.daemon.worker import copying
 from confide_backup.daemon.worker.worker_process import RefusedError
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import LoadedModel

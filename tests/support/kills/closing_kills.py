@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.embedding import LoadedModel

@@ -33,7 +33,7 @@ from confide_cluster.daemon.postgres_store import Postgres as Logs
 from confide_cluster.daemon.spaces.leases import SpaceLease
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites, JoinedInvite
 from confide_daemon.config import ChunkSettings

@@ -25,7 +25,7 @@ from typing import Any
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import create, open_state
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder

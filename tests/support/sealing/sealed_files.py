@@ -18,7 +18,7 @@ from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open_channel import Connection
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.spaces.space import Space
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.devices.roster_cache import RosterCache

@@ -21,7 +21,7 @@ def routes(gateway: GatewayShared) -> RouteGroup:
     """Open to all."""
     health = HealthRoutes(gateway)
     # No authorization server: tokens of this machine are made by `confide token new`.
-    return RouteGroup([Route("/health", health.tell, methods=["GET"]), *gateway.by_token.described()], None)
+    return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.described()], None)
 
 
 class HealthRoutes:
@@ -30,7 +30,7 @@ class HealthRoutes:
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
 
-    async def tell(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Alive and version; the rest for who may read."""
         told: dict[str, object] = {"status": "ok", "version": VERSION}
         if "authorization" not in request.headers:
@@ -43,9 +43,9 @@ class HealthRoutes:
             "streams": self._gateway.streams.taken,
             "requests": self._gateway.exchange.waiting,
         }
-        ailments = await self._daemon(identity, told)
-        if ailments:
-            told |= {"status": "degraded", "reason": ", ".join(ailments)}
+        health_problems = await self._daemon(identity, told)
+        if health_problems:
+            told |= {"status": "degraded", "reason": ", ".join(health_problems)}
         return JSONResponse(told)
 
     async def _daemon(self, identity: RequestIdentity, told: dict[str, Any]) -> list[str]:

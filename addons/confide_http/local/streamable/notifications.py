@@ -30,7 +30,7 @@ class NotificationStream:
         self.uris = set(uris)
         self.news: asyncio.Queue[tuple[str, Message] | None] = asyncio.Queue()
 
-    def tell(self, method: str, params: Message) -> None:
+    def notify(self, method: str, params: Message) -> None:
         if self.news.qsize() < MAX_BUFFERED:
             self.news.put_nowait((method, params))
         elif self.news.qsize() == MAX_BUFFERED:
@@ -106,6 +106,6 @@ class Notifications:
             return
         for listener in list(self._listeners):
             if method == UPDATED and params.get("uri") in listener.uris:
-                listener.tell(method, {"uri": params["uri"]})
+                listener.notify(method, {"uri": params["uri"]})
             elif (name := _LISTS.get(method)) is not None and name in listener.lists:
-                listener.tell(method, {})
+                listener.notify(method, {})

@@ -11,7 +11,7 @@ from typing import Final
 
 from confide_crypto.errors import printable
 from confide_crypto.keys.bearer_tokens import new_token
-from confide_daemon.access.callers import Caller, Gateway, Grants, Scope
+from confide_daemon.access.enrolled_callers import Caller, Gateway, Grants, Scope
 from confide_daemon.access.enrollment import EVERYTHING, MAX_PROJECTS, check_name, nearest, parse_projects
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import BadNameError, TakenError

@@ -26,7 +26,7 @@ import apsw
 from confide_crypto.keys.bearer_tokens import following_token
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_daemon.access.audit import record
-from confide_daemon.access.callers import Caller, Gateway, Grants, caller_now, describe, insert_caller
+from confide_daemon.access.enrolled_callers import Caller, Gateway, Grants, caller_now, describe, insert_caller
 from confide_daemon.access.enrollment import free_name
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import TakenError

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import DocumentChange
 from confide_http.door.request_limits import MAX_STREAMS_EACH, Places

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from confide_crypto.errors import ConfideError, ConnectionLost, DeniedError, RequestError
 from confide_crypto.transport.inbox import Body
 from confide_daemon import figures
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.addons import RemoteSpace, Ways
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 from confide_http.door.refusals import RefusalError
@@ -185,7 +185,7 @@ class _Channel:
                 asking.result()
         finally:
             if not asking.done():
-                telling = asyncio.create_task(self._tell_left(number))
+                telling = asyncio.create_task(self._notify_left(number))
                 self._telling.add(telling)
                 telling.add_done_callback(self._telling.discard)
             asking.cancel()
@@ -221,7 +221,7 @@ class _Channel:
         await answering.take(said, body)
         return {}
 
-    async def _tell_left(self, number: int) -> None:
+    async def _notify_left(self, number: int) -> None:
         with contextlib.suppress(ConfideError, TimeoutError):
             await self._far.connection.request(LEFT, {"number": number}, timeout_s=GOODBYE_S)
 

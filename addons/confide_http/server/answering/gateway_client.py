@@ -18,7 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_daemon.access.callers import Caller, Grants
+from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.addons import DaemonHost
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.documents.document_results import PutResult
@@ -88,7 +88,7 @@ class TokenClient:
     async def run(self) -> None:
         """Keep its sessions until `ended`, and what it has asked by then is answered."""
         async with self._manager.run():
-            telling = asyncio.create_task(self._agent.tell())
+            telling = asyncio.create_task(self._agent.run_notifications())
             self._ready.set()
             try:
                 await self.ended.wait()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.addons import DaemonHost
 from confide_http.door.bearer_auth import Bearer
 from confide_http.door.refusals import RefusalError

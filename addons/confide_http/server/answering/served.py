@@ -135,7 +135,7 @@ class _SdkRequest:
     async def notify(self, method: str, params: Message) -> None:
         await self.context.session.send_notification(_notification(method, params), related_request_id=self.id)
 
-    async def tell(self, method: str, params: Message | None = None) -> None:
+    async def notify_session(self, method: str, params: Message | None = None) -> None:
         # A client that has just left hears nothing any more.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.context.session.send_notification(_notification(method, params))

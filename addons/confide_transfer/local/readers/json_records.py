@@ -54,7 +54,7 @@ class JsonReader(Reader):
             record = _record(place, number, item, losses)
             if record is not None:
                 found = True
-                yield _told_apart(record, seen)
+                yield _distinguish(record, seen)
         if not found:
             raise UnreadableError(path, "holds no memories", hint=_FORMS)
 
@@ -154,7 +154,7 @@ def _origin(file: str, identity: str) -> str:
     return identity if len(identity) >= _UNIQUE_CHARS else f"{file}#{identity}"
 
 
-def _told_apart(record: MemoryRecord, seen: dict[str, str]) -> MemoryRecord:
+def _distinguish(record: MemoryRecord, seen: dict[str, str]) -> MemoryRecord:
     """The record, with an origin of its own where another text of the file has the same: a key, say, that is no id."""
     digest = hashlib.sha256(record.content.encode()).hexdigest()[:16]
     if seen.setdefault(record.origin, digest) == digest:

@@ -87,7 +87,7 @@ class MarkdownReader(Reader):
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         """See `Reader.read`. Decision records come last, since each may be about any other."""
-        yield from _told_apart(self._read(path, losses))
+        yield from _distinguish(self._read(path, losses))
 
     def _read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
         decisions: dict[str, tuple[MemoryRecord, DecisionRecord]] = {}
@@ -104,7 +104,7 @@ class MarkdownReader(Reader):
         yield from _related(decisions)
 
 
-def _told_apart(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
+def _distinguish(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
     """The records, with where it stands in the title of one that says the same as another under other headings, or in a file of another
     name: `Ann` owns billing, and `Ann` owns search. Copies of a file stay alike."""
     places: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}

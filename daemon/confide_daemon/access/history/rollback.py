@@ -12,7 +12,7 @@ from typing import Any, Final
 import apsw
 
 from confide_daemon.access.audit import record
-from confide_daemon.access.callers import (
+from confide_daemon.access.enrolled_callers import (
     SCOPES,
     Caller,
     EndedKey,

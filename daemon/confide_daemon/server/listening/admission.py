@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from confide_crypto.transport.open_channel import Connection
 from confide_daemon.access.audit import AuditLog
 from confide_daemon.access.authorization import CallerAuthorization, Gate
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.config import DaemonConfig
 from confide_daemon.server.listening.refused_connections import Refusals

@@ -15,7 +15,7 @@ from confide_daemon import __version__
 class Answering(Protocol):
     """The daemon, as strangers may hear of it."""
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """What does not work as it should, in the words of `/health`."""
 
     def why_unready(self) -> str | None:
@@ -36,16 +36,16 @@ class Answers:
         # websockets before 16 knows no other method than GET.
         is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
         if is_get and path.rstrip("/").endswith("/health"):
-            return _health(self._daemon.ailments())
+            return _health(self._daemon.health_problems())
         if is_get and path.rstrip("/").endswith("/ready"):
             return _readiness(self._daemon.why_unready())
         return not_found()
 
 
-def _health(ailments: set[str]) -> Response:
-    if not ailments:
+def _health(health_problems: set[str]) -> Response:
+    if not health_problems:
         return response(http.HTTPStatus.OK, {"status": "ok", "version": __version__})
-    body = {"status": "degraded", "reason": ", ".join(sorted(ailments)), "version": __version__}
+    body = {"status": "degraded", "reason": ", ".join(sorted(health_problems)), "version": __version__}
     return response(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
 
 

@@ -142,7 +142,7 @@ class AgentServer:
     async def run(self, conversation: Conversation) -> None:
         """Answer, and tell of news, until cancelled."""
         async with TaskGroup() as group:
-            group.create_task(self.tell())
+            group.create_task(self.run_notifications())
             await conversation.run()
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -181,20 +181,20 @@ class AgentServer:
         self._has_moved = self._has_moved or has_moved
         self._news.set()
 
-    async def tell(self) -> None:
+    async def run_notifications(self) -> None:
         """Tell who listens of what changes, until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHERED_S)
             self._news.clear()
             try:
-                await self._tell_once()
+                await self._send_notifications()
             except Exception as error:
                 raise_if_cancelled()
                 # A bug must not keep a client from all news that follow; its text may quote anything.
                 log.error("telling of changed resources broke: %s", type(error).__name__)
 
-    async def _tell_once(self) -> None:
+    async def _send_notifications(self) -> None:
         changed, self._changed = sorted(self._changed), set()
         has_moved, self._has_moved = self._has_moved, False
         for uri in changed:
@@ -203,14 +203,14 @@ class AgentServer:
                     stream.add(RESOURCE_UPDATED, {"uri": uri})
             for older in list(self._older.values()):
                 if uri in older.subscribed:
-                    await older.asked.tell(RESOURCE_UPDATED, {"uri": uri})
+                    await older.asked.notify_session(RESOURCE_UPDATED, {"uri": uri})
             await asyncio.sleep(0)  # what streams wait for is told meanwhile
         if has_moved:
             for stream in self._streams:
                 if stream.has_lists:
                     stream.add(RESOURCES_CHANGED, {})
             for older in list(self._older.values()):
-                await older.asked.tell(RESOURCES_CHANGED)
+                await older.asked.notify_session(RESOURCES_CHANGED)
 
     def _saw(self, asked: McpRequest) -> _Older:
         """The client that asks, as it is told of news; one of the later era has opened a stream for them."""

@@ -85,7 +85,7 @@ class McpRequest(Protocol):
     async def notify(self, method: str, params: Message) -> None:
         """Tell something that belongs to this request, which is not answered yet."""
 
-    async def tell(self, method: str, params: Message | None = None) -> None:
+    async def notify_session(self, method: str, params: Message | None = None) -> None:
         """Tell something unasked, as long as the session lasts; one that is gone hears nothing."""
 
     async def report(self, done: float, total: float | None, message: str) -> None:
@@ -349,9 +349,9 @@ class _Request:
     session: str = ""
 
     async def notify(self, method: str, params: Message) -> None:
-        await self.tell(method, params)
+        await self.notify_session(method, params)
 
-    async def tell(self, method: str, params: Message | None = None) -> None:
+    async def notify_session(self, method: str, params: Message | None = None) -> None:
         said = {} if params is None else {"params": params}
         await self.conversation.send({"jsonrpc": "2.0", "method": method, **said})
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_daemon import __version__, figures
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.addons import installed
 from confide_daemon.errors import StorageError
 from confide_daemon.server.mcp import prompts, resources

@@ -162,7 +162,7 @@ class Work:
                     if current is None or current.has_ended:
                         cancelled.set()
                     if now != told:
-                        await asyncio.to_thread(jobs.tell, job.id, *now)
+                        await asyncio.to_thread(jobs.report_progress, job.id, *now)
                         told = list(now)
                 except ConfideError:  # what cannot be told now is told the next time
                     raise_if_cancelled()

@@ -47,7 +47,7 @@ class LiveStatus:
     jobs: Mapping[str, int]  # by state
     sizes: Sizes
     lag_s: float
-    ailments: tuple[str, ...]  # the words of `/health`
+    health_problems: tuple[str, ...]  # the words of `/health`
     postponed: tuple[str, ...]  # what waits for room on the disk
 
 
@@ -90,7 +90,7 @@ class DaemonView(Protocol):
     def sessions(self) -> Sized:
         """Those that there are."""
 
-    def ailments(self) -> set[str]:
+    def health_problems(self) -> set[str]:
         """What does not work as it should, in the words of `/health`."""
 
 
@@ -122,7 +122,7 @@ class Looking:
             jobs=jobs,
             sizes=sizes,
             lag_s=self.lag.worst_s,
-            ailments=tuple(sorted(self._daemon.ailments())),
+            health_problems=tuple(sorted(self._daemon.health_problems())),
             postponed=tuple(self._daemon.spaces.disk.waiting),
         )
 

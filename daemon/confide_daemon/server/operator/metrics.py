@@ -62,7 +62,7 @@ class Metrics(Collector):
             "version": __version__,
             "pid": os.getpid(),
             "upS": round(time.time() - self._began_at, 1),
-            "health": list(now.ailments),
+            "health": list(now.health_problems),
             "diskBytes": now.sizes.total,
             "samples": samples,
         }
@@ -94,7 +94,7 @@ class Metrics(Collector):
         yield _gauge(
             "unhealthy",
             "What does not work as it should, in the words of /health.",
-            {(word,): 1.0 for word in now.ailments},
+            {(word,): 1.0 for word in now.health_problems},
             "what",
         )
         yield _gauge(

@@ -80,9 +80,9 @@ class OperatorService:
             await self._exposition.close()
 
     def _status(self) -> str:
-        ailments = sorted(self._daemon.ailments())
+        health_problems = sorted(self._daemon.health_problems())
         said = f"{len(self._daemon.sessions)} sessions, {len(self._daemon.spaces.opened())} spaces open"
-        return f"{said}; not well: {', '.join(ailments)}" if ailments else said
+        return f"{said}; not well: {', '.join(health_problems)}" if health_problems else said
 
     def _writers(self) -> Mapping[str, Any]:
         return {space_id: space.answer for space_id, space in self._daemon.spaces.opened().items()}

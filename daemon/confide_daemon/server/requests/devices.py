@@ -26,7 +26,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, Card, RosterChange, RosterEntry
 from confide_crypto.sealing.space_keys import check_wrap_key
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.enrollment import check_name
 from confide_daemon.addons import SessionHost
 from confide_daemon.documents.restore_receipts import Receipts

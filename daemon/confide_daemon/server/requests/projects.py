@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.addons import SessionHost
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.documents.document_history import EVERYTHING, MOST_FORGOTTEN_LISTED
@@ -109,7 +109,7 @@ class ProjectRequests:
             ]
         }
 
-    async def _documents(self, asked: wire.DocumentsRequest) -> wire.Documents:
+    async def _documents(self, asked: wire.DocumentsRequest) -> wire.DocumentsPage:
         project = asked["project"]
         self._require_memory(project)
         page = await self._space.listing.documents(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from confide_crypto.errors import RequestError
-from confide_daemon.access.callers import Caller
+from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.addons import SessionHost
 from confide_memory.documents import SOURCES
 

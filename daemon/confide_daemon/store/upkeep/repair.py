@@ -39,7 +39,7 @@ class Repair(Table):
         self._keywords = keywords
         self._breaches = breaches
 
-    def mend(self, what: str, *, limit: int) -> int:
+    def fix(self, what: str, *, limit: int) -> int:
         """Puts some of a breach right; of how many, 0 when no more can be done. Raises DamagedError: it takes a salvage."""
         if what == integrity.PAGES:
             raise DamagedError("cannot repair the database: a part of it cannot be read")

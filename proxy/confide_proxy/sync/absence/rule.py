@@ -126,10 +126,10 @@ class Absence:
         now = {_ROOT: identity_of(root), _GIT: identity_of(git)}
         return any(now[name] and before.get(name) and now[name] != before[name] for name in now)
 
-    def begin_anew(self) -> dict[str, str]:
+    def restart(self) -> dict[str, str]:
         """Forget what was confirmed of the other one; the hashes of that which is not in this one, by path."""
         before = self._ledger.all()
-        self._ledger.begin_anew(self._identities(()))
+        self._ledger.restart(self._identities(()))
         self._since = None
         return {path: known.hash for path, known in before.items() if self._is_absent(path)}
 
@@ -277,7 +277,7 @@ class Absence:
         else:
             self._told.append(ReportedDeletion(self._clock(), path, known, revision))
 
-    def take_told(self) -> list[ReportedDeletion]:
+    def take_reported_deletions(self) -> list[ReportedDeletion]:
         """The deletions that were told shortly before a loss, and are of it. Each is given once."""
         is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
         since = self._clock() - (LATE_S if is_whole else HOLD_S)

@@ -25,7 +25,7 @@ from confide_daemon.store import space_store as stores
 async def copied(node: Node, spaces: snapshot.SpaceAccess | None = None) -> tuple[bytes | None, bool]:
     """The key of the space here once its file is ready to be copied, and whether that has all."""
     spaces = spaces or node.spaces
-    async with spaces.still(node.space_id) as stilled:
+    async with spaces.freeze(node.space_id) as stilled:
         return await caught_up(spaces.leases, node.space_id, node.state.folder, stilled, spaces.chunks)
 
 

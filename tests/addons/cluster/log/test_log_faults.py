@@ -63,7 +63,7 @@ async def test_what_is_changed_in_the_engine_is_refused(store: Store, what: str)
     async with store.node() as node:
         with pytest.raises(LogError):
             await node.space()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
 
 
 async def test_parts_of_an_older_snapshot_are_not_taken_for_the_newer_ones(store: Store) -> None:
@@ -95,7 +95,7 @@ async def test_a_space_that_the_store_was_put_back_for_is_not_opened_before_a_pe
             with pytest.raises(StorageError, match="was put back") as caught:
                 await node.space()
             assert "store accept" in str(caught.value.hint)
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
     for entry in entries:  # the right database is there again
         store.sql("INSERT INTO entry VALUES (%s, %s, %s, %s, %s)", *entry)
     store.sql("UPDATE log SET head = %s", newest)
@@ -110,14 +110,14 @@ async def test_a_space_that_the_store_was_put_back_for_is_not_opened_before_a_pe
             await node.space()
         assert log_snapshot.accept(path.parent) == [path.stem]
         await node.texts()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
         await node.put("memory/later.md", "goes on\n")
     kept = path.with_name(path.name + log_snapshot.AHEAD)
     assert kept.exists()
     assert kept.stat().st_mode & 0o077 == 0
     async with store.node() as node:
         assert "memory/later.md" in await node.texts()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
         assert log_snapshot.accept(path.parent) == []
 
 
@@ -129,7 +129,7 @@ async def test_a_copy_that_was_written_to_without_its_log_is_no_copy_any_more(st
     async with store.node() as node:
         assert "memory/alone.md" not in await node.texts()
         assert SECOND in await node.texts()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
     assert path.with_name(path.name + log_snapshot.AHEAD).exists()
 
 
@@ -151,7 +151,7 @@ async def test_where_a_store_has_lost_everything_a_space_does_not_begin_anew(sto
     async with store.node() as node:
         with pytest.raises(StorageError, match="has nothing of it"):
             await node.space()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
     with closing(open_state(store.folder())) as state:
         relocation.to_store(state, PostgresEngine(store.url), 3.0, follow=lambda _name: None)
     log_snapshot.remove(node.path)
@@ -170,7 +170,7 @@ async def test_a_file_from_before_the_move_is_kept_beside(store: Store, tmp_path
     shutil.copy(tmp_path / "before", node.path)
     async with store.node() as node:
         assert SECOND in await node.texts()
-        assert "storage" in node.spaces.ailments()
+        assert "storage" in node.spaces.health_problems()
     assert node.path.with_name(node.path.name + log_snapshot.AHEAD).exists()
 
 

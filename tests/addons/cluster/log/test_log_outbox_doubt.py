@@ -174,7 +174,7 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             assert caught.value.code == "unavailable"
             found = await (await node.space()).index.searcher.search(SearchQuery("parrot"))
             assert "grey parrot" in str(found)
-            await until("its health to say so", lambda: "storage" in node.spaces.ailments())
+            await until("its health to say so", lambda: "storage" in node.spaces.health_problems())
             # The space may be unwell before the heartbeat has noticed.
             space = await node.space()
             async with asyncio.timeout(DEADLINE_S):
@@ -183,7 +183,7 @@ async def test_while_the_engine_is_away_searches_go_on_and_writes_are_told_so(st
             postgres.start()
             await until_made(node, "heard\n", OPERATION)
             assert await node.texts() == {"memory/log.md": "the grey parrot\n\nheard\n"}
-            await until("its health to be well", lambda: "storage" not in node.spaces.ailments())
+            await until("its health to be well", lambda: "storage" not in node.spaces.health_problems())
 
 
 def test_a_statement_of_a_former_lease_stores_nothing_when_it_comes_late(store: Store) -> None:

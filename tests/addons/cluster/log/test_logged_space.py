@@ -122,13 +122,13 @@ async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, mon
             assert status.queued == 0  # the others have their vectors
             assert any("1 ValueError" in warning for warning in status.warnings)
             assert (status.health.state, status.health.breaches) == ("healing", [(UNCUT, 1)])
-            assert space.ailments() == {"index"}
+            assert space.health_problems() == {"index"}
             fault.undo()
             await space.upkeep.check()
             assert "sleeps" in str(await space.index.searcher.search(SearchQuery("heron")))
             assert await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
-            assert (status.warnings, status.health.state, space.ailments()) == ([], "ok", set())
+            assert (status.warnings, status.health.state, space.health_problems()) == ([], "ok", set())
 
 
 async def test_what_waits_is_tried_again_where_the_disk_was_full(store: Store) -> None:

@@ -27,7 +27,7 @@ from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access import space_removal
 from confide_daemon.access.authorization import CallerAuthorization, Gate
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.history import upgrades
 from confide_daemon.access.registry import Registry, RegistryState, create, open_state
 from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refused

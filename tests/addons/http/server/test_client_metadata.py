@@ -14,7 +14,7 @@ import pytest
 import trustme
 from tests.support.deadline import DEADLINE_S
 
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_http.door.refusals import RefusalError
 from confide_http.server.access.applications import Applications

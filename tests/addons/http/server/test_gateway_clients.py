@@ -14,7 +14,7 @@ from confide_crypto.errors import ConfideError, DeniedError
 from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.authorization import CallerAuthorization, Gate
-from confide_daemon.access.callers import EndedKey, Grants
+from confide_daemon.access.enrolled_callers import EndedKey, Grants
 from confide_daemon.access.registry import Registry
 from confide_http.server.access import server_tokens as gateway_clients
 

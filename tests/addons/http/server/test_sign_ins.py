@@ -12,7 +12,7 @@ import pytest
 from tests.support.clock import Clock
 
 from confide_crypto.keys.bearer_tokens import digest_of
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites, JoinedInvite
 from confide_daemon.errors import BadNameError, TakenError

@@ -16,7 +16,7 @@ from tests.support.sealing.rosters import DESKTOP, KEYS, LAPTOP, shared
 from confide_crypto.errors import OrderError, RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.record import SealedRecord
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.space_store import Store

@@ -15,7 +15,7 @@ from tests.support.sealing.founder import Device
 
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.sealing.record import SealedRecord
-from confide_daemon.access.callers import Grants
+from confide_daemon.access.enrolled_callers import Grants
 from confide_night.local import moments as tasks
 from confide_night.order.order import Order
 from confide_proxy.errors import MoveError, UnfitAnswerError
