@@ -54,8 +54,8 @@ class Hooks:
         # Imported late: all sessions look for the seat, and one of them needs what answers, with a megabyte of Unicode's tables.
         answers = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.recall")
         sockets = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.prompt_listener")
-        recall: PromptRecall = answers.Recall(self._paths, self._link, self._sealing, self._folders)
-        listener: PromptListener = sockets.Listener(str(self._paths.state), recall.answer)
+        recall: PromptRecall = answers.PromptRecall(self._paths, self._link, self._sealing, self._folders)
+        listener: PromptListener = sockets.PromptListener(str(self._paths.state), recall.answer)
         await recall.begin()
         await listener.open()
         was_up = False
