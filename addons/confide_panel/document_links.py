@@ -11,7 +11,7 @@ from typing import Final
 from confide_memory.documents import GLOBAL_PROJECT, leads_out
 from confide_memory.mentions import folded, target_of
 from confide_memory.wire.revisions import RELATIONS, RelationItem, RelationsRequest
-from confide_panel.markdown_html import Links
+from confide_panel.markdown_html import DocumentLinks
 from confide_panel.page_context import ASK_S, PageContext
 
 MOST_LINKS: Final = 200
@@ -40,7 +40,7 @@ async def links_of(desk: PageContext, project: str, path: str) -> list[RelationI
     return [row for row in answer["relations"] if row.get("path")] if answer else []
 
 
-def resolver(desk: PageContext, project: str, path: str, rows: Iterable[RelationItem]) -> Links:
+def resolver(desk: PageContext, project: str, path: str, rows: Iterable[RelationItem]) -> DocumentLinks:
     """Return what resolves the links of a document, whose wiki links lead where the daemon says."""
     ends = {row["target"]: row for row in rows if row.get("path") == path and row.get("target")}
 
@@ -53,7 +53,7 @@ def resolver(desk: PageContext, project: str, path: str, rows: Iterable[Relation
         there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
         return address_of(desk, project, there) if name.endswith(".md") and not leads_out(there) else None
 
-    return Links(wiki, relative, partial(_picture, desk, project, path))
+    return DocumentLinks(wiki, relative, partial(_picture, desk, project, path))
 
 
 def _picture(desk: PageContext, project: str, path: str, name: str) -> str | None:

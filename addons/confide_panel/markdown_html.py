@@ -59,7 +59,7 @@ def _nowhere(_name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class DocumentLinks:
     """Resolve the links of one document, each to an address of the panel, or to None.
 
     Attributes:
@@ -73,7 +73,7 @@ class Links:
     picture: Callable[[str], str | None] = _nowhere
 
 
-NO_LINKS: Final = Links()
+NO_LINKS: Final = DocumentLinks()
 
 
 class RenderState(TypedDict):
@@ -83,7 +83,7 @@ class RenderState(TypedDict):
     """
 
     show: Show
-    links: Links
+    links: DocumentLinks
     ends: list[str]
 
 
@@ -97,7 +97,7 @@ def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup
     return _with_placeholders(plain(text), show, words)
 
 
-def page(text: str, show: Show, links: Links = NO_LINKS) -> Markup:
+def page(text: str, show: Show, links: DocumentLinks = NO_LINKS) -> Markup:
     """Return markdown as HTML."""
     parser = _parser()
     shared: Any = RenderState(show=show, links=links, ends=[])
@@ -132,7 +132,7 @@ def _is_of_web(address: str) -> bool:
 
 
 def _may_link(address: str) -> bool:
-    """Tell whether an address is of the web, or a relative path, which `Links` may resolve."""
+    """Tell whether an address is of the web, or a relative path, which `DocumentLinks` may resolve."""
     return _is_of_web(address) or _is_relative(address)
 
 

@@ -113,7 +113,7 @@ class PageContext:
         back = here.path + (f"?{here.query}" if here.query else "")
         return self.url("secret", id=placeholder, back=back if self.request.method == "GET" else None)
 
-    def markdown(self, text: str, links: markdown_html.Links = markdown_html.NO_LINKS) -> Any:
+    def markdown(self, text: str, links: markdown_html.DocumentLinks = markdown_html.NO_LINKS) -> Any:
         """Render the text of a document."""
         return markdown_html.page(text, self.secret, links)
 

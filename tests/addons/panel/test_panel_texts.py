@@ -34,21 +34,21 @@ def quoted(name: str) -> str:
     return f"/panel/x?{urllib.parse.quote(name)}"
 
 
-ALL_RESOLVE = markdown_html.Links(quoted, quoted, quoted)
-SOME_RESOLVE = markdown_html.Links(
+ALL_RESOLVE = markdown_html.DocumentLinks(quoted, quoted, quoted)
+SOME_RESOLVE = markdown_html.DocumentLinks(
     {"Roof": "/panel/roof", "Roof|the top": "/panel/roof", "Roof#tiles|the top": "/panel/roof"}.get,
     {"roof.md": "/panel/roof", "roof.md#tiles": "/panel/roof"}.get,
     {"cat.png": "/panel/cat"}.get,
 )
 
 
-def page(text: str, links: markdown_html.Links = markdown_html.NO_LINKS) -> str:
+def page(text: str, links: markdown_html.DocumentLinks = markdown_html.NO_LINKS) -> str:
     return str(markdown_html.page(text, lambda placeholder: f"/show?{placeholder}", links))
 
 
 @pytest.mark.parametrize("links", [markdown_html.NO_LINKS, ALL_RESOLVE], ids=["none resolves", "all resolve"])
 @given(text=st.text(alphabet=st.sampled_from("<>\"'&/=![]()`*_#|-:\n \tascriptonjv.\u202e\u200b\x00"), max_size=120))
-def test_whatever_is_stored_only_harmless_markup_comes_of_it(links: markdown_html.Links, text: str) -> None:
+def test_whatever_is_stored_only_harmless_markup_comes_of_it(links: markdown_html.DocumentLinks, text: str) -> None:
     found = page(text, links)
     for _, name, attributes in TAGS.findall(found):
         assert name in MAY
