@@ -42,6 +42,9 @@ _OUT: Final = 'rel="noreferrer noopener nofollow" target="_blank"'
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 _PICTURE_NAME: Final = re.compile(r"(?i)\.(?:png|jpe?g|gif|webp|svg|avif|bmp)$")
 _WIKI: Final = re.compile(r"(!?)\[\[([^\[\]\n]{1,1000})\]\]")
+_LABELLED: Final = re.compile(r"\[\[([^\[\]|\n]+)\|([^\[\]\n]+)\]\]")
+_NAMED: Final = re.compile(r"\[\[([^\[\]\n]+)\]\]")
+_EMPHASIS: Final = re.compile(r"(\*\*|`)(?=\S)([^*`\n]+?)(?<=\S)\1")
 _CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\][+-]?[ \t]*")
 _TONES: Final = {
     **dict.fromkeys(("tip", "hint", "success", "check", "done"), "good"),
@@ -95,6 +98,13 @@ def plain(text: str) -> str:
 def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup:
     """Return a text as it is, with links that open its sealed parts; the matches of `words` are marked."""
     return _with_placeholders(plain(text), show, words)
+
+
+def unformatted(text: str) -> str:
+    """Return a line of markdown without the marks of links, of emphasis and of code; addresses and labels both stay."""
+    text = _LABELLED.sub(lambda found: found[2] if found[1] == found[2] else f"{found[2]} ({found[1]})", text)
+    text = _NAMED.sub(r"\1", text)
+    return _EMPHASIS.sub(r"\2", text)
 
 
 def page(text: str, show: Show, links: DocumentLinks = NO_LINKS) -> Markup:

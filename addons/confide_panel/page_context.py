@@ -117,6 +117,10 @@ class PageContext:
         """Render the text of a document."""
         return markdown_html.page(text, self.secret, links)
 
+    def line(self, text: str) -> Any:
+        """Render the first line of a document for a list, without its markdown."""
+        return markdown_html.lines(markdown_html.unformatted(text), self.secret)
+
     def lines(self, text: str, words: re.Pattern[str] | None = None) -> Any:
         """Render a text as it is; the matches of `words` are marked."""
         return markdown_html.lines(text, self.secret, words)

@@ -80,7 +80,7 @@ def answer(template: str, visit: BrowserSession | None, status: int = 200, **val
     shared: dict[str, object] = {
         "nav": nav(),
         "version": VERSION,
-        "here": "",
+        "here": None,
         "base": visit.base if visit else "/panel",
     }
     if visit is not None:

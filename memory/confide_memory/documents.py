@@ -409,6 +409,11 @@ def has_clash(text: str) -> bool:
     return " confide" in text and _MARKS.search(text) is not None
 
 
+def is_conflict_mark(line: str) -> bool:
+    """Return True if a line marks the versions of a conflict."""
+    return _MARKS.match(line) is not None
+
+
 def conflict_lines(text: str) -> list[str]:
     """Return the lines of a text that are in conflict, with their marks."""
     found: list[str] = []

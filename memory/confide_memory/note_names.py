@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_crypto.sealing import placeholder
-from confide_memory.documents import NOTES, TASKS, composed
+from confide_memory.documents import NOTES, TASKS, composed, is_conflict_mark
 
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -147,7 +147,7 @@ def first_words(body: str, *, besides: str) -> str:
     """Return the first line of a text that says more than its title, without marks of markdown; "" if there is none."""
     for line in body.splitlines():
         words = _unmarked(line)
-        if words and words != besides and _says_something(words):
+        if words and words != besides and _says_something(words) and not is_conflict_mark(line):
             return words
     return ""
 

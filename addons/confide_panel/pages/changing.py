@@ -53,7 +53,7 @@ async def restore(desk: PageContext) -> Response:
         body["revision"] = revision
     await desk.gateway.exchange.reach(project)
     answer = await RESTORE.ask(desk.link, body, timeout_s=ASK_S)
-    told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It says just that already."
+    told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It has this text already."
     return desk.go("file", told, project=project, path=path)
 
 
@@ -70,7 +70,9 @@ async def delete(desk: PageContext) -> Response:
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
     answer = await desk.call("memory_delete", expectedRevision=desk.said_number("revision") or None, **named)
     return desk.go(
-        "deleted", "Deleted." if answer["deleted"] else "The deletion waits for the daemon.", project=answer["project"]
+        "deleted",
+        "Deleted." if answer["deleted"] else "Confide deletes it when the server is back.",
+        project=answer["project"],
     )
 
 
@@ -112,7 +114,7 @@ async def _now(desk: PageContext, identity: str, project: str, path: str) -> Cur
         )
     read = await desk.call("memory_read", project=project, path=path, lines=_LINES)
     text = read["content"]
-    why_not = "" if is_in_memory(path) else "it is outside of memory: edit it where it is"
+    why_not = "" if is_in_memory(path) else "it is not a memory file: edit it in its folder"
     if read["toLine"] < read["totalLines"]:
         why_not = f"it has more than {_LINES:,} lines"
     return CurrentDocument(read["project"], read["path"], read["revision"], text, why_not=why_not or _why_not(text))
@@ -128,7 +130,7 @@ def _why_not(text: str) -> str:
     if len(text) > MOST_CHARS:
         return f"it has more than {MOST_CHARS:,} characters"
     if "\r" in text or "\0" in text:
-        return "it has characters that a browser does not give back as they were"
+        return "it has characters that a browser changes"
     return ""
 
 

@@ -42,7 +42,7 @@ async def take_in(desk: PageContext) -> Response:
         raise RefusalError(400, "invalid", "an invite has a name, a time and a right")
     joined = daemon.known(desk.gateway.paths)
     if joined is None:
-        raise DeviceError("the daemon's address is not known here", hint="confide status")
+        raise DeviceError("this device does not know the server's address", hint="confide status")
     keyring, link = _keyring(desk), desk.gateway.exchange.link
     require_keys(keyring)
     url = desk.said("url", 256) or joined.url
@@ -60,7 +60,7 @@ async def approve(desk: PageContext) -> Response:
     await keyring.refresh(desk.gateway.exchange.link)
     joiner = waiting(keyring, desk.said("name", 256))
     if typed_words(desk.said("words", 256)) != fingerprint_words(joiner.key):
-        hint = "were they typed as they stand there? words that differ mean that somebody else answers: do not go on"
+        hint = "type them as they stand there; if they really differ, another device answers: do not go on"
         raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
     roster = await add(keyring, desk.gateway.exchange.link, joiner.name, card_of(joiner))
     told = f"{printable(joiner.name)} is a device now. On it, run confide device confirm, and type: change {roster.pin.number}"
@@ -77,16 +77,18 @@ async def remove(desk: PageContext) -> Response:
     device = find(keyring.roster, words)
     identity = await keyring.identity()
     if device.key == identity.public_key:
-        raise DeviceError("this machine cannot remove itself", hint="remove it on another one")
+        raise DeviceError("this device cannot remove itself", hint="remove it on another device")
     if typed != printable(device.name):
         raise DeviceError("that is not its name, and nothing was changed", hint="type it as it stands in the list")
     brought = [printable(each.name) for each in keyring.roster.brought_in_by(device.key)]
     await keyring.extend(link, remover(identity, device.key))
-    told = f"{printable(device.name)} is removed. What it could open must be changed at its source: confide secrets ls."
+    told = f"{printable(device.name)} is removed. Change the secrets that it could open at their source: see Secrets."
     if not device.is_paper:
-        told += " It still reaches the memory, until the daemon's operator runs confided revoke."
+        told += (
+            f" It can still read and write your memory. On the server, run: confided revoke {printable(device.name)}"
+        )
     if brought:
-        told += f" It had brought in {', '.join(brought)}: remove them as well, if they are not yours."
+        told += f" It approved {', '.join(brought)}: remove them too, if they are not yours."
     return desk.go("devices", told)
 
 
@@ -104,7 +106,7 @@ async def make_token(desk: PageContext) -> Response:
 async def remove_token(desk: PageContext) -> Response:
     """A program is let in no more, within a second."""
     token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.said("name", 64))
-    return desk.go("devices", f"The token {token.name} is good no more.")
+    return desk.go("devices", f"The token {token.name} is revoked.")
 
 
 async def _page(desk: PageContext, *, invited: Found | None = None, made: dict[str, str] | None = None) -> Response:

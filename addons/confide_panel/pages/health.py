@@ -72,7 +72,7 @@ async def show(desk: PageContext) -> Response:
 async def retry(desk: PageContext) -> Response:
     """What the daemon has refused is sent once more."""
     entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
-    return desk.go("health", "It is sent once more." if entry else "It is not there any more.")
+    return desk.go("health", "Confide sends it again." if entry else "It is no longer in the queue.")
 
 
 def _queue(desk: PageContext) -> tuple[JournalCounts, list[QueuedCall]]:
@@ -90,9 +90,9 @@ def _link(desk: PageContext, status: Found | None, *, is_awaited: bool) -> Itera
         told = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
         yield HealthLine("link", "good", told)
     elif link.is_up and is_awaited:
-        yield HealthLine("link", "good", "up; what the daemon tells of itself is on its way")
+        yield HealthLine("link", "good", "up; the server's status is on its way")
     elif link.is_up:
-        yield HealthLine("link", "warn", "up, but the daemon does not answer", "confide doctor")
+        yield HealthLine("link", "warn", "up, but the server does not answer", "confide doctor")
     else:
         reason = link.reason
         hint = reason.hint if reason is not None and reason.hint else "confide doctor"
@@ -104,9 +104,9 @@ def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLin
         yield HealthLine("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
     if waiting.dead:
         yield HealthLine(
-            "refused", "warn", f"{counted(waiting.dead, 'store')} that the daemon refused", "look at them below"
+            "refused", "warn", f"the server refused {counted(waiting.dead, 'store')}", "look at them below"
         )
-    told = f"{counted(waiting.queued, 'store')} for the daemon" if waiting.queued else "nothing waits"
+    told = f"{counted(waiting.queued, 'store')} for the server" if waiting.queued else "empty"
     yield HealthLine("queue", "warn" if waiting.queued else "good", told)
     if status and status["pendingUploads"]:
         yield HealthLine("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
@@ -115,26 +115,28 @@ def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLin
 def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
     health = status["health"]
     if health["state"] == "ok":
-        told = f"{status['totalChunks']:,} pieces of {status['totalFiles']:,} documents"
-        healed = f", {counted(health['healed'], 'fault')} put right" if health["healed"] else ""
+        told = f"{status['totalChunks']:,} chunks of {status['totalFiles']:,} documents"
+        healed = f", {counted(health['healed'], 'fault')} repaired" if health["healed"] else ""
         yield HealthLine("index: words", "good", told + healed)
     else:
         breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
-        yield HealthLine("index: words", "bad", breaches, "it heals by itself; if it stays: confided check")
+        yield HealthLine("index: words", "bad", breaches, "Confide repairs it by itself; if it stays: confided check")
     waits = status["queuedChunks"]
     if not status["model"]:
-        yield HealthLine("index: meaning", "warn", "no model is ready, so searches go by words", "see the models below")
+        yield HealthLine(
+            "index: meaning", "warn", "no model is ready, so searches match words only", "see the models below"
+        )
     else:
         told = (
-            f"{waits:,} pieces wait, the oldest for {status['indexAge']:.0f} s"
+            f"{waits:,} chunks are queued, the oldest for {status['indexAge']:.0f} s"
             if waits
-            else "all pieces have their vectors"
+            else "every chunk has its embedding"
         )
         state = "warn" if waits and status["indexAge"] > 60 else "good"
         yield HealthLine("index: meaning", state, f"{status['model']}: {told}")
     sealing = status["sealing"]
-    keeper = "your machines" if sealing["custody"] == "caller" else "the daemon"
-    yield HealthLine("custody", "good", f"the key of the database is kept by {keeper}; {status['atRest']}")
+    keeper = "on your devices" if sealing["custody"] == "caller" else "on the server"
+    yield HealthLine("database key", "good", f"{keeper}; {status['atRest']}")
     if sealing["secrets"] is not None:
         codes = sealing.get("recoveryCodes", 0)
         told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
@@ -143,7 +145,7 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
         told = f"{counted(findings, 'credential')} in clear"
         yield HealthLine("in clear", "warn", told, "confide secrets rescan")
     if status["clashes"]:
-        told = f"{counted(len(status['clashes']), 'document')} with two versions of some lines"
+        told = f"{counted(len(status['clashes']), 'document')} with a conflict"
         yield HealthLine("conflicts", "warn", told, "see Conflicts")
     for warning in status["warnings"]:
         yield HealthLine("warning", "warn", warning)
@@ -154,14 +156,14 @@ def _hooks(desk: PageContext, fired: list[tuple[float, str, str, int, str]]) -> 
         yield HealthLine("hooks", "good", "off")
         return
     if not fired:
-        hint = "confide setup claude-code --hooks, if you want memory unasked"
-        yield HealthLine("hooks", "good", "none has fired yet", hint)
+        hint = "confide setup claude-code --hooks adds notes to prompts automatically"
+        yield HealthLine("hooks", "good", "no hook has run yet", hint)
         return
     by = Counter(outcome for _, _, outcome, _, _ in fired)
-    told = f"{len(fired):,} fired: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
+    told = f"{len(fired):,} ran: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
     if by[counts.FAILED]:
-        yield HealthLine("hooks", "warn", told, "confide doctor names the last failure")
+        yield HealthLine("hooks", "warn", told, "confide doctor shows the last failure")
     elif by[counts.LATE] > len(fired) * _LATE_SHARE:
-        yield HealthLine("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+        yield HealthLine("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this device busy?")
     else:
         yield HealthLine("hooks", "good", told)

@@ -31,7 +31,7 @@ async def approve(desk: PageContext) -> Response:
     """It is let in, for what it asks or less."""
     scope, days = desk.said("scope", 10), desk.said_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
-        raise RefusalError(400, "invalid", f"a program may read or write, for 1 to {MOST_DAYS:,} days")
+        raise RefusalError(400, "invalid", f"an app may read or write, for 1 to {MOST_DAYS:,} days")
     given, _days = await by_http.approve(
         desk.gateway.calls.link,
         desk.said("words", _WORDS),
@@ -40,7 +40,7 @@ async def approve(desk: PageContext) -> Response:
         days=days,
     )
     return desk.go(
-        "devices", f"Approved: it may {by_http.does(given)}. The page that has shown the words goes on by itself."
+        "devices", f"Approved: the app may {by_http.does(given)}. The page with the six words continues by itself."
     )
 
 
@@ -48,4 +48,4 @@ async def end(desk: PageContext) -> Response:
     """It is shut out, within a second."""
     name = desk.said("name", 256)
     await by_http.end(desk.gateway.calls.link, name)
-    return desk.go("devices", f"{name} reaches this space no more.")
+    return desk.go("devices", f"{name} can no longer reach this space.")

@@ -52,9 +52,13 @@ async def take(desk: PageContext) -> Response:
         tags=tags or None,
         type=given["type"] or None,
     )
-    told = "It waits for the daemon." if stored["queued"] else f"Remembered in {stored['path']}."
+    told = (
+        "Saved here. Confide sends it when the server is back."
+        if stored["queued"]
+        else f"Remembered in {stored['path']}."
+    )
     if near := stored["duplicates"][:1]:
-        told += f" It is much like “{near[0]['title']}”."
+        told += f" A note with a similar text: “{near[0]['title']}”."
     if stored["queued"]:
         return desk.go("remember", told)
     if is_note and "shortId" in stored:

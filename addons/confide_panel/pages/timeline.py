@@ -96,7 +96,7 @@ async def day(desk: PageContext) -> Response:
         chosen = date.fromisoformat(desk.query("day", 10))
         begin = datetime(chosen.year, chosen.month, chosen.day).astimezone()
     except (ValueError, OverflowError):
-        return desk.go("timeline", "That is no day.")
+        return desk.go("timeline", "The address has no valid date.")
     body: ChangesRequest = {"project": desk.project, "since": begin.isoformat(), "limit": _LOOKED_AT}
     told = await CHANGES.ask(desk.link, body, timeout_s=ASK_S)
     end = begin + timedelta(days=1)

@@ -161,6 +161,12 @@ def test_boxes_of_a_list_are_boxes() -> None:
     assert "[y] neither" in found
 
 
+def test_a_line_of_a_list_has_no_marks_of_markdown() -> None:
+    """And loses no word: a label stands before the name that it hides."""
+    shown = markdown_html.unformatted("See [[wall]], [[roof|the top]] and [[a|a]]: `code`, **bold**, 2 ** 3 and ``.")
+    assert shown == "See wall, the top (roof) and a: code, bold, 2 ** 3 and ``."
+
+
 def test_the_words_of_a_query_are_marked_in_a_hit() -> None:
     """In all their forms, and never in what is sealed."""
     words = wanted_words("why the <b> locks of sealed tokens?")

@@ -18,6 +18,7 @@ from confide_crypto.errors import RequestError
 from confide_daemon.documents.change_numbers import ChangeNumbers
 from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
+from confide_memory.documents import marked_clash
 
 HERE = {"project": "proj"}
 
@@ -80,6 +81,14 @@ async def test_a_list_has_pages_to_its_end_in_each_order(daemon: Serving) -> Non
         for path, shown in ((paths[2], paths[0:5:2]), (paths[0], paths[0:3:2])):
             around = await desk.request("documents", {**HERE, "path": "memory/a", "around": path, "limit": 3})
             assert [one["path"] for one in around["documents"]][: len(shown)] == shown
+
+
+async def test_the_line_of_a_document_in_conflict_is_one_of_its_own(daemon: Serving) -> None:
+    async with machine(daemon, "desk", space="home") as desk:
+        await desk.attach()
+        await desk.put("MEMORY.md", "".join(["# Ports\n\n", *marked_clash(["4000\n"], ["4001\n"], ("ann", "bob"))]))
+        (only,) = (await desk.request("documents", HERE))["documents"]
+        assert (only["title"], only["words"]) == ("Ports", "4000")
 
 
 async def test_an_order_that_no_list_has_is_refused(daemon: Serving) -> None:

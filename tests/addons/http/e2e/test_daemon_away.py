@@ -122,7 +122,7 @@ def test_how_all_stands_is_told_at_once(away: Away) -> None:
     try:
         begun = visit.get("health")
         assert "is on its way" in words_of(begun)
-        assert "nothing waits" in words_of(begun)  # which needs no daemon
+        assert "queue ok empty" in words_of(begun)  # which needs no daemon
         assert begun.headers["refresh"] == "1"
     finally:
         away.daemon.signal(signal.SIGCONT)

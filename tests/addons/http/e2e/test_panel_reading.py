@@ -212,8 +212,7 @@ def test_tasks_warn_where_no_runner_has_ever_been(house: Gateway, reader: Visit)
     assert "confide task add" in words_of(reader.get("tasks"))
     house.machine.run("task", "add", "Count the herons.")
     shown = words_of(reader.get("tasks"))
-    assert "Warning: no runner has been at work here" in shown
-    assert shown.count("no runner has been at work here") == 1
+    assert shown.count("Warning: no runner") == shown.count("no runner") == 1
     assert "needs a runner" in shown
 
 

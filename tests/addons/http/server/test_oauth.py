@@ -135,7 +135,7 @@ async def test_a_program_is_let_in_by_words_that_a_device_approves(house: House,
 
 def listed(visit: Visit) -> set[str]:
     """Who can be shut out there."""
-    return set(re.findall(r"Shut out<span[^>]*> ([^<]+)</span>", text_of(visit.get("devices"))))
+    return set(re.findall(r"Remove<span[^>]*> ([^<]+)</span>", text_of(visit.get("devices"))))
 
 
 def test_a_program_is_let_in_from_the_panel(house: House, chat: Program) -> None:
@@ -147,17 +147,17 @@ def test_a_program_is_let_in_from_the_panel(house: House, chat: Program) -> None
         before = listed(visit)
         assert visit.post("programs/look", words=words.rpartition("-")[0]).status == 404
         shown = words_of(visit.post("programs/look", words=words.upper().replace("-", " ")))
-        assert "Let Chat in? It asks to read and write this space" in shown
+        assert "Approve Chat? The app asks to read and write this space" in shown
         assert REDIRECT in shown
         for wrong in ({"scope": "admin", "days": "3"}, {"scope": "read", "days": "0"}):
             assert visit.post("programs/approve", words=words, **wrong).status == 400
         told = visit.follow(visit.post("programs/approve", words=words, scope="read", days="3"))
-        assert "it may read." in words_of(told)
+        assert "the app may read." in words_of(told)
         tokens = chat.exchange(chat.code(page)).json
         assert tokens["scope"] == "memory:read"
         assert house.is_let_in(tokens["access_token"])
         (name,) = listed(visit) - before
-        assert f"{name} reaches this space no more" in words_of(visit.follow(visit.post("programs/end", name=name)))
+        assert f"{name} can no longer reach this space" in words_of(visit.follow(visit.post("programs/end", name=name)))
         assert listed(visit) == before
         wait_until("it to be shut out", lambda: not house.is_let_in(tokens["access_token"]))
 
