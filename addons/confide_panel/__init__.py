@@ -1,18 +1,21 @@
-"""The panel of `confide serve`: the memory as pages, for a person at this machine. docs/panel.md is for people.
+"""The panel of `confide serve`: the memory as pages in a browser, for the person at this device.
+docs/panel.md is the page for users.
 
-A page is drawn here whole, from templates that escape everything, and needs no script: `static/panel.js` only saves a key and a reload.
-Nothing is fetched from elsewhere and nothing stands inline, which the content security policy of every answer says (`rendering`).
+The server renders each page whole, from templates that escape every value. Pages need no script:
+`static/panel.js` adds a key, a reload and a copy button. The content security policy of each
+response forbids inline code and requests to other hosts (`rendering`).
 
-Who is let in holds a cookie, which is given for a link that `confide panel` makes: it is good once, for a minute (`links`). A browser sends
-cookies to all ports of an address, so to whatever another user of this machine serves there. Therefore every visit has a place of its own
-that nobody can guess, `/panel/<place>/`, and the cookie is for that path alone (`browser_sessions`). What is
-searched for stays out of addresses,
-which browsers keep and send to their makers: a form leaves it with the visit, and the address has a number.
+A browser gets a cookie for a link that `confide panel` makes, which works once, within a minute
+(`links`). Browsers send a cookie to all ports of a host, so also to a server of another user of
+this device. Therefore each session has an unguessable path of its own, `/panel/<place>/`, and its
+cookie is limited to that path (`browser_sessions`). Queries stay out of addresses, which browsers
+keep and send to their makers: the session keeps a query, and the address has its number.
 
-A person at this machine may do what the commands may, so a visit has all scopes, and what it stores is of class `owner` (docs/classes.md).
-What must not be done by a click stays a command: recovery codes, key rotation, custody.
+The person at this device may do what the commands may, so a session has all scopes, and the notes
+that it stores have class `owner` (docs/classes.md). Recovery codes, key rotation and the custody of
+the database key are left to commands, since one click must not be enough for them.
 
-Floors: links, markdown_html, drawing < browser_sessions < rendering < page_context < daemon_status < pages <
-news < panel_app. A page is a function of a `PageContext`, in
-`pages/`, and stands in `panel_app.PAGES`; or in another add-on, in its `Addon.pages`.
+Layers: links, markdown_html, drawing < browser_sessions < rendering < page_context < daemon_status,
+document_links < pages < news < panel_app. A page is a function of a `PageContext`. Those of
+`pages/` are listed in `panel_app.PAGES`, those of other add-ons in `Addon.pages`.
 """

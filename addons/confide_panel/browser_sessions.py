@@ -1,4 +1,6 @@
-"""Visits: what a browser's cookie stands for, and what is kept of it while it lasts. In memory alone: with the gateway all of them end."""
+"""Browser sessions: the cookie of each, and the state that the panel keeps for it. All are in
+memory only, so they end with the gateway.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,24 @@ from confide_http.local.request_identity import SCOPES, RequestIdentity
 
 COOKIE: Final = "confide-panel"
 IDLE_S: Final = 12 * 3600.0
-"""After which nobody is let in by a cookie that nobody has used."""
+"""Seconds without a request after which a session ends."""
 MOST: Final = 32
 MOST_KEPT: Final = 64
-"""Forms' fields that a visit keeps, for the addresses of their answers: as far back as a person goes."""
+"""Form values that a session keeps for the addresses of their results, such as queries; the oldest
+are dropped.
+"""
 
 
 @dataclass(eq=False)
 class BrowserSession:
-    """One browser's.
+    """The session of one browser.
 
     Attributes:
-        place: the part of its addresses that nobody else knows.
-        form_token: what every form of its pages carries; another page cannot know it.
-        identity: a person's, who may do what the commands may.
-        used: when its cookie was last shown, as `time.monotonic`.
-        is_embedded: it was begun in a frame of another site's page, where a browser gives no strict cookie back.
+        place: the secret part of its addresses.
+        form_token: the token that each form of its pages carries, against cross-site request forgery.
+        identity: the person at this device, with all scopes.
+        used: the time of its last request, as `time.monotonic`.
+        is_embedded: it began in a frame of another site, where browsers return no strict cookie.
     """
 
     place: str
@@ -40,19 +44,20 @@ class BrowserSession:
     used: float
     is_embedded: bool = False
     notice: str = ""
-    """What is told once, on the next page: what became of a form."""
+    """The result of a form, which the next page shows once."""
     _kept: OrderedDict[str, Mapping[str, str]] = field(default_factory=OrderedDict)
     _count: int = 0
 
     @property
     def base(self) -> str:
-        """What its addresses begin with."""
+        """The path that its addresses begin with."""
         return f"/panel/{self.place}"
 
     def set_cookie(self, cookie: str, *, is_over: bool = False) -> str:
-        """What `Set-Cookie` says; `is_over`: the browser is to forget it.
+        """Return the value of `Set-Cookie`; `is_over` makes the browser delete the cookie.
 
-        Embedded it is partitioned: a browser gives it back in frames of that one site's pages alone, and nowhere else.
+        An embedded session has a partitioned cookie: browsers return it only within frames of that
+        one site.
         """
         kept = "Secure; SameSite=None; Partitioned" if self.is_embedded else "SameSite=strict"
         return f"{COOKIE}={cookie}; Path={self.base}; HttpOnly; {kept}" + ("; Max-Age=0" if is_over else "")
@@ -62,7 +67,9 @@ class BrowserSession:
         return RequestIdentity("panel", f"panel:{self.digest}", frozenset(SCOPES), class_="owner", is_of_token=False)
 
     def keep(self, fields: Mapping[str, str]) -> str:
-        """A number for what must not stand in an address: what was searched for, say."""
+        """Keep form values that must not be in an address, such as a query, and return their
+        number.
+        """
         self._count += 1
         self._kept[number := str(self._count)] = dict(fields)
         while len(self._kept) > MOST_KEPT:
@@ -70,16 +77,16 @@ class BrowserSession:
         return number
 
     def kept(self, number: str) -> Mapping[str, str]:
-        """What was kept under a number; nothing where it is forgotten."""
+        """Return the form values with this number; none if they were dropped."""
         return self._kept.get(number, {})
 
     def is_own_form(self, given: str) -> bool:
-        """Whether a form came from a page of this visit."""
+        """Return True if a form came from a page of this session."""
         return hmac.compare_digest(given.encode(), self.form_token.encode())
 
 
 class BrowserSessions:
-    """All that there are."""
+    """All sessions of a gateway."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -89,7 +96,9 @@ class BrowserSessions:
         return len(self._by_place)
 
     def begin(self, *, is_embedded: bool = False) -> tuple[BrowserSession, str]:
-        """A new one, and its cookie, which is nowhere else. The one that was idle longest makes room."""
+        """Begin a session, and return it with its cookie, which is stored nowhere else. At most
+        `MOST` exist: the one that was idle longest ends.
+        """
         cookie = _drawn(32)
         visit = BrowserSession(_drawn(16), _digest(cookie), _drawn(32), self._clock(), is_embedded)
         self._by_place[visit.place] = visit
@@ -98,7 +107,9 @@ class BrowserSessions:
         return visit, cookie
 
     def find(self, place: str, cookie: str | None) -> BrowserSession | None:
-        """The visit of that place, if the cookie is its own and was used within `IDLE_S`."""
+        """Return the session of a place if the cookie is its own and it was used within `IDLE_S`;
+        else None.
+        """
         visit = self._by_place.get(place)
         if visit is None or cookie is None or not hmac.compare_digest(_digest(cookie), visit.digest):
             return None
@@ -110,7 +121,7 @@ class BrowserSessions:
         return visit
 
     def is_good(self, visit: BrowserSession) -> bool:
-        """Whether it still lasts."""
+        """Return True if the session has not ended."""
         return self._by_place.get(visit.place) is visit and self._clock() - visit.used < IDLE_S
 
     def end(self, visit: BrowserSession) -> None:

@@ -1,4 +1,6 @@
-"""`confide panel` and `open`: the memory as pages in a browser, let in by a link that is good once (docs/panel.md)."""
+"""`confide panel` and `open`: open the panel in a browser with a link that works once
+(docs/panel.md).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ from confide_proxy.errors import GatewayError, GatewayMissingError
 from confide_proxy.paths import ProxyPaths
 
 START_S: Final = 20.0
-"""Within which `confide serve` has begun: it may have to ask a daemon which project a folder is."""
+"""Seconds in which `confide serve` must have begun; it may have to ask a daemon for the project of
+a folder.
+"""
 STOP_S: Final = 10.0
 LOOK_S: Final = 0.05
 LOG: Final = "serve.log"
 IDLE_EXIT_S: Final = 12 * 3600
-"""After which what was started for the panel ends by itself: as long as a visit lasts without use."""
+"""Seconds without a request after which a gateway that was started for the panel ends, as a browser
+session does.
+"""
 MOST_LOG_BYTES: Final = 8_192
 FOLDER: Final = "links"
 IsPrinted = Annotated[
@@ -94,7 +100,9 @@ def _opened(here: CommandContext, folder: Path, target: str, *, is_printed: bool
 
 
 def _start(here: CommandContext, folder: Path) -> RunningGateway:
-    """A gateway of its own session, so that it outlives this terminal. Raises GatewayError, GatewayMissingError: it did not begin."""
+    """Start a gateway in a process session of its own, so that it outlives this terminal. Raises
+    GatewayError or GatewayMissingError if it does not begin.
+    """
     make_private_dir(here.paths.gateway)
     log = here.paths.gateway / LOG
     asked = [sys.executable, "-m", "confide_proxy", "--config", str(here.paths.config)][
@@ -120,7 +128,7 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
 
 
 def _failure(log: Path) -> GatewayError:
-    """What `confide serve` has said last."""
+    """Return the last error of `confide serve` from its log."""
     lines = log.read_bytes()[-MOST_LOG_BYTES:].decode("utf-8", "replace").strip().splitlines()
     said = next((line for line in reversed(lines) if line.startswith("confide: ")), "")
     hint = next((line.removeprefix("hint: ") for line in reversed(lines) if line.startswith("hint: ")), None)
@@ -154,12 +162,14 @@ def _is_free(port: int) -> bool:
 
 
 def _has_screen() -> bool:
-    """Whether a browser of windows can open: one in this terminal would take it over."""
+    """Return True if a browser with windows can open: one in this terminal would take it over."""
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _show(paths: ProxyPaths, address: str) -> None:
-    """Open the link by way of a file of this user's: what a program is started with every user of this machine can read."""
+    """Open the link through a file that only this user can read: all users of this machine can see
+    the arguments of a process.
+    """
     file = paths.gateway / "panel.html"
     leads = f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">'
     page = f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Confide</title>{leads}'

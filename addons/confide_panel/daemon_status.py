@@ -1,6 +1,8 @@
-"""What the daemon has told of itself last. No page waits for it longer than a page may take.
+"""The daemon's status for the pages, cached, so that no page waits for it longer than a page may
+take.
 
-For it the daemon asks this machine which files wait, who has to look at all of them: half a second at ten thousand.
+To answer, the daemon asks this device for its unsent files, which takes half a second with ten
+thousand files.
 """
 
 from __future__ import annotations
@@ -16,15 +18,19 @@ from confide_memory.wire.sealing import UNSEALED, Unsealed
 from confide_panel.page_context import ASK_S, Found, PageContext
 
 FRESH_S: Final = 3.0
-"""What was told so lately is not asked for again."""
+"""Seconds for which an answer is not asked for again."""
 OLD_S: Final = 120.0
-"""What is older is waited for a little, and marked where it has to do."""
+"""Seconds after which a page waits for a newer answer for `PATIENCE_S`, and else says how old the
+answer is.
+"""
 PATIENCE_S: Final = 0.02
-"""In which a memory of some hundred files answers."""
+"""Seconds in which a memory of some hundred files answers."""
 
 
 class DaemonStatus(NamedTuple):
-    """What was told, and when (`time.monotonic`). `status` is None where the daemon does not answer, `unsealed` where it tells nothing."""
+    """The daemon's last answer and its time (`time.monotonic`). Without an answer, `status` and
+    `unsealed` are None.
+    """
 
     status: Found | None
     unsealed: Unsealed | None
@@ -37,7 +43,7 @@ class DaemonStatus(NamedTuple):
 
 @dataclass(eq=False)
 class StatusCache:
-    """Of one gateway."""
+    """The cached status of one gateway."""
 
     _told: DaemonStatus | None = None
     _asking: asyncio.Task[DaemonStatus] | None = None
@@ -47,7 +53,9 @@ class StatusCache:
         return _ALL.setdefault(gateway, cls())
 
     async def look(self, desk: PageContext) -> tuple[DaemonStatus | None, bool]:
-        """What is known, None for nothing yet; and whether newer figures are on their way, for which a page is to be looked at again."""
+        """Return the last answer, if there has been one, and True if a newer one is on its way, for
+        which the page should be loaded again.
+        """
         if not desk.gateway.exchange.link.is_up:
             return None, False
         if self._asking is None and (self._told is None or self._told.age_s > FRESH_S):

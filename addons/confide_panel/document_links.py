@@ -33,7 +33,7 @@ def address_of(desk: PageContext, project: str, path: str, identity: str | None 
 
 
 async def links_of(desk: PageContext, project: str, path: str) -> list[RelationItem]:
-    """Return the wiki links from and to a document; none while the daemon cannot say."""
+    """Return the wiki links from and to a document; none while the daemon cannot answer."""
     body: RelationsRequest = {"project": project, "path": path, "links": True, "limit": MOST_LINKS}
     answer = await desk.at_least(RELATIONS.ask(desk.link, body, timeout_s=ASK_S))
     # An older daemon ignores `path`, and answers with all relations of the project.
@@ -41,7 +41,9 @@ async def links_of(desk: PageContext, project: str, path: str) -> list[RelationI
 
 
 def resolver(desk: PageContext, project: str, path: str, rows: Iterable[RelationItem]) -> DocumentLinks:
-    """Return what resolves the links of a document, whose wiki links lead where the daemon says."""
+    """Return an object that resolves the links of a document; `rows` are its wiki links as the
+    daemon resolves them.
+    """
     ends = {row["target"]: row for row in rows if row.get("path") == path and row.get("target")}
 
     def wiki(written: str) -> str | None:
@@ -89,7 +91,9 @@ def picture_file(root: Path, place: str) -> Path | None:
 
 
 def read_picture(root: Path, place: str) -> tuple[bytes, str] | None:
-    """Read a picture: its bytes and its media type, which its content decides. None if it is no picture, or too large."""
+    """Read a picture: its bytes and its media type, which its content decides. Return None for a
+    missing file, another kind of file, or one that is too large.
+    """
     file = picture_file(root, place)
     if file is None:
         return None

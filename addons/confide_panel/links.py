@@ -1,7 +1,9 @@
-"""One-use links: how a person's browser comes to its cookie. Loads nothing of the gateway, since commands make them.
+"""Links that work once, for which a browser gets its cookie. The module imports nothing of the
+gateway, since commands make links.
 
-A link has 32 random bytes; kept is a file of this user's alone, called after their SHA-256, with the page to open. Whoever uses a link
-deletes that file first, so it is good once, whichever process asks and however often.
+A link has 32 random bytes. The file of a link is named by their SHA-256, is readable by this user
+only, and holds the page to open. Using a link deletes its file first, so of several processes that
+use it only one succeeds.
 """
 
 from __future__ import annotations
@@ -19,27 +21,35 @@ from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.private_files import read_private_file, write_private_file
 
 GOOD_S: Final = 60.0
-"""How long a link is good: a browser opens within seconds, and a terminal keeps what was printed."""
+"""Seconds for which a link works: a browser opens within seconds, while a terminal keeps the
+printed link.
+"""
 MOST_TARGET_BYTES: Final = 4096
 _CODE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _KEPT: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Links:
-    """The links of this machine, in `folder`. Methods block briefly, and raise KeyFileError where the disk refuses or others could read."""
+    """The links of this device, in `folder`. Methods block briefly, and raise KeyFileError if the
+    disk fails or others could read the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def make(self, target: str = "") -> str:
-        """A new link's code. `target`: the page below the visit's place that it opens, "" for the first one."""
+        """Make a link, and return its code. `target` is the page that it opens, below the session's
+        path; "" is the first page.
+        """
         self._sweep()
         code = base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
         write_private_file(self._file(code), target.encode())
         return code
 
     def use(self, code: str) -> str | None:
-        """The page that a link opens; None where it is none that is good. From now on it is none."""
+        """Use up a link, and return the page that it opens; None if the link does not exist, was
+        used, or is too old.
+        """
         if not _CODE.fullmatch(code):
             return None
         file = self._file(code)
@@ -55,7 +65,7 @@ class Links:
         return self._folder / hashlib.sha256(code.encode()).hexdigest()
 
     def _sweep(self) -> None:
-        """Delete those that nobody has used."""
+        """Delete the links that are too old."""
         with suppress(OSError):
             for file in self._folder.iterdir():
                 if _KEPT.fullmatch(file.name) and time.time() - file.stat().st_mtime > GOOD_S:

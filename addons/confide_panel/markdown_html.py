@@ -26,18 +26,23 @@ if TYPE_CHECKING:
 
 _PICTURE: Final = "\U0001f000-\U0001faff\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f"
 _JOINED: Final = "\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff\u1780-\u17ff"
-"""Scripts that are written with joiners: Arabic and those of its form, those of India, Khmer."""
+"""Scripts that need joiners: Arabic and similar scripts, those of India, and Khmer."""
 _HIDDEN: Final = re.compile(
     f"((?<=[{_PICTURE}])\u200d(?=[{_PICTURE}])|(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}]))|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e01ef]"
 )
-"""Controls, marks of direction, and letters that nobody sees; in its first group joiners, where they make one picture or letter of two.
-Variation selectors of pictures (U+FE0F) stay."""
+"""Controls, marks of direction, and invisible letters. The first group matches joiners that join a
+picture or a letter, which stay, as do variation selectors of pictures (U+FE0F).
+"""
 _DEEPEST: Final = 100
-"""Levels of lists and quotes, two a list: what is deeper markdown leaves out, so such a text is shown as it is."""
+"""Nested lists and quotations, two levels a list. markdown-it drops deeper text, so such a document
+is shown as plain text.
+"""
 _MOST_MISSING: Final = 500
-"""Cells that the rows of a table lack: each would be markup."""
+"""Cells that the rows of a table may lack. The parser adds each missing cell as HTML, which an
+attacker could use to make a page large.
+"""
 _OUT: Final = 'rel="noreferrer noopener nofollow" target="_blank"'
 _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 _PICTURE_NAME: Final = re.compile(r"(?i)\.(?:png|jpe?g|gif|webp|svg|avif|bmp)$")
@@ -122,10 +127,10 @@ def page(text: str, show: Show, links: DocumentLinks = NO_LINKS) -> Markup:
 
 @functools.cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # 60 ms of a gateway that shows no page
+    from markdown_it import MarkdownIt  # takes 60 ms, which most gateways never need
 
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": _DEEPEST}).enable("table")
-    parser.disable("reference")  # of which nothing would be seen where nobody refers to it
+    parser.disable("reference")  # an unused definition would be invisible
     parser.block.ruler.at("table", _whole_table, {"alt": ["paragraph", "reference"]})
     parser.inline.ruler.before("link", "wiki", _wiki_link)
     parser.validateLink = _may_link  # type: ignore[assignment, method-assign]
@@ -142,7 +147,9 @@ def _is_of_web(address: str) -> bool:
 
 
 def _may_link(address: str) -> bool:
-    """Tell whether an address is of the web, or a relative path, which `DocumentLinks` may resolve."""
+    """Return True if an address is of the web, or a relative path, which `DocumentLinks` may
+    resolve.
+    """
     return _is_of_web(address) or _is_relative(address)
 
 
@@ -168,7 +175,7 @@ def _wiki_link(state: StateInline, silent: bool) -> bool:
 
 
 def _text(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
-    # Once more, since markdown has made characters of what was written as `&#x202e;`.
+    # Escaped again, since the parser decodes entities such as `&#x202e;`.
     return str(lines(tokens[at].content, shared["show"]))
 
 
@@ -228,7 +235,7 @@ def _wiki(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: R
 
 
 def _titled(title: str, shared: RenderState) -> str:
-    """A link's title, which a browser would show to a pointer alone."""
+    """Return a link's title as text beside it, which a browser would show only under a pointer."""
     return f' <span class="quiet">“{lines(title, shared["show"])}”</span>' if title else ""
 
 
@@ -253,7 +260,9 @@ def _shown_picture(name: str, label: str, shared: RenderState) -> str:
 
 
 def _whole_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """A table, if each of its rows fits: cells behind the last column are left out otherwise, and seen by agents all the same."""
+    """Parse a table only if each of its rows fits: the parser drops cells beyond the last column,
+    which agents still read.
+    """
     from markdown_it.rules_block.table import escapedSplit, table
 
     count = len(state.tokens)
@@ -275,7 +284,9 @@ def _row(state: StateBlock, line: int) -> str:
 
 
 def _level(tokens: Sequence[Token]) -> None:
-    """Put the headings of a text below the page's own two, none more than one below the last; and let each block begin at its own side."""
+    """Put headings below the page's own two levels, without gaps, and give each block the direction
+    of its own script.
+    """
     last = 2
     for token in tokens:
         if token.type in _SIDED:
@@ -301,7 +312,9 @@ def _mark_callouts(tokens: Sequence[Token]) -> None:
 
 
 def _is_callout(tokens: Sequence[Token], at: int) -> bool:
-    """Turn a quotation into a callout, if it is one: its type and title become bold."""
+    """Turn a quotation into a callout if it begins with a type; return True if it does. The type
+    becomes bold.
+    """
     inline = tokens[at + 2] if at + 2 < len(tokens) else None
     if (
         inline is None
@@ -341,7 +354,7 @@ def _table(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared:
 
 
 def _cell(_self: Any, tokens: Sequence[Token], at: int, _options: Any, _shared: RenderState) -> str:
-    """Without the alignment, which is a style that stands inline."""
+    """Return the tag of a cell without its alignment, which would be an inline style."""
     token = tokens[at]
     return f'<{token.tag} dir="auto">' if token.nesting == 1 else f"</{token.tag}>"
 
@@ -390,7 +403,9 @@ def _standin(text: str, show: Show) -> Markup:
     placeholder = Placeholder.parse(text)
     if placeholder is None:
         kind = text.removeprefix("(redacted:").split(":")[0]
-        return Markup('<span class="sealed" title="Left out; nobody can open it">redacted {}</span>').format(kind)
+        return Markup('<span class="sealed" title="Removed for good; it cannot be opened">redacted {}</span>').format(
+            kind
+        )
     kind = placeholder.kind
     return Markup(
         '<a class="sealed" href="{}" title="Sealed; opens on this machine" aria-label="Sealed {}: show it">sealed {} <span>show</span></a>'

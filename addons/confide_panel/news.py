@@ -1,6 +1,8 @@
-"""What open pages are told while they are open: that something is new. They then fetch themselves anew, if their person is not writing.
+"""A stream of server-sent events for open pages, which load themselves again at an event unless the
+user is typing.
 
-The daemon has no word for "anything of this space", so each open page looks every `LOOK_S`, which is a small request.
+The daemon has no event for "anything of this space", so each open page makes a small request every
+`LOOK_S`.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from confide_panel.page_context import ASK_S, PageContext
 
 LOOK_S: Final = 2.0
 PULSE_S: Final = 0.5
-"""So soon a stream ends with its visit."""
+"""Seconds after which a stream notices that its session has ended."""
 COMMENT_S: Final = 20.0
-"""A stream that says nothing is told to be there so often."""
+"""Seconds without an event after which a stream sends a comment, so that its connection stays open.
+"""
 
 
 async def stream(desk: PageContext) -> Response:
-    """Server-sent events: `changed` where the memory or the link is another than it was. Raises RefusalError: too many are open."""
+    """Send `changed` when the memory or the state of the link changes. Raises RefusalError if too
+    many streams are open.
+    """
     end = asyncio.Event()
     return EventStreamResponse(
         desk.gateway, desk.visit.identity, _events(desk, end), end=end.set, headers=rendering.HEADERS
@@ -54,7 +59,7 @@ async def _events(desk: PageContext, end: asyncio.Event) -> AsyncIterator[bytes]
 
 
 async def _seen(gateway: GatewayShared) -> Any:
-    """What differs where something is new."""
+    """Return a value that changes when the memory or the state of the link changes."""
     link = gateway.exchange.link
     if not link.is_up:
         return False

@@ -1,4 +1,6 @@
-"""What a page works with: whose visit it is, what was asked, the memory, and the ways to answer."""
+"""The context of one request: its session, its parameters, access to the memory, and the ways to
+respond.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,27 @@ from confide_panel import markdown_html, rendering
 from confide_panel.browser_sessions import BrowserSession
 
 MOST_FORM_BYTES: Final = 4 * 2**20
-"""A note has a million characters at most, and a form writes some of them as nine."""
+"""A note has at most a million characters, some of which a form encodes as nine bytes."""
 MOST_FIELDS: Final = 64
 FORM_TOKEN: Final = "form"  # noqa: S105 - a field's name
 ASK_S: Final = 10.0
-"""How long the daemon may take for what is asked of it over `PageContext.link`."""
+"""Seconds that the daemon may take for a request over `PageContext.link`."""
 _MOST_DIGITS: Final = 15
 T = TypeVar("T")
 Found = dict[str, Any]
-"""What a tool tells: its fields are those of the tool's schema, and templates name them."""
+"""The structured result of a tool, whose fields are those of the tool's schema; templates use them
+by name.
+"""
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(eq=False)
 class PageContext:
-    """One request of a visit.
+    """The context of one request of a browser session.
 
     Attributes:
-        form: the fields that a form has sent, with newlines as files have them; nothing but for POST.
-        is_good: whether the visit still lasts.
+        form: the fields of a form, with "\\n" for line ends; empty unless the request is a POST.
+        is_good: returns True while the session has not ended.
     """
 
     gateway: GatewayShared
@@ -48,22 +52,27 @@ class PageContext:
     form: Mapping[str, str] = field(default_factory=dict)
     is_good: Callable[[], bool] = lambda: True
 
-    # -- what was asked ---------------------------------------------------------------------------------------------
+    # -- parameters
+    # ------------------------------------------------------------------------------------
 
     def query(self, name: str, most: int = 512) -> str:
-        """A parameter of the address, cut at what a name may have."""
+        """Return a parameter of the address, cut at `most` characters."""
         return self.request.query_params.get(name, "")[:most]
 
     def number(self, name: str, usual: int = 1, most: int = 2**53) -> int:
-        """One that is a whole number above 0."""
+        """Return a parameter of the address that is a positive whole number, at most `most`; else
+        `usual`.
+        """
         return min(_whole(self.query(name, 20)) or usual, most)
 
     def said_number(self, name: str) -> int:
-        """A field of the form that is a whole number above 0; 0: it is none."""
+        """Return a field of the form that is a positive whole number; else 0."""
         return _whole(self.form.get(name, ""))
 
     def said(self, name: str, most: int = 1_000_000) -> str:
-        """A field of the form without the blanks around it. Raises RefusalError: it is longer than `most`."""
+        """Return a field of the form, stripped. Raises RefusalError if it is longer than `most`
+        characters.
+        """
         value = self.form.get(name, "").strip()
         if len(value) > most:
             raise RefusalError(400, "invalid", f"what is given has more than {most:,} characters")
@@ -71,24 +80,28 @@ class PageContext:
 
     @property
     def project(self) -> str:
-        """The one that a page is about: the gateway's where none is named."""
+        """The project that the page is about; the gateway's own if the request names none."""
         return self.query("project", 256) or self.form.get("project", "")[:256] or self.gateway.calls.project
 
     # -- the memory -------------------------------------------------------------------------------------------------
 
     async def call(self, tool: str, **arguments: Any) -> Found:
-        """The structured result of a tool; what is None is left out. Raises RefusalError: whatever goes wrong."""
+        """Call a tool, without the arguments that are None, and return its structured result.
+        Raises RefusalError if the call fails.
+        """
         given = {name: value for name, value in arguments.items() if value is not None}
         found: Found = _plain(await self.gateway.calls.tool(self.visit.identity, tool, given))
         return found
 
     @property
     def link(self) -> RequestChannel:
-        """The way to the daemon for a request that is no tool (PROTOCOL.md 9)."""
+        """The channel to the daemon for requests that are not tools (PROTOCOL.md 9)."""
         return self.gateway.calls.link
 
     async def at_least(self, work: Awaitable[T]) -> T | None:
-        """What a page can do without: None where it fails, and the page says that it is not there."""
+        """Await something that the page can do without; return None if it fails, so that the page
+        can say so.
+        """
         try:
             return await work
         except (ConfideError, TimeoutError):
@@ -103,12 +116,14 @@ class PageContext:
         return rendering.answer(template, self.visit, status, desk=self, url=self.url, **values)
 
     def go(self, page: str = "", notice: str = "", /, **query: Any) -> Response:
-        """To another page, which tells `notice`: a form that was sent is not sent again by a reload."""
+        """Redirect to another page, which shows `notice`, so that a reload does not send the form
+        again.
+        """
         self.visit.notice = notice
         return RedirectResponse(self.url(page, **query), 303, headers=rendering.HEADERS)
 
     def secret(self, placeholder: str) -> str:
-        """Where a sealed text is shown, and the way back from there."""
+        """Return the address of the page that opens a sealed text, with the way back from there."""
         here = self.request.url
         back = here.path + (f"?{here.query}" if here.query else "")
         return self.url("secret", id=placeholder, back=back if self.request.method == "GET" else None)
@@ -127,12 +142,14 @@ class PageContext:
 
 
 def _whole(said: str) -> int:
-    # A number without an end is an error to Python.
+    # Python raises an error for a number with thousands of digits.
     return int(said) if len(said) <= _MOST_DIGITS and said.isdecimal() else 0
 
 
 def _plain(value: Any) -> Any:
-    """A result whose missing fields a template can ask for: those of `tools.result` end in an error."""
+    """Copy a result into plain dictionaries, in which a template may look for a missing field:
+    those of `tools.result` raise an error.
+    """
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
@@ -142,9 +159,9 @@ Page = Callable[[PageContext], Awaitable[Response]]
 
 
 async def form_of(request: Request, visit: BrowserSession) -> dict[str, str]:
-    """The fields of a form of this visit's own pages.
+    """Return the fields of a form of this session's own pages.
 
-    Raises RefusalError: it is none, is too large, or came from another page (403).
+    Raises RefusalError if the body is not a form or too large, or if another page sent it (403).
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise RefusalError(415, "invalid", "this takes a form")
@@ -157,5 +174,7 @@ async def form_of(request: Request, visit: BrowserSession) -> dict[str, str]:
         raise RefusalError(400, "invalid", "the form cannot be read") from None
     fields = {name: value.replace("\r\n", "\n") for name, value in pairs}
     if not visit.is_own_form(fields.pop(FORM_TOKEN, "")):
-        raise RefusalError(403, "denied", "the form is of another page", hint="open the page anew, and send it again")
+        raise RefusalError(
+            403, "denied", "the form is from another page", hint="open the page again, and send it from there"
+        )
     return fields

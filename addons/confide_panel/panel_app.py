@@ -1,4 +1,4 @@
-"""The panel's routes, and the one way in: a link that is good once, then a cookie."""
+"""The routes of the panel. A browser comes in by a one-use link, and then has a cookie."""
 
 from __future__ import annotations
 
@@ -60,16 +60,20 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("health", "health:show", "GET"),
     ("health/retry", "health:retry", "POST"),
 )
-"""Below a visit's place: path, page and method; add-ons have more (`Addon.pages`). A page is loaded when it is first asked for: most
-gateways are run for programs alone."""
+"""Path below a session's place, function, and method of each page; add-ons have more
+(`Addon.pages`). A module of pages is imported at its first request, since most gateways run for
+programs only.
+"""
 _OF_A_FORM: Final = (DeviceError, LearningError, TokenError)
-"""What a person has given that cannot be done: nothing is out of order, and it is of no use to come again."""
+"""Errors in the input of a person: nothing is out of order, and retrying does not help."""
 FOLDER: Final = "links"
-"""Where links are kept, below the gateway's folder."""
+"""Folder of the links, below the gateway's."""
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """Open to all: who is nobody sees the page that says how to come in."""
+    """Return the routes, which are open to all: a request without a session gets the page that
+    explains how to open the panel.
+    """
     panel = PanelApp(gateway)
     routes = [Route("/", panel.start, methods=["GET"]), Route("/panel", panel.start, methods=["GET"])]
     routes += [Route(f"/panel/{name}", _static(name), methods=["GET"]) for name in rendering.STATIC]
@@ -96,14 +100,14 @@ class PanelApp:
         gateway.counts["visits"] = lambda: len(self._visits)
 
     async def start(self, _request: Request) -> Response:
-        """How to come in."""
+        """Show how to open the panel."""
         return rendering.answer("enter.html", None)
 
     async def enter(self, request: Request) -> Response:
-        """A cookie for a link; for one that is none that is good, how to get another."""
-        if request.method != "GET":  # what only looks whether there is something uses no link up
+        """Begin a session for a link that works; else explain how to get another link."""
+        if request.method != "GET":  # a HEAD must not use up the link
             return rendering.answer("enter.html", None)
-        if _is_ahead(request):  # of a link that somebody has pasted, and not opened yet
+        if _is_ahead(request):  # a link was pasted, and is not opened yet
             raise RefusalError(503, "unavailable", "a link is not fetched ahead")
         is_in_frame = request.headers.get("sec-fetch-dest") == "iframe"
         if is_in_frame and not self._is_framed:  # before the link is used up for what no browser would show
@@ -114,7 +118,8 @@ class PanelApp:
             return rendering.answer("enter.html", None, 401, is_spent=True)
         is_embedded = is_in_frame and request.headers.get("sec-fetch-site") == "cross-site"
         visit, cookie = self._visits.begin(is_embedded=is_embedded)
-        # No redirect: it would count as what the page before it caused, and then a strict cookie is not sent.
+        # No redirect: browsers count it as caused by the page before it, and then do not send a
+        # strict cookie.
         answer = rendering.answer("entered.html", None, first=f"{visit.base}/{target}")
         answer.headers["Set-Cookie"] = visit.set_cookie(cookie)
         return answer
@@ -134,7 +139,9 @@ class PanelApp:
         return _failed(visit, RefusalError(404, "not_found", "there is no such page"))
 
     def page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        """A page as an endpoint: for whose cookie is good, with the fields of a form that is their own."""
+        """Wrap a page as an endpoint that requires a session's cookie, and the session's own form
+        token for a POST.
+        """
 
         async def handle(request: Request) -> Response:
             visit = self._visits.find(request.path_params["place"], request.cookies.get(COOKIE))
@@ -161,12 +168,12 @@ def _failed(visit: BrowserSession, refusal: RefusalError) -> Response:
 
 
 def _is_ahead(request: Request) -> bool:
-    """Whether a browser fetches what its person may open soon."""
+    """Return True if a browser prefetches a page before the person opens it."""
     return any("prefetch" in request.headers.get(name, "") for name in ("sec-purpose", "purpose"))
 
 
 def _framed(route: Route, policy: str) -> Route:
-    """The same, with a policy that lets pages of other origins show it."""
+    """Return a route whose policy lets pages of other origins embed it."""
     endpoint = route.endpoint
 
     async def handle(request: Request) -> Response:

@@ -1,4 +1,6 @@
-"""Templates become answers: everything that is put into one is escaped and made plain, and every answer has the same headers."""
+"""Render templates to responses. Each value is escaped, its invisible characters are replaced, and
+all responses have the same headers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FOLDER: Final = Path(__file__).parent
 
 
 def policy(frame_ancestors: Sequence[str] = ()) -> str:
-    """The content security policy: nothing inline, nothing from elsewhere, and no other page around it than those of these origins."""
+    """Return the content security policy: nothing inline, nothing from other hosts, and frames only
+    in pages of these origins.
+    """
     kinds = (f"{kind}-src 'self'" for kind in ("style", "script", "img", "connect"))
     around = " ".join(frame_ancestors) or "'none'"
     return "; ".join(
@@ -37,7 +41,8 @@ HEADERS: Final = {
     "Content-Security-Policy": policy(),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    # With no-referrer a browser says nothing of where a form comes from, and such a form is refused.
+    # With no-referrer browsers do not send the origin of a form, and the gateway refuses such a
+    # form.
     "Referrer-Policy": "same-origin",
     "X-Robots-Tag": "noindex",
 }
@@ -54,13 +59,13 @@ NAV: Final = (
 
 @functools.cache
 def more() -> tuple[Pages, ...]:
-    """What add-ons show here. The first look blocks."""
+    """Return the pages of other add-ons. The first call blocks."""
     return tuple(addon.pages for addon in installed() if addon.pages is not None)
 
 
 @functools.cache
 def nav() -> tuple[tuple[str, str], ...]:
-    """The list of pages: path and title."""
+    """Return the path and the title of each page of the menu."""
     found = list(NAV)
     for each in more():
         paths = [path for path, _ in found]
@@ -70,13 +75,15 @@ def nav() -> tuple[tuple[str, str], ...]:
 
 
 class AsItIs(str):
-    """A text that a person is about to edit: it is escaped, and nothing else is done to it."""
+    """A text that a person is about to edit: it is escaped, but its invisible characters stay."""
 
     __slots__ = ()
 
 
 def answer(template: str, visit: BrowserSession | None, status: int = 200, **values: Any) -> Response:
-    """A page. `visit`: whose, for addresses and forms; None for the ones that anybody may see."""
+    """Render a page. `visit` is the session, for addresses and forms; None for pages that need no
+    session.
+    """
     shared: dict[str, object] = {
         "nav": nav(),
         "version": VERSION,
@@ -92,18 +99,20 @@ def answer(template: str, visit: BrowserSession | None, status: int = 200, **val
 
 @functools.cache
 def static(name: str) -> bytes:
-    """A file that every page has."""
+    """Return a file of the folder `static`."""
     return (FOLDER / "static" / name).read_bytes()
 
 
 def address(base: str, path: str = "", query: Mapping[str, object] | None = None) -> str:
-    """Of a page below `base`; what is None or "" is left out of the query."""
+    """Return the address of a page below `base`; parameters that are None or "" are left out."""
     said = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     return f"{base}/{quote(path)}" + (f"?{urlencode(said)}" if said else "")
 
 
 def moment(told: str | float | None) -> Markup:
-    """A time of the daemon's, or seconds since 1970, as people read it here; what is none is an empty place."""
+    """Return a time of the daemon's, or seconds since 1970, in the time zone of this device; empty
+    for None.
+    """
     found = _time(told)
     if found is None:
         return Markup("")
@@ -112,7 +121,7 @@ def moment(told: str | float | None) -> Markup:
 
 
 def ago(told: str | float | None) -> Markup:
-    """How long ago that was, in the largest unit that fits; the moment itself is its title."""
+    """Return the time since a moment in its largest unit; the title has the exact time."""
     found = _time(told)
     if found is None:
         return Markup("")
@@ -122,7 +131,7 @@ def ago(told: str | float | None) -> Markup:
 
 
 def since(seconds: float) -> str:
-    """Words for so long ago."""
+    """Return a duration in seconds as words, such as "2 hours ago"."""
     if seconds < 60:
         return "just now"
     for size, unit in ((31_536_000, "year"), (2_592_000, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute")):
@@ -132,12 +141,12 @@ def since(seconds: float) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 note`, `2 notes`."""
+    """Return a number with its noun: `1 note`, `2 notes`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def size(count: float | None) -> str:
-    """A number of bytes as people read it."""
+    """Return a number of bytes with a unit."""
     if count is None:
         return "not told"
     for unit in ("bytes", "KB", "MB"):
@@ -157,7 +166,9 @@ def _time(told: str | float | None) -> datetime | None:
 
 
 def _shown(value: Any) -> Any:
-    """What every expression of a template goes through."""
+    """Return a value of a template with its invisible characters replaced; applied to each
+    expression.
+    """
     if isinstance(value, Markup | AsItIs) or not isinstance(value, str):
         return "" if value is None else value
     return plain(value)
@@ -165,7 +176,7 @@ def _shown(value: Any) -> Any:
 
 @functools.cache
 def _environment() -> Environment:
-    # 50 ms of a gateway that shows no page.
+    # Imported here, since it would cost 50 ms of a gateway that shows no page.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(

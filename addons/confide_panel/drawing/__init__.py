@@ -1,1 +1,3 @@
-"""Plots as SVG, drawn here: shapes with classes of `panel.css`, for both colour schemes. Each has a table of the same beside it."""
+"""Plots as SVG. Shapes have classes of `panel.css`, for both colour schemes; each plot has a table
+of its values beside it.
+"""

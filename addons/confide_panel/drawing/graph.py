@@ -1,4 +1,6 @@
-"""A graph of relations: notes as points, what they state of each other as lines. Pure, and the same for the same notes."""
+"""Draw a graph of documents (points) and their relations (lines) as SVG. The result is the same for
+the same input.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,13 @@ WIDTH: Final = 720
 HEIGHT: Final = 460
 _FEW: Final = 6
 _SMALL: Final = (420, 250)
-"""A sheet for so few notes, that they do not lie in a void."""
+"""The size of the drawing for at most `_FEW` documents."""
 MOST: Final = 30
-"""Notes: more could not be told apart, and the table beside it has them all."""
+"""Documents in a graph: more would be too dense to read, and the table beside it has all of them.
+"""
 _STEPS: Final = 60
 _GRAVITY: Final = 1.4
-"""How much all are drawn to the middle: what hangs together with nothing else does not drift to the edge."""
+"""The strength of the pull to the middle, which keeps unconnected parts away from the edge."""
 _EDGE: Final = Markup('<line class="edge" x1="{:.0f}" y1="{:.0f}" x2="{:.0f}" y2="{:.0f}"><title>{}</title></line>')
 _NODE: Final = Markup(
     '<a href="{}"><circle class="node{}" cx="{:.0f}" cy="{:.0f}" r="7"/>'
@@ -27,14 +30,14 @@ _NODE: Final = Markup(
 )
 _NAME: Final = 22
 _SIGN: Final = 3.2
-"""Half of the room that a sign of a name takes, which stands below its point."""
+"""Half the width of a letter of a name, in units of the drawing."""
 _SHORT_NAME: Final = 13
 _MANY: Final = 15
-"""Notes from which on names are shorter, or they would lie on each other."""
+"""Documents from which on names are cut shorter, so that they do not overlap."""
 
 
 class Edge(NamedTuple):
-    """What a note, by its id, states of another one."""
+    """A relation of one document to another, by their ids or paths."""
 
     one: str
     relation: str
@@ -44,11 +47,12 @@ class Edge(NamedTuple):
 def drawn(
     names: dict[str, str], edges: Sequence[Edge], *, address: Callable[[str], str], self_: str = "", label: str
 ) -> Markup:
-    """The graph of the notes that have most relations.
+    """Draw the documents that have the most relations.
 
     Args:
-        names: titles by id.
-        self_: the note that the page is about.
+        names: titles by id or path.
+        address: returns the address of a document's page.
+        self_: the document that the page is about.
     """
     degree = Counter(end for edge in edges for end in (edge.one, edge.other))
     degree[self_] += len(edges)
@@ -75,7 +79,9 @@ def drawn(
 def _laid(
     nodes: Sequence[str], edges: Sequence[Edge], width: int, height: int, *, margin: float
 ) -> dict[str, tuple[float, float]]:
-    """Places by forces (Fruchterman and Reingold, 1991): all push each other away, those that a line joins pull, and so does the middle."""
+    """Place the documents by forces (Fruchterman and Reingold, 1991): all repel each other, related
+    ones attract each other, and the middle attracts all.
+    """
     ideal = 0.8 * math.sqrt(width * height / max(1, len(nodes)))
     turn = math.pi * (3 - math.sqrt(5))  # begun on a spiral, where no two are at one place
     middle = complex(width / 2, height / 2)

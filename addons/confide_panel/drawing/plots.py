@@ -1,4 +1,6 @@
-"""Plots: bars by day, a calendar, bars by name, and percentiles. Pure: numbers in, SVG out."""
+"""Draw plots as SVG: bars by day, a calendar, bars by name, and percentiles. The functions are
+pure.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ _NAME: Final = 16
 
 
 def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180) -> Markup:
-    """Bars by day, of one colour (`c1`, `c2`, …) for each of the series, in their order.
+    """Draw stacked bars by day, with one colour (`c1`, `c2`, …) for each series, in their order.
 
     Args:
-        label: what it is, for those who do not see it.
+        label: the description for people who do not see the plot.
     """
     most = _round_up(max((sum(of.get(day, 0) for of in series.values()) for day in days), default=0))
     bottom = height - 20
@@ -43,7 +45,7 @@ def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, l
 
 
 def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int = 53) -> Markup:
-    """A year of days, a column for each week: the darker, the more."""
+    """Draw a year as a calendar with one column a week; a darker day has a larger count."""
     first = last - timedelta(days=last.weekday() + 7 * (weeks - 1))
     most = max(counts.values(), default=0)
     parts = [_text(0, 30 + row * (_CELL + 2), name) for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri"))]
@@ -61,7 +63,7 @@ def calendar(counts: Mapping[date, int], last: date, *, label: str, weeks: int =
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 280) -> Markup:
-    """Lying bars: name, how much, and how that is said."""
+    """Draw horizontal bars from rows of a name, a value, and the value as text."""
     most = max((value for _, value, _ in rows), default=0) or 1
     parts: list[Markup] = []
     for at, (name, value, said) in enumerate(rows):
@@ -76,13 +78,15 @@ def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 280
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of them are not above, 0 to 1; of none 0."""
+    """Return the value that a share of the values, 0 to 1, does not exceed; 0 for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height: int = 160) -> Markup:
-    """A line through points of a share (0 to 1) and a value: percentiles, all as far apart, since the last ones matter."""
+    """Draw a line through points of a share (0 to 1) and a value. All points have the same
+    distance, since the highest percentiles matter most.
+    """
     most = _round_up(max((value for _, value in points), default=0))
     bottom = height - 20
     step = (_LINE_WIDTH - _LEFT - 28) / max(1, len(points) - 1)
@@ -99,7 +103,9 @@ def line(points: Sequence[tuple[float, float]], *, label: str, unit: str, height
 
 
 def _scale(width: int, bottom: int, most: float) -> list[Markup]:
-    """Lines at nothing, half and most, with their numbers; a half of one is none."""
+    """Draw the axis lines at zero, half and the maximum, with their numbers; without the half if
+    the maximum is 1.
+    """
     parts: list[Markup] = []
     for share in (0, 0.5, 1):
         y = bottom - share * (bottom - _TOP)
@@ -114,7 +120,9 @@ def _text(x: float, y: float, said: str, *, anchor: str = "start") -> Markup:
 
 
 def _paths(shapes: Mapping[str, Sequence[str]]) -> list[Markup]:
-    """A path for all shapes of one colour: a rectangle each would be three times as long."""
+    """Return one path for all shapes of a colour, which takes a third of the space of separate
+    rectangles.
+    """
     return [Markup('<path class="{}" d="{}"/>').format(colour, "".join(of)) for colour, of in shapes.items()]
 
 
@@ -126,7 +134,7 @@ def _drawing(width: float, height: float, label: str, parts: Sequence[Markup]) -
 
 
 def _round_up(value: float) -> float:
-    """A little more than the value, that is said in a digit or two."""
+    """Return the next larger number with one or two significant digits."""
     if value <= 4:
         return 4 if value > 2 else 2
     size: int = 10 ** (len(str(int(value))) - 1)

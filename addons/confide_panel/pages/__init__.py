@@ -1,1 +1,1 @@
-"""The pages: each a function of a `PageContext` that answers with one, or takes what its forms send."""
+"""The pages: functions of a `PageContext` that return a page, or handle one of its forms."""

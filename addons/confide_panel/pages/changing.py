@@ -1,4 +1,6 @@
-"""A note or a file is edited, restored or deleted. A form says which revision its person has seen: over a newer one nothing is written."""
+"""Edit, restore and delete notes and files. A form carries the revision that the person saw, and
+never overwrites a newer one.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,23 @@ from confide_panel.page_context import ASK_S, Found, PageContext
 from confide_panel.pages.note_pages import difference
 
 MOST_CHARS: Final = 40_000
-"""Of a text that is edited on a page, which has 60 KB at most."""
+"""Characters of a text that a page can edit; a page has at most 60 KB."""
 LEVELS: Final = ("core", "high", "normal", "low")
 _LINES: Final = 2_000
 _FIELDS: Final = ("title", "type", "category", "status")
 
 
 async def edit(desk: PageContext) -> Response:
-    """The form, with the text as it is now."""
+    """Show the form with the present text."""
     return _form(desk, await _now(desk, desk.query("id", 160), desk.project, desk.query("path")))
 
 
 async def save(desk: PageContext) -> Response:
-    """What was edited, unless somebody else was faster: then both texts, to make one of."""
+    """Save an edit. If the document changed meanwhile, show the form again, with both texts and
+    their differences.
+    """
     now = await _now(desk, desk.said("id", 160), desk.project, desk.said("path", 512))
-    # A text box takes the last line end away, and a file has one.
+    # A text box removes the last line end, and a file has one.
     text = desk.form.get("text", "")
     seen = desk.said_number("revision")
     fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now.id else {}
@@ -45,7 +49,7 @@ async def save(desk: PageContext) -> Response:
 
 
 async def restore(desk: PageContext) -> Response:
-    """An older text becomes the newest one."""
+    """Make an older revision the newest one."""
     project, path = desk.project, desk.said("path", 512)
     revision = desk.said_number("revision")
     body: RestoreRequest = {"project": project, "path": path}
@@ -58,14 +62,16 @@ async def restore(desk: PageContext) -> Response:
 
 
 async def ask_delete(desk: PageContext) -> Response:
-    """Whether it is to be deleted."""
+    """Ask for confirmation before a document is deleted."""
     return desk.page(
         "delete.html", here="search", now=await _now(desk, desk.query("id", 160), desk.project, desk.query("path"))
     )
 
 
 async def delete(desk: PageContext) -> Response:
-    """It is gone on every machine; for a while it can be restored. What has become another text since is not."""
+    """Delete a document on all devices, unless it has changed since it was shown. It can be
+    restored for a while.
+    """
     identity, path = desk.said("id", 160), desk.said("path", 512)
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
     answer = await desk.call("memory_delete", expectedRevision=desk.said_number("revision") or None, **named)
@@ -77,7 +83,7 @@ async def delete(desk: PageContext) -> Response:
 
 
 async def deleted(desk: PageContext) -> Response:
-    """What was deleted and can come back."""
+    """List the deleted documents that can be restored."""
     await desk.gateway.exchange.reach(desk.project)
     answer = await DELETED.ask(desk.link, {"project": desk.project}, timeout_s=ASK_S)
     return desk.page("deleted.html", here="projects", project=desk.project, documents=answer["documents"][:100])
@@ -85,12 +91,12 @@ async def deleted(desk: PageContext) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class CurrentDocument:
-    """A document as it is.
+    """The present revision of a document.
 
     Attributes:
-        id: of a note; "" for a file.
-        note: what it says of itself; None for a file.
-        why_not: why a page cannot edit it; "": it can.
+        id: the id of a note; "" for a file.
+        note: the fields of a note; None for a file.
+        why_not: the reason why a page cannot edit it; "" if it can.
     """
 
     project: str
@@ -104,7 +110,8 @@ class CurrentDocument:
 
 async def _now(desk: PageContext, identity: str, project: str, path: str) -> CurrentDocument:
     if not identity and is_note(path):
-        # By its path a note would be overwritten with its front matter.
+        # Read by its path, a note would include its front matter, and saving would store that as
+        # text.
         identity = await _id_of(desk, project, path)
     if identity:
         note = await desk.call("memory_get", id=identity)

@@ -1,6 +1,8 @@
-"""The machines of the space, by their words: who they are, who waits, invites; programs that come by its server, and tokens of those here.
+"""Show the devices of the space, those that wait for approval, invites, the apps that connect
+through the server, and the tokens of programs on this device.
 
-Recovery codes, key rotation and custody stay commands. Who is let in is compared by six words that are typed, as the command does it.
+Recovery codes, key rotation and the custody of the database key are left to commands. A device is
+approved by its six words, which the person types, as with the command.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ _HERE: Final = ("//127.0.0.1", "//[::1]", "//localhost")
 
 
 async def show(desk: PageContext) -> Response:
-    """All of it."""
+    """Show the whole page."""
     return await _page(desk)
 
 
 async def take_in(desk: PageContext) -> Response:
-    """An invite, shown this once."""
+    """Make an invite, and show it once."""
     name, ttl, scope = checked(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
     if not name or ttl not in TTLS or scope not in RIGHTS:
         raise RefusalError(400, "invalid", "an invite has a name, a time and a right")
@@ -55,7 +57,7 @@ async def take_in(desk: PageContext) -> Response:
 
 
 async def approve(desk: PageContext) -> Response:
-    """A machine that waits, by the words that stand on its screen."""
+    """Approve a waiting device by the six words on its screen."""
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
     joiner = waiting(keyring, desk.said("name", 256))
@@ -68,7 +70,7 @@ async def approve(desk: PageContext) -> Response:
 
 
 async def remove(desk: PageContext) -> Response:
-    """A device, by its name typed once more: from now on it opens nothing that is sealed."""
+    """Remove a device after its name was typed again. It can no longer open sealed secrets."""
     words, typed = desk.said("words", 256), desk.said("typed", 256)
     keyring, link = _keyring(desk), desk.gateway.exchange.link
     await keyring.refresh(link)
@@ -93,7 +95,7 @@ async def remove(desk: PageContext) -> Response:
 
 
 async def make_token(desk: PageContext) -> Response:
-    """A token for a program, shown this once."""
+    """Make a token for a program, and show it once."""
     chosen = tuple(scope for scope in SCOPES if desk.form.get(scope)) or ("read",)
     days = desk.said("days", 4)
     if not days.isdecimal() or not 1 <= int(days) <= MOST_DAYS:
@@ -104,7 +106,7 @@ async def make_token(desk: PageContext) -> Response:
 
 
 async def remove_token(desk: PageContext) -> Response:
-    """A program is let in no more, within a second."""
+    """Revoke a program's token, which takes effect within a second."""
     token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.said("name", 64))
     return desk.go("devices", f"The token {token.name} is revoked.")
 

@@ -1,4 +1,6 @@
-"""How everything stands: link, queue, index, custody, models, hooks; and what to do about each."""
+"""Show the state of link, queue, index, database key, models and hooks, with the remedy for each
+problem.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,18 @@ from confide_proxy.hooks import counts
 from confide_proxy.offline.journal import Journal, JournalCounts, QueuedCall
 
 AGAIN_S: Final = 1
-"""After which a page that lacks the daemon's figures is asked for again."""
+"""Seconds after which a page without the daemon's status loads again."""
 TOLD_S: Final = 60.0
-"""The age of figures from which on it is said."""
+"""Age of the daemon's status, in seconds, from which on the page says it."""
 _DEAD: Final = 20
 _LATE_SHARE: Final = 0.05
 _OUTCOMES: Final = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE, counts.ABSENT, counts.FAILED)
 
 
 class HealthLine(NamedTuple):
-    """How one thing stands. `state`: good, warn or bad; `do`: what to do about it, "" for nothing."""
+    """The state of one part: `state` is good, warn or bad; `do` is the remedy, "" if none is
+    needed.
+    """
 
     name: str
     state: str
@@ -38,7 +42,7 @@ class HealthLine(NamedTuple):
 
 
 async def show(desk: PageContext) -> Response:
-    """All of it."""
+    """Show the state of all parts."""
     gateway = desk.gateway
     (told, is_awaited), (waiting, dead), fired = await asyncio.gather(
         StatusCache.of(gateway).look(desk),
@@ -70,7 +74,7 @@ async def show(desk: PageContext) -> Response:
 
 
 async def retry(desk: PageContext) -> Response:
-    """What the daemon has refused is sent once more."""
+    """Send again an entry of the queue that the daemon refused."""
     entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
     return desk.go("health", "Confide sends it again." if entry else "It is no longer in the queue.")
 

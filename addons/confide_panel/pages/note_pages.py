@@ -18,7 +18,8 @@ from confide_panel.document_links import links_of, read_picture, resolver, root_
 from confide_panel.page_context import ASK_S, Found, PageContext
 
 PAGE_CHARS: Final = 14_000
-"""Of a text on one page, which is sent as HTML twice as long and has 60 KB at most."""
+"""Characters of a text on one page. As HTML they take twice as much, and a page has at most 60 KB.
+"""
 PAGE_LINES: Final = 400
 LINE_CHARS: Final = 4_000
 REVISIONS: Final = 12
@@ -116,7 +117,9 @@ async def _neighbours(desk: PageContext, project: str, path: str) -> dict[str, D
 
 
 async def picture(desk: PageContext) -> Response:
-    """Send a picture that a document of this device shows. Raises RefusalError: there is none."""
+    """Send a picture that a document of this device shows. Raises RefusalError if there is no such
+    picture.
+    """
     root = root_of(desk, desk.project)
     found = await asyncio.to_thread(read_picture, root, desk.query("path", 1024)) if root is not None else None
     if found is None:
@@ -151,7 +154,7 @@ async def changes(desk: PageContext) -> Response:
 
 
 async def text_of(desk: PageContext, project: str, path: str, revision: Found | None) -> str:
-    """Return the first lines of a revision; "" if there is none, or it is a deletion."""
+    """Return the first lines of a revision; "" for no revision or a deletion."""
     if revision is None or revision["deleted"]:
         return ""
     read = await desk.call(

@@ -1,6 +1,8 @@
-"""Programs that reach the space over HTTP, by the gateway of its server: let in by the six words of their page, and shut out.
+"""Approve and remove apps that reach the space through the HTTP gateway of its server, by the six
+words that each shows.
 
-As `confide gateway` does it. Who asks is shown before anybody is let in, and the words are typed: whoever only looks overlooks.
+The commands of `confide gateway` do the same. The page shows which app asks before it is approved.
+The person types the words, since comparing by eye misses differences.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _WORDS: Final = 256
 
 
 async def look(desk: PageContext) -> Response:
-    """Who it is that asks, and what for."""
+    """Show which app asks, and for which access."""
     words = desk.said("words", _WORDS)
     asked = await by_http.asked(desk.gateway.calls.link, words)
     return desk.page(
@@ -28,7 +30,7 @@ async def look(desk: PageContext) -> Response:
 
 
 async def approve(desk: PageContext) -> Response:
-    """It is let in, for what it asks or less."""
+    """Approve the app, for the access that it asks for or less."""
     scope, days = desk.said("scope", 10), desk.said_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
         raise RefusalError(400, "invalid", f"an app may read or write, for 1 to {MOST_DAYS:,} days")
@@ -45,7 +47,7 @@ async def approve(desk: PageContext) -> Response:
 
 
 async def end(desk: PageContext) -> Response:
-    """It is shut out, within a second."""
+    """Remove an app's access, which takes effect within a second."""
     name = desk.said("name", 256)
     await by_http.end(desk.gateway.calls.link, name)
     return desk.go("devices", f"{name} can no longer reach this space.")

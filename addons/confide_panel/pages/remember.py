@@ -1,4 +1,4 @@
-"""A box for what a person wants to be remembered; what of it would be sealed is marked before anything is sent."""
+"""A form for a new note, which shows the credentials to be sealed before anything is sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS: Final = ("title", "tags", "type", "project")
 
 
 async def box(desk: PageContext) -> Response:
-    """The empty box."""
+    """Show the empty form."""
     return desk.page(
         "remember.html",
         here="remember",
@@ -29,7 +29,9 @@ async def box(desk: PageContext) -> Response:
 
 
 async def take(desk: PageContext) -> Response:
-    """What would be sealed, to be looked at; after a second yes, or where there is nothing, it is stored."""
+    """Show the credentials that would be sealed; store the text if there are none, or after a
+    second confirmation.
+    """
     given = {name: desk.said(name, 200) for name in _FIELDS} | {"text": desk.said("text", MOST_CHARS)}
     if not given["text"]:
         raise RefusalError(400, "invalid", "there is nothing to remember")

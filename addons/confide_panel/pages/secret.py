@@ -1,4 +1,6 @@
-"""What is sealed, shown on this machine for half a minute. It is asked for twice, and needs no script, so no script has it."""
+"""Open a sealed text on this device for half a minute, after a confirmation. The page has no
+script, so no script can read the text.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ SHOWN_S: Final = 30
 
 
 async def ask(desk: PageContext) -> Response:
-    """Whether it is to be shown."""
+    """Ask for confirmation."""
     return desk.page("secret.html", here="search", placeholder=_named(desk), back=_back(desk), value=None)
 
 
 async def show(desk: PageContext) -> Response:
-    """The value, on a page that leads back by itself."""
+    """Show the text on a page that leads back by itself."""
     placeholder, back = _named(desk), _back(desk)
     opened = await desk.call("secret_get", id=str(placeholder))
     answer = desk.page(
@@ -37,7 +39,7 @@ def _named(desk: PageContext) -> Placeholder:
 
 
 def _back(desk: PageContext) -> str:
-    """Where the person came from: a page of this visit, or the first one."""
+    """Return the page that the person came from, if it is of this session; else the first page."""
     said = desk.form.get("back", "") or desk.query("back", 2048)
     is_ours = said.startswith(f"{desk.visit.base}/") and said.isascii() and said.isprintable() and ";" not in said
     return said if is_ours else desk.url()

@@ -1,4 +1,6 @@
-"""Days: what was stored, learned and said, what was recalled, how old that was, and how long it took."""
+"""Show by day the texts that were stored, learned and said, the recalls, the age of recalled
+documents, and the latency of hooks.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,23 @@ KINDS: Final = {
     "said": "said",
     "untrusted": "from elsewhere",
 }
-"""Of what comes new on a day, in the order of its colours; what is deleted is no part of it."""
+"""Kinds of new texts, in the order of their colours, with their words for people. Deletions are not
+among them.
+"""
 MOST_PROJECTS: Final = 5
 _ANSWERED: Final = frozenset({counts.ANSWERED, counts.POINTED})
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _CHANGES: Final = 40
 _LOOKED_AT: Final = 100
-"""Changes since a day began, the newest first, of which those of the day are shown: each one's text is read for its first line."""
+"""Changes since the beginning of a day, the newest first, among which the page looks for those of
+the day. The daemon reads the text of each for its first line.
+"""
 _AGES: Final = {1: "a day", 7: "a week", 30: "a month", 90: "3 months", 365: "a year", None: "older"}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the daemon counts of a day."""
+    """A count of the daemon's for one day."""
 
     day: date
     project: str
@@ -48,11 +54,11 @@ class Row:
 
 
 Series = dict[str, dict[date, int]]
-"""Counts by day, by what they are of."""
+"""Counts by day, for each name of a series."""
 
 
 async def show(desk: PageContext) -> Response:
-    """The last four weeks, and a year of days."""
+    """Show the last four weeks, and a calendar of a year."""
     now = datetime.now().astimezone()
     today = now.date()
     zone = int((now.utcoffset() or timedelta()).total_seconds() // 60)
@@ -91,7 +97,7 @@ async def show(desk: PageContext) -> Response:
 
 
 async def day(desk: PageContext) -> Response:
-    """What changed on a day in a project."""
+    """List the changes of one day in a project."""
     try:
         chosen = date.fromisoformat(desk.query("day", 10))
         begin = datetime(chosen.year, chosen.month, chosen.day).astimezone()
@@ -115,7 +121,7 @@ async def day(desk: PageContext) -> Response:
 
 
 def _answered(latencies: list[float]) -> Found:
-    """How long hooks took."""
+    """Return the percentiles and the plot of the latency of hooks."""
     if not latencies:
         return {"latency": None, "latency_plot": None, "answers": 0}
     points = [(share, plots.percentile(latencies, share)) for share in _SHARES]
@@ -124,14 +130,14 @@ def _answered(latencies: list[float]) -> Found:
 
 
 def _aged(recalls: dict[int | None, int]) -> Found:
-    """How old it was that was recalled."""
+    """Return the counts and the plot of recalls by the age of the document."""
     ages = [(_AGES[days], count, f"{count:,}") for days, count in recalls.items() if days in _AGES]
     drawn = plots.bars(ages, label="Recalls by the age of the document")
     return {"ages": ages, "ages_plot": drawn if any(recalls.values()) else None}
 
 
 def _by_day(days: list[date], stored: Series, recalled: Series) -> list[Found]:
-    """A row for each day that has something, the last one first."""
+    """Return a row for each day with counts, the last day first."""
     return [
         {
             "day": day,
@@ -167,7 +173,9 @@ def _by(rows: list[Row], key: Callable[[Row], str | None], days: list[date]) -> 
 
 
 def _largest(series: Series) -> Series:
-    """As many as there are colours; the rest together."""
+    """Return as many series as there are colours, the largest first; the last one is the sum of the
+    rest.
+    """
     ordered = sorted(series.items(), key=lambda pair: -sum(pair[1].values()))
     if len(ordered) <= MOST_PROJECTS:
         return dict(ordered)
