@@ -32,7 +32,7 @@ from tests.support.daemon.postgres import server as postgres_server
 from tests.support.programs import forked
 from tests.support.programs.processes import Daemon
 
-from confide_cluster.daemon.postgres_store import Postgres
+from confide_cluster.daemon.store import Postgres
 from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity, parse_daemon_key
 from confide_crypto.transport.open_channel import connect

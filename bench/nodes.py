@@ -29,7 +29,7 @@ from bench.texts import documentation, pieces
 from confide_cluster.daemon.log import log_snapshot
 from confide_cluster.daemon.log.log_tables import Log
 from confide_cluster.daemon.log.postgres_engine import PostgresEngine
-from confide_cluster.daemon.postgres_store import Postgres as Logs
+from confide_cluster.daemon.store import Postgres as Logs
 from confide_cluster.settings import StoreConfig
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access.registry import open_state

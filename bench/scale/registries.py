@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.scale.nodes import KEY
 from bench.scale.plan import Plan
 from bench.scale.weighing import Cost
-from confide_cluster.daemon.postgres_store import Postgres
+from confide_cluster.daemon.store import Postgres
 from confide_cluster.settings import StoreConfig
 from confide_daemon.access.enrolled_callers import Grants, insert_caller
 from confide_daemon.access.registry import Registry

@@ -87,8 +87,8 @@ def store_move(
     """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
 
     from confide_cluster.daemon.log.configured import open_engine
-    from confide_cluster.daemon.postgres_store import Postgres
     from confide_cluster.daemon.spaces import node_bootstrap
+    from confide_cluster.daemon.store import Postgres
     from confide_daemon.access.registry import open_master
 
     if (to is None) is not to_files:

@@ -12,8 +12,8 @@ from tests.support.daemon.parts import parts
 from tests.support.daemon.postgres import Postgres
 
 from confide_cluster.daemon.log.replicated_tables import rows_of, truths
-from confide_cluster.daemon.postgres_store import Postgres as Logs
 from confide_cluster.daemon.spaces.leases import SpaceLeases
+from confide_cluster.daemon.store import Postgres as Logs
 from confide_cluster.settings import StoreConfig
 from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.access.registry import RegistryState, create, open_state

@@ -179,7 +179,7 @@ def _leases(data: DataFolder) -> Leases | None:
     url = everywhere.url(data)
     if not url:
         return None
-    from confide_cluster.daemon.postgres_store import Postgres
+    from confide_cluster.daemon.store import Postgres
     from confide_cluster.settings import StoreConfig
 
     return Postgres(StoreConfig(url=url, lease_s=3)).leases(data)

@@ -29,8 +29,8 @@ from confide_cluster.daemon.log import log_snapshot, opening, replication_positi
 from confide_cluster.daemon.log.log_tables import Log
 from confide_cluster.daemon.log.postgres_engine import Far, PendingStatement, PostgresEngine
 from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
-from confide_cluster.daemon.postgres_store import Postgres as Logs
 from confide_cluster.daemon.spaces.leases import SpaceLease
+from confide_cluster.daemon.store import Postgres as Logs
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.enrolled_callers import Grants

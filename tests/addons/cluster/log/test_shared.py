@@ -19,8 +19,8 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_cluster.daemon.log import log_snapshot
 from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
-from confide_cluster.daemon.postgres_store import Postgres
 from confide_cluster.daemon.spaces import node_bootstrap
+from confide_cluster.daemon.store import Postgres
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import DeniedError
 from confide_crypto.keys.bearer_tokens import digest_of
