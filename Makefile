@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: capacity clients core deploy installs panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants chaos drawn logged schedules soak catalogue schema lock docs clean
+.PHONY: capacity clients core deploy installs panel demo test e2e steady channel test-quick style types bytecode bench eval quiet proof fuzz mutants release chaos drawn logged schedules soak catalogue schema lock docs clean
 
 demo: $(STAMP)
 	./demo/run
@@ -202,6 +202,14 @@ lock: $(STAMP)
 	$(LOCKED) --output-file locks/confided.txt --extra daemon pyproject.toml
 	$(LOCKED) --output-file locks/confided-postgres.txt --extra daemon --extra postgres pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
+
+# All files of a release in dist/, from the commit that is checked out; nothing is published (docs/releasing.md). The bundle is checked
+# by its makers' tool where npm is, the workflows by actionlint.
+release: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
+	rm -rf dist
+	$(BIN)/python -m release dist
+	@if command -v npm > /dev/null; then npm exec --yes --package @anthropic-ai/mcpb -- mcpb info dist/*.mcpb; else echo "there is no npm here, whose mcpb checks the bundle"; fi
 
 # The site of the documents, in site/, from the pages as they lie here. A link that leads nowhere ends it, and so does a file that a browser would
 # fetch from elsewhere; a link that a reader may click is none.
