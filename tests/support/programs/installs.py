@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -25,6 +26,7 @@ ROOT: Final = Path(__file__).parents[3]
 REAL: Final = bool(os.environ.get("CONFIDE_INSTALLS"))
 _BUILD_S: Final = 120.0
 _INSTALL_S: Final = 900.0
+_OF_INSTALLERS: Final = {"INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 def needed(roots: Iterable[Requirement]) -> set[str]:
@@ -114,6 +116,26 @@ class Wheel:
         return environment / "bin"
 
 
+def as_wheels(names: Iterable[str], into: Path) -> None:
+    """Pack installed distributions as wheels again, so that real installers need no index.
+
+    Programs and bytecode are left out: an installer makes its own.
+    """
+    for name in names:
+        package = distribution(name)
+        tags = re.findall(r"^Tag: (\S+)$", package.read_text("WHEEL") or "", re.MULTILINE)
+        target = into / f"{canonicalize_name(name).replace('-', '_')}-{package.version}-{_joined(tags)}.whl"
+        with zipfile.ZipFile(target, "w") as archive:
+            for file in package.files or ():
+                if file.parts[0] != ".." and "__pycache__" not in file.parts and file.name not in _OF_INSTALLERS:
+                    archive.write(package.locate_file(file), file.as_posix())
+
+
+def _joined(tags: Sequence[str]) -> str:
+    parts = zip(*(tag.split("-") for tag in tags), strict=True)
+    return "-".join(".".join(dict.fromkeys(each)) for each in parts)
+
+
 @functools.cache
 def _shared() -> set[str]:
     """The folders at the top that several packages put files into: each file of theirs is linked by itself."""
@@ -135,4 +157,4 @@ def _link(package: Distribution, packages: Path) -> None:
             (packages / where).symlink_to(Path(str(package.locate_file(where))).resolve())
 
 
-__all__ = ["REAL", "ROOT", "PackageNotFoundError", "Wheel", "built", "needed"]
+__all__ = ["REAL", "ROOT", "PackageNotFoundError", "Wheel", "as_wheels", "built", "needed"]
