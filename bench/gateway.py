@@ -1,4 +1,4 @@
-"""`confide serve`: from its spawn to its first answer, its memory, and what a tool call costs over HTTP against the same over stdio.
+"""`confide http serve`: from its spawn to its first answer, its memory, and what a tool call costs over HTTP against the same over stdio.
 
     python -m bench.gateway
 

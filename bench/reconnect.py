@@ -2,7 +2,7 @@
 
     python -m bench.reconnect [--files 10000] [--rounds 5]
 
-A real daemon, a real `confide watch`, and a relay between them that is cut and mended; the relay counts every byte of both directions.
+A real daemon, a real `confide sync --watch`, and a relay between them that is cut and restored; it counts the bytes of both directions.
 The time is from the link being up to the end of the comparison; then one file is changed while the cable is out.
 """
 

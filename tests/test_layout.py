@@ -136,8 +136,8 @@ def test_the_first_answer_needs_no_event_loop() -> None:
 
 @pytest.mark.addons
 def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
-    """Its libraries stand in rooms of their own, which no agent's session and no hook may import; nor are they `confide token`'s, nor those
-    of a runner that waits: its gateway is another process."""
+    """Its libraries stand in rooms of their own, which no agent's session and no hook may import, nor may `confide http token`
+    or a runner that waits: its gateway is another process."""
     users = {
         (package, file.relative_to(folder).parts[0])
         for package, folder in PACKAGES.items()

@@ -1,4 +1,4 @@
-"""The panel of `confide serve`: the memory as pages in a browser, for the person at this device.
+"""The panel of `confide http serve`: the memory as pages in a browser, for the person at this device.
 docs/panel.md is the page for users.
 
 The server renders each page whole, from templates that escape every value. Pages need no script:

@@ -12,16 +12,12 @@ _COMMANDS: Final = (
         "Memory",
         ("edit",),
         Entry(
-            "open",
-            "confide_panel.cli:open_page",
-            "Open a file or a note in your browser.",
-            "confide open memory/deploy.md",
+            "panel",
+            "confide_panel.cli",
+            "Open the memory, or one file of it, in your browser.",
+            "confide panel\nconfide panel memory/deploy.md",
         ),
-    ),
-    Command(
-        "Service",
-        ("queue",),
-        Entry("panel", "confide_panel.cli", "Look at the memory in your browser."),
+        moved={"open": "panel"},
     ),
 )
 

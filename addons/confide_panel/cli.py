@@ -1,4 +1,4 @@
-"""`confide panel` and `open`: open the panel in a browser with a link that works once
+"""`confide panel`: open the panel in a browser with a link that works once
 (docs/panel.md).
 """
 
@@ -22,14 +22,25 @@ import typer
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_http.local.running_gateway import PORT, RunningGateway, running
 from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.note_names import is_id
 from confide_panel.links import GOOD_S, Links
 from confide_proxy.cli.completion import memory_paths
-from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, folder_of, identified, remark, say
+from confide_proxy.cli.console import (
+    CommandContext,
+    IsGlobal,
+    Output,
+    ProjectDir,
+    command,
+    folder_of,
+    identified,
+    remark,
+    say,
+)
 from confide_proxy.errors import GatewayError, GatewayMissingError
 from confide_proxy.paths import ProxyPaths
 
 START_S: Final = 20.0
-"""Seconds in which `confide serve` must have begun; it may have to ask a daemon for the project of
+"""Seconds in which `confide http serve` must have begun; it may have to ask a daemon for the project of
 a folder.
 """
 STOP_S: Final = 10.0
@@ -41,38 +52,36 @@ session does.
 """
 MOST_LOG_BYTES: Final = 8_192
 FOLDER: Final = "links"
-IsPrinted = Annotated[
-    bool, typer.Option("--print", help="Only print the link.", show_default="open it, where there is a screen")
-]
 
 
 @command
-def panel(
-    here: CommandContext,
-    stop: Annotated[bool, typer.Option("--stop", help="End the gateway that serves it.")] = False,
-    is_printed: IsPrinted = False,
-    project: ProjectDir = Path(),
-) -> Output:
-    """Look at the memory in your browser: starts what serves it, and opens a link that lets one browser in."""
-    if stop:
-        return _stopped(here.paths)
-    return _opened(here, folder_of(project), "", is_printed=is_printed)
-
-
-@command
-async def open_page(
+async def panel(
     here: CommandContext,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="PATH|ID", help="As confide ls or a search shows it.", autocompletion=memory_paths),
+        typer.Argument(
+            metavar="[PATH|ID]",
+            help="A file or a note, as confide ls or a search shows it.",
+            autocompletion=memory_paths,
+            show_default=False,
+        ),
     ] = None,
-    is_global: Annotated[bool, typer.Option("--global", "-g", help="In the memory that all projects share.")] = False,
-    is_printed: IsPrinted = False,
+    is_global: IsGlobal = False,
+    is_printed: Annotated[
+        bool, typer.Option("--print", help="Only print the link.", show_default="open it, where there is a screen")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the server of the panel.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Open the page of a file or a note in your browser."""
+    """Start the panel where it does not run yet, and open a link that lets one browser in."""
+    if stop:
+        return _stopped(here.paths)
     target = ""
-    if name is not None and ("/" in name or name.endswith(".md")):
+    is_path = name is not None and ("/" in name or name.endswith(".md"))
+    if name is not None and not is_path and not is_id(name):
+        known = "name a file or a note, as confide ls shows it; to stop the panel: --stop"
+        raise typer.BadParameter(f"'{name[:40]}' is neither: {known}", param_hint="PATH|ID")
+    if name is not None and is_path:
         this = await identified(here, project)
         named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": composed(name).removeprefix("./")}
         target = f"file?{urlencode(named)}"
@@ -92,9 +101,11 @@ def _opened(here: CommandContext, folder: Path, target: str, *, is_printed: bool
 
     def print_text() -> None:
         say(address)
-        remark(f"it is good once, for {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else ""))
+        remark(
+            f"this link works once, within {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else "")
+        )
         if is_started:
-            remark("confide serve runs from now on; confide panel --stop ends it, or 12 hours without use")
+            remark("the panel's server runs from now on; confide panel --stop ends it, and so do 12 hours without use")
 
     return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, print_text)
 
@@ -108,7 +119,7 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
     asked = [sys.executable, "-m", "confide_proxy", "--config", str(here.paths.config)][
         : 5 if here.paths.config.exists() else 3
     ]
-    asked += ["serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
+    asked += ["http", "serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
     asked += ["--idle-exit", str(IDLE_EXIT_S)]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as told:
         process = subprocess.Popen(
@@ -123,32 +134,32 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
         time.sleep(LOOK_S)
     process.terminate()
     raise GatewayError(
-        "confide serve did not begin in time", hint="start it by hand, and see what it says: confide serve"
+        "the panel's server did not start in time", hint="start it by hand to see why: confide http serve"
     )
 
 
 def _failure(log: Path) -> GatewayError:
-    """Return the last error of `confide serve` from its log."""
+    """Return the last error of `confide http serve` from its log."""
     lines = log.read_bytes()[-MOST_LOG_BYTES:].decode("utf-8", "replace").strip().splitlines()
     said = next((line for line in reversed(lines) if line.startswith("confide: ")), "")
     hint = next((line.removeprefix("hint: ") for line in reversed(lines) if line.startswith("hint: ")), None)
     if "libraries that are not installed" in said:
         return GatewayMissingError()
     why = said.removeprefix("confide: ") or "it ended at once"
-    return GatewayError(f"confide serve did not begin: {why}", hint=hint or "start it by hand: confide serve")
+    return GatewayError(f"the panel's server did not start: {why}", hint=hint or "start it by hand: confide http serve")
 
 
 def _stopped(paths: ProxyPaths) -> Output:
     found = running(paths)
     if found is None:
-        return Output({"stopped": False}, "no gateway runs")
+        return Output({"stopped": False}, "the panel does not run")
     os.kill(found.pid, signal.SIGTERM)
     end = time.monotonic() + STOP_S
     while running(paths) is not None:
         if time.monotonic() > end:
-            raise GatewayError("the gateway has not ended yet", hint=f"kill {found.pid}")
+            raise GatewayError("the panel's server has not ended yet", hint=f"kill {found.pid}")
         time.sleep(LOOK_S)
-    return Output({"stopped": True}, "the gateway has ended, and with it all visits of the panel")
+    return Output({"stopped": True}, "the panel's server has ended, and with it all sessions in browsers")
 
 
 def _is_free(port: int) -> bool:

@@ -276,7 +276,7 @@ class ForgottenError(ConfideError):
     def __init__(self) -> None:
         super().__init__(
             "a person had this name forgotten, so nothing is stored under it",
-            hint="store it under another name; confide forget --undo takes the name again",
+            hint="store it under another name; confide rm --erase --undo takes the name again",
         )
 
 

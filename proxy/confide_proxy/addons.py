@@ -80,7 +80,7 @@ class Addon(NamedTuple):
         set_up: `(here, folder)`, a client was given its entry for this project.
 
     And what add-ons are to each other, which know no other's name:
-        rooms: `(gateway) -> RouteGroup`, routes beside those of `confide serve`.
+        rooms: `(gateway) -> RouteGroup`, routes beside those of `confide http serve`.
         pages: of the panel.
         bring: `async (file, project, config, link, sealing, *, is_dry) -> data`, memories in a file become
             notes, or would. Raises UnreadableError: it holds none.

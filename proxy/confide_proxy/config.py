@@ -330,7 +330,7 @@ def _checked_action(path: Path, key: str, value: Any) -> Any:
     if key == "allow":
         # What is wrong is not repeated: somebody may have put the credential itself there.
         if not isinstance(value, list) or not all(is_fingerprint(each) for each in value):
-            raise _wrong(path, shown, "it takes fingerprints as confide scan prints them, 24 hex digits each")
+            raise _wrong(path, shown, "it takes fingerprints as confide secrets scan prints them, 24 hex digits each")
         return tuple(value)
     return value
 

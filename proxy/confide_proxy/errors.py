@@ -39,9 +39,9 @@ ConfideError (confide_crypto.errors)
 ├── DeclinedError        nobody said yes to what cannot be undone
 ├── LearningError        nothing is learned as things are, or there is no such suggestion
 ├── EditorError          no editor is set, or it cannot be run
-├── GatewayError         `confide serve` cannot run as asked
+├── GatewayError         `confide http serve` cannot run as asked
 │   └── GatewayMissingError  its libraries are not installed
-├── RunnerError          `confide runner` cannot work as asked, or not on this machine
+├── RunnerError          `confide task runner` cannot work as asked, or not on this machine
 │   ├── RunnerMissingError   its libraries are not installed
 │   ├── SandboxError         no sandbox can be had, or one does not end
 │   └── RepositoryError      a repository cannot be had, or a branch not be kept
@@ -101,7 +101,7 @@ class KeyLockedError(ConfideError):
     exit_code = EXIT_KEYS
 
     def __init__(self) -> None:
-        super().__init__("this machine's key is locked", hint="run confide key unlock")
+        super().__init__("this machine's key is locked", hint="run confide device key unlock")
 
 
 class KeyringError(ConfideError):
@@ -260,7 +260,7 @@ class BlockedError(ConfideError):
     def __init__(self, kind: str, line: int) -> None:
         super().__init__(
             f"line {line} holds what looks like a credential ({kind}), and your policy blocks those",
-            hint="leave it out, or change [secrets] in proxy.toml: confide scan shows what it is",
+            hint="leave it out, or change [secrets] in proxy.toml: confide secrets scan shows what it is",
         )
         self.kind = kind
         self.line = line
@@ -299,7 +299,7 @@ class NotADeviceError(SpaceKeysError):
         name = shlex.quote(printable(called)) if called else "NAME"
         if was_removed:
             problem = "this machine was removed from the devices of its space"
-            hint = "was that a mistake? give it a new key with confide key rotate, and approve it on another machine"
+            hint = "was that a mistake? give it a new key with confide device key rotate, and approve it on another machine"
         elif was_invited:
             problem = "the machine that invited this one has not added it to the devices of the space yet"
             hint = "that machine does it when it next connects: run confide status there"
@@ -362,13 +362,13 @@ class GatewayError(ConfideError):
 
 
 class GatewayMissingError(GatewayError):
-    """The libraries of `confide serve` are not installed."""
+    """The libraries of `confide http serve` are not installed."""
 
     exit_code = EXIT_CONFIG
 
     def __init__(self) -> None:
         super().__init__(
-            "confide serve takes libraries that are not installed",
+            "confide http serve takes libraries that are not installed",
             hint=with_extra("gateway"),
         )
 
@@ -378,13 +378,13 @@ class RunnerError(ConfideError):
 
 
 class RunnerMissingError(RunnerError):
-    """The libraries of `confide runner` are not installed."""
+    """The libraries of `confide task runner` are not installed."""
 
     exit_code = EXIT_CONFIG
 
     def __init__(self) -> None:
         super().__init__(
-            "confide runner takes libraries that are not installed",
+            "confide task runner takes libraries that are not installed",
             hint=with_extra("runner"),
         )
 

@@ -160,7 +160,7 @@ def _login(trial: Trial, here: Server, environment: Mapping[str, str], command: 
 def _browse(here: Server, address: str) -> str:
     """What a browser does with that address, and the person at it: where it is sent in the end."""
     page = _visit(here, address.removeprefix(here.url)).headers["location"]
-    words = re.search(r"confide gateway approve ([a-z-]+)", _visit(here, page).body)
+    words = re.search(r"confide http approve ([a-z-]+)", _visit(here, page).body)
     assert words is not None
     here.approve(words[1])
     return _visit(here, page).headers["location"]

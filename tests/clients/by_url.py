@@ -1,4 +1,4 @@
-"""Claude Code and Codex with the URL of `confide serve` and a token: what a program that speaks HTTP alone gets."""
+"""Claude Code and Codex with the URL of `confide http serve` and a token: what a program that speaks HTTP alone gets."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def inspector() -> Path:
 
 @pytest.mark.timeout(240)
 def test_the_inspector_does_so_over_http(inspector: Path, tmp_path: Path) -> None:
-    """It finds by the URL of `confide serve`, with a token."""
+    """It finds by the URL of `confide http serve`, with a token."""
     machine = Machine(tmp_path, "ann")
     machine.write("MEMORY.md", "Otters hold hands while they sleep.\n")
     try:

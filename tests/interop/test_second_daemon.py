@@ -44,7 +44,7 @@ async def test_join_search_store(second: Daemon, notes: Notes, ann: Machine) -> 
 
 
 async def test_pin_by_hand(second: Daemon, notes: Notes, ann: Machine) -> None:
-    """The key line that `confide key show` prints is what the daemon then sees; the pin is our Bech32m."""
+    """The key line that `confide device key show` prints is what the daemon then sees; the pin is our Bech32m."""
     shown = await asyncio.to_thread(ann.run, "key", "show")
     line = re.search(r"confide-ed25519 (confide1\w+)", shown)
     assert line is not None, shown

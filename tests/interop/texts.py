@@ -120,7 +120,7 @@ class Identity:
 
     @property
     def pin(self) -> str:
-        """What `confide pin` takes of a daemon."""
+        """What `confide join --pin` takes of a daemon."""
         return encode("confided", self.static)
 
 

@@ -61,7 +61,7 @@ def runner(machine: Machine, *words: str) -> Iterator[Runner]:
 
 
 class Runner:
-    """A `confide runner` process, and what it prints."""
+    """A `confide task runner` process, and what it prints."""
 
     def __init__(self, machine: Machine, *words: str) -> None:
         command = [CONFIDE, "runner", *words]

@@ -1,4 +1,4 @@
-"""`confide serve` and `confide token`: memory over HTTP on this machine, and who may use it (docs/gateway.md)."""
+"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use it (docs/gateway.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from confide_proxy.cli.console import CommandContext, Output, ProjectDir, comman
 from confide_proxy.errors import GatewayMissingError, TokenError
 
 SCOPES: Final = ("read", "write", "secrets")
-token_app = typer.Typer()
 
 
 def serve(
@@ -48,12 +47,11 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
     def ready(gateway: gateway_app.GatewayShared) -> None:
         say(f"serving the memory of {this.name} on {gateway.origin}: MCP at /mcp, REST at /api")
         if not TokenFile(here.paths.gateway).all():
-            remark("nobody can use it yet: confide token new NAME makes a token")
+            remark("nobody can use it yet: confide http token new NAME makes a token")
 
     await gateway_server.serve(here.paths, here.config, this, listening, on_ready=ready, idle_exit_s=idle_exit_s)
 
 
-@token_app.command("new", epilog="confide token new editor --scope write")
 @command
 def new(
     here: CommandContext,
@@ -86,7 +84,6 @@ def new(
     return Output({**_data(token, {}), "token": text}, text, notes=[told])
 
 
-@token_app.command("ls")
 @command
 def list_tokens(here: CommandContext) -> Output:
     """List the tokens: what each may do, until when, and when it was last used."""
@@ -98,14 +95,15 @@ def list_tokens(here: CommandContext) -> Output:
             at = used.get(token.digest)
             row(f"{token.name}  {_told(token)}, {f'last used {_day(at)}' if at else 'not used yet'}")
         if not tokens:
-            remark("there are no tokens: confide token new NAME makes one")
+            remark("there are no tokens: confide http token new NAME makes one")
 
     return Output([_data(token, used) for token in tokens], print_text)
 
 
-@token_app.command("rm", epilog="confide token rm editor")
 @command
-def remove(here: CommandContext, name: Annotated[str, typer.Argument(help="As confide token ls shows it.")]) -> Output:
+def remove(
+    here: CommandContext, name: Annotated[str, typer.Argument(help="As confide http token ls shows it.")]
+) -> Output:
     """Take a token away: it is refused from now on, and what it has open ends within a second."""
     token = TokenFile(here.paths.gateway).remove(name)
     return Output({"removed": token.name}, f"token {token.name} is gone")

@@ -1,4 +1,4 @@
-"""`confide gateway …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/gateway.md)."""
+"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/gateway.md)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from confide_memory.documents import local_time
 from confide_proxy.cli.console import CommandContext, Output, agreed, command, remark
 from confide_proxy.cli.devices import connected
 
-sign_in_app = typer.Typer()
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-@sign_in_app.command("approve", epilog="confide gateway approve correct-horse-battery-staple-paper-clip")
 @command
-async def gateway_approve(
+async def http_approve(
     here: CommandContext,
     words: Annotated[
         list[str], typer.Argument(metavar="WORDS", help="The six words that the page in your browser shows.")
@@ -60,9 +58,8 @@ async def gateway_approve(
     return Output(told, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")
 
 
-@sign_in_app.command("ls")
 @command
-async def gateway_ls(here: CommandContext) -> Output:
+async def http_ls(here: CommandContext) -> Output:
     """List who reaches the space over HTTP."""
     async with connected(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
@@ -70,10 +67,9 @@ async def gateway_ls(here: CommandContext) -> Output:
     return Output(found, lines or "nobody reaches this space over HTTP")
 
 
-@sign_in_app.command("rm", epilog="confide gateway rm claude")
 @command
-async def gateway_rm(
-    here: CommandContext, name: Annotated[str, typer.Argument(help="Its name, as confide gateway ls shows it.")]
+async def http_rm(
+    here: CommandContext, name: Annotated[str, typer.Argument(help="Its name, as confide http ls shows it.")]
 ) -> Output:
     """Shut one out: it is refused within a second, and its streams end."""
     async with connected(here, needs_keys=False) as space:

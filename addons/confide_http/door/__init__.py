@@ -1,4 +1,4 @@
-"""The door that both gateways have (docs/gateway.md): that of `confide serve` on a person's machine, and that of `confided` on a server.
+"""The HTTP entry that both gateways share: `confide http serve` on a device, and `confided` on a server (docs/http.md).
 
 It knows no memory, no token's rights and no session: what is alike is how a request comes in. `serving` is the socket, and how long it
 waits for whom; `crowd` knows who makes room, and `pacing` who has to wait; `guard` refuses what a page in a browser could cause;

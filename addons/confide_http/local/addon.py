@@ -7,31 +7,49 @@ from typing import Final
 from confide_memory.commands.entries import Command, Entry
 from confide_proxy.addons import Addon
 
+_LOCAL: Final = "confide_http.cli.local_commands"
+_SIGN_IN: Final = "confide_http.cli.sign_in"
 _COMMANDS: Final = (
     Command(
         "Service",
-        ("panel", "queue"),
-        Entry("serve", "confide_http.cli.local_commands", "Serve the memory over HTTP to programs on this machine."),
-    ),
-    Command(
-        "Service",
-        ("serve",),
+        ("panel", "secrets"),
         Entry(
-            "gateway",
-            "confide_http.cli.sign_in:sign_in_app",
-            "Let programs reach the space by the gateway of its server, and shut them out.",
-            "confide gateway ls",
+            "http",
+            "",
+            "Let other programs use the memory over HTTP.",
+            commands=(
+                Entry("serve", _LOCAL, "Serve MCP, REST and the panel to programs on this device."),
+                Entry(
+                    "token",
+                    "",
+                    "Make, list or remove tokens for programs on this device.",
+                    commands=(
+                        Entry(
+                            "new",
+                            _LOCAL,
+                            "Make a token, and print it once.",
+                            "confide http token new editor --scope write",
+                        ),
+                        Entry("ls", f"{_LOCAL}:list_tokens", "List the tokens: what each may do, and its last use."),
+                        Entry(
+                            "rm",
+                            f"{_LOCAL}:remove",
+                            "Remove a token; it stops working at once.",
+                            "confide http token rm editor",
+                        ),
+                    ),
+                ),
+                Entry(
+                    "approve",
+                    f"{_SIGN_IN}:http_approve",
+                    "Approve an app that asks to connect through your server (OAuth).",
+                    "confide http approve correct-horse-battery-staple-paper-clip",
+                ),
+                Entry("ls", f"{_SIGN_IN}:http_ls", "List the apps that connect through your server."),
+                Entry("rm", f"{_SIGN_IN}:http_rm", "Disconnect an app.", "confide http rm claude"),
+            ),
         ),
-    ),
-    Command(
-        "Service",
-        ("gateway",),
-        Entry(
-            "token",
-            "confide_http.cli.local_commands:token_app",
-            "Say which programs may use the memory over HTTP.",
-            "confide token new editor --scope write",
-        ),
+        moved={"serve": "http serve", "token": "http token", "gateway": "http"},
     ),
 )
 
@@ -41,5 +59,5 @@ ADDON: Final = Addon(
     devices_removed="confide_http.local.server_clients:end_with",
     status="confide_http.local.server_clients:status",
     doctor="confide_http.local.server_clients:findings",
-    other_words={"server": "serve", "http": "serve", "rest": "serve", "tokens": "token"},
+    other_words={"server": "http", "rest": "http", "tokens": "http", "oauth": "http"},
 )

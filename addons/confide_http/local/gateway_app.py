@@ -39,7 +39,7 @@ HTTP_PORT: Final = 80
 LINKS: Final = "/panel/in/"
 """Below it are the panel's links, each good once, which are followed from a file."""
 
-_HINT: Final = "confide token new makes one; send it as Authorization: Bearer TOKEN"
+_HINT: Final = "confide http token new makes one; send it as Authorization: Bearer TOKEN"
 
 Handler = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Awaitable[RequestIdentity]]

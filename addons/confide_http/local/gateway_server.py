@@ -1,4 +1,4 @@
-"""`confide serve`: the process. Sockets on loopback, the session with the daemon, and uvicorn between them."""
+"""`confide http serve`: the process. Sockets on loopback, the session with the daemon, and uvicorn between them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
         else:
             return found
     raise GatewayError(
-        f"port {port} is taken", hint="is confide serve running already? else choose another with --port"
+        f"port {port} is taken", hint="is confide http serve running already? else choose another with --port"
     )
 
 

@@ -1,8 +1,8 @@
 """Tokens: 32 random bytes that are shown once and kept as a SHA-256, with a name, scopes, projects and an end.
 
-`confide token` writes the file, under a lock; `confide serve` only reads it, and looks at its stamp at each request and twice a second, so
-that a token that was taken away is refused, and its streams end, within a second. When a token was last used stands in a file of its own,
-which the gateway writes: neither ever waits for the other.
+`confide http token` writes the file, under a lock; `confide http serve` only reads it. It checks the file's
+time stamp at each request and twice a second, so a removed token is refused, and its streams end, within a second.
+The gateway writes the time of each token's last use into a file of its own, so neither program waits for the other.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class TokenFile:
             return []
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise KeyFileError(
-                self._file, "is damaged", hint="move it away, and make the tokens anew: confide token new"
+                self._file, "is damaged", hint="move it away, and make the tokens anew: confide http token new"
             ) from None
         except OSError as error:
             raise StateError(self._folder, error) from error
@@ -154,10 +154,12 @@ class TokenFile:
             if any(each.name == name for each in tokens):
                 raise TokenError(
                     f"there is a token '{name}' already",
-                    hint=f"take it away with confide token rm {name}, or use another name",
+                    hint=f"take it away with confide http token rm {name}, or use another name",
                 )
             if len(tokens) >= MOST:
-                raise TokenError(f"there are {MOST} tokens already", hint="confide token ls shows which nobody uses")
+                raise TokenError(
+                    f"there are {MOST} tokens already", hint="confide http token ls shows which nobody uses"
+                )
             self._write([*tokens, made])
         return text, made
 

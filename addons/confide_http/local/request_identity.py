@@ -78,7 +78,7 @@ def identity_of_token(token: LocalToken) -> RequestIdentity:
     return RequestIdentity(token.name, token.digest, scopes_of(token.scopes), projects, class_, token.expires)
 
 
-_ANOTHER: Final = "confide token new makes another"
+_ANOTHER: Final = "confide http token new makes another"
 
 
 def _missing(scope: Scope) -> RefusalError:
@@ -89,7 +89,7 @@ def _missing(scope: Scope) -> RefusalError:
         403,
         "denied",
         f"this token may not {what}",
-        hint=f"confide token new NAME --scope {word} makes one that may",
+        hint=f"confide http token new NAME --scope {word} makes one that may",
         headers={"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
     )
 

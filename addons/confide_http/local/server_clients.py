@@ -114,7 +114,7 @@ async def end_with(connection: RequestChannel, keys: Collection[bytes]) -> Addon
     except RequestError as error:
         if error.code != "denied":
             raise
-        hint = "another device sees and ends them, confide gateway ls"
+        hint = "another device sees and ends them, confide http ls"
         return AddonMessage({"programs": None}, remarks=[f"programs that it has let in by HTTP may still come: {hint}"])
     return AddonMessage(
         {"programs": ended}, [f"ended: {printable(name)}, which it had let in by HTTP" for name in ended]

@@ -80,9 +80,7 @@ class SignInRequests(SessionPart):
     async def _end(self, asked: EndRequest) -> Nothing:
         caller = await self._deciding()
         if not await asyncio.to_thread(self._session.desk.end_gateway_client, caller.space_id, asked["name"]):
-            raise NotFoundError(
-                "no program of this name reaches the space by HTTP", hint="confide gateway ls lists them"
-            )
+            raise NotFoundError("no program of this name reaches the space by HTTP", hint="confide http ls lists them")
         return {}
 
     async def _found(self, words: str) -> PendingSignIn:

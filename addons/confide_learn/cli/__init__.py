@@ -1,1 +1,1 @@
-"""The commands `confide learn` and `confide learned`."""
+"""The commands `confide learn`."""

@@ -1,6 +1,4 @@
-"""`confide learned`: what was learned on this machine, to be accepted, edited, refused, or taken back; and `confide learn`, which learns
-from what the pointers lead to now (docs/learning.md).
-"""
+"""`confide learn`: keep, edit, refuse or undo what Confide learned from your sessions, and learn from new ones now (docs/learning.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +20,6 @@ from confide_learn.local.judges import DailyBudget
 from confide_learn.local.learner import Learner
 from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.cli.console import (
-    AsJson,
     CommandContext,
     Output,
     clock,
@@ -31,7 +28,6 @@ from confide_proxy.cli.console import (
     identified,
     note,
     one_line,
-    print_json,
     remark,
     row,
     say,
@@ -40,80 +36,73 @@ from confide_proxy.cli.console import (
 from confide_proxy.errors import EditorError, LearningError
 from confide_proxy.hooks import learning_queue
 
-learned_app = typer.Typer()
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="As `confide learned` shows it; its beginning will do.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="As confide learn ls shows it; the beginning is enough.")]
 _SHOWN_LINES: Final = 8
 
 
-@learned_app.callback(invoke_without_command=True)
-def learned(
-    context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Also what was stored or refused.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List what waits for your yes or no."""
-    if context.invoked_subcommand is not None:
-        return
-    here: CommandContext = context.obj
-    found = Suggestions(here.paths.learn).all()
-    shown = [each for each in found if every or each.state in OPEN]
-    if as_json:
-        print_json({"mode": here.config.learn.mode, "suggestions": [_as_json(each) for each in shown]})
-        return
-    for each in shown:
-        _tell(each)
-    if not shown:
-        say("nothing waits for you")
-        if not here.config.learn.is_on:
-            note(f"learning is off; {here.paths.config} switches it on: docs/learning.md")
-    elif not every:
-        remark("hint: confide learned accept ID, edit ID, or refuse ID; what was refused stays away")
-
-
-@learned_app.command(epilog="confide learned accept 3f9a2c1b")
 @command
-async def accept(here: CommandContext, ids: Ids) -> Output:
-    """Make notes of them."""
-    suggestions = Suggestions(here.paths.learn)
-    return await _stored(here, suggestions, [_chosen(suggestions, each) for each in dict.fromkeys(ids)])
-
-
-@learned_app.command(epilog="confide learned edit 3f9a2c1b")
-@command
-async def edit(
+def ls(
     here: CommandContext,
-    identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide learned` shows it.")],
-    text: Annotated[
-        str | None, typer.Option("--text", help="What to keep in its place; without it, your editor opens.")
-    ] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also what was stored or refused.")] = False,
 ) -> Output:
-    """Change the words of one, and make a note of it."""
+    """List the suggestions that wait for your yes or no."""
+    found = Suggestions(here.paths.learn).all()
+    listed = [each for each in found if every or each.state in OPEN]
+
+    def tell() -> None:
+        for each in listed:
+            _tell(each)
+        if not listed:
+            say("no suggestion waits for you")
+            if not here.config.learn.is_on:
+                note(f"learning is off; to switch it on, see docs/learning.md and {here.paths.config}")
+        elif not every:
+            remark("hint: confide learn keep ID, keep ID --edit, or refuse ID, which also keeps it from coming back")
+
+    return Output({"mode": here.config.learn.mode, "suggestions": [_as_json(each) for each in listed]}, tell)
+
+
+@command
+async def keep(
+    here: CommandContext,
+    ids: Ids,
+    is_edited: Annotated[bool, typer.Option("--edit", help="Change the text of one in your editor first.")] = False,
+    text: Annotated[str | None, typer.Option("--text", help="Store this text instead of the suggested one.")] = None,
+) -> Output:
+    """Store suggestions as notes."""
     suggestions = Suggestions(here.paths.learn)
-    found = _chosen(suggestions, identity)
+    if not is_edited and text is None:
+        return await _stored(here, suggestions, [_chosen(suggestions, each) for each in dict.fromkeys(ids)])
+    if len(ids) > 1:
+        raise typer.BadParameter("goes with one ID", param_hint="--edit" if is_edited else "--text")
+    found = _chosen(suggestions, ids[0])
     words = (await asyncio.to_thread(_edited, found.text) if text is None else text).strip()
     most = most_chars(found.kind)
     if not words or len(words) > most:
         problem = "the text is empty" if not words else f"the text has more than {most} characters"
-        raise LearningError(problem, hint="it waits as it was; confide learned refuse ID throws it away")
+        raise LearningError(problem, hint="the suggestion is unchanged; confide learn refuse ID deletes it")
     return await _stored(here, suggestions, [replace(found, text=words)])
 
 
-@learned_app.command(epilog="confide learned refuse 3f9a2c1b")
 @command
-def refuse(here: CommandContext, ids: Ids) -> Output:
-    """Throw them away; the same is not suggested again."""
+async def refuse(
+    here: CommandContext,
+    ids: Ids,
+    is_undone: Annotated[
+        bool, typer.Option("--undo", help="Delete notes that were learned; Confide does not store the same again.")
+    ] = False,
+) -> Output:
+    """Delete suggestions; Confide does not suggest the same again."""
     suggestions = Suggestions(here.paths.learn)
+    if is_undone:
+        return await _undone(here, suggestions, ids)
     chosen = [_chosen(suggestions, each) for each in dict.fromkeys(ids)]
     for each in chosen:
         suggestions.put(replace(each, state="refused", quote=""))
     return Output({"refused": [each.id for each in chosen]}, f"refused {', '.join(each.id for each in chosen)}")
 
 
-@learned_app.command(epilog="confide learned undo 3f9a2c1b")
-@command
-async def undo(here: CommandContext, ids: Ids) -> Output:
-    """Delete the notes that they became; the same is not stored again."""
-    suggestions = Suggestions(here.paths.learn)
+async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]) -> Output:
     chosen = [_chosen(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
     for each in chosen:
         async with here.client(await identified(here, _folder(each))) as client:
@@ -142,14 +131,12 @@ def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...] = O
     """The one that a person has named. Raises LearningError: none, several, or none to do that with."""
     found = suggestions.find(identity)
     if not found:
-        raise LearningError(
-            f"nothing that was learned is called {identity[:32]}", hint="confide learned --all lists it"
-        )
+        raise LearningError(f"no suggestion has the id {identity[:32]}", hint="confide learn ls --all lists all")
     able = [each for each in found if each.state in states]
     if not able:
-        raise LearningError(f"{found[0].id} is {found[0].state} already", hint="confide learned --all lists all")
+        raise LearningError(f"{found[0].id} is {found[0].state} already", hint="confide learn ls --all lists all")
     if len(able) > 1:
-        raise LearningError(f"several are called {identity[:32]}…", hint="name more of its id")
+        raise LearningError(f"several suggestions begin with {identity[:32]}", hint="type more of the id")
     return able[0]
 
 
@@ -205,7 +192,7 @@ def _edited(text: str) -> str:
 def waiting_line(here: CommandContext) -> str:
     """For `confide status`: that something waits; "" where nothing does."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
-    return f"{counted(count, 'suggestion')} from your sessions: confide learned" if count else ""
+    return f"{counted(count, 'suggestion')} from your sessions: confide learn ls" if count else ""
 
 
 _SEAT_S: Final = 3.0
@@ -228,7 +215,7 @@ async def learn(
     learner = Learner(here.paths, here.config, here.client)
     with learner.seated(wait_s=_SEAT_S) as is_ours:
         if not is_ours:
-            raise LearningError("another process of this machine is learning just now", hint="try again in a minute")
+            raise LearningError("another process on this device is learning right now", hint="try again in a minute")
         learned = await learner.learn()
     waiting = len(learner.suggestions.waiting())
 
@@ -237,9 +224,9 @@ async def learn(
         stored = f", {learned.stored} stored" if learned.stored else ""
         row(f"{read} read; {counted(learned.found, 'new thing')}{stored}")
         if waiting:
-            row(f"{counted(waiting, 'suggestion')} {'waits' if waiting == 1 else 'wait'} for you: confide learned")
+            row(f"{counted(waiting, 'suggestion')} {'waits' if waiting == 1 else 'wait'} for you: confide learn ls")
         if learned.is_full:
-            remark("note: nothing more is read until you have looked at them")
+            remark("note: learning pauses until you have looked at them")
         for name, problem in learned.problems.items():
             remark(f"note: the judge '{name}' could not: {problem}")
 
@@ -267,7 +254,7 @@ def _status(here: CommandContext) -> Output:
 
     def print_text() -> None:
         row(f"learning is {config.mode}; judges, in the order in which they are asked: {', '.join(config.judges)}")
-        row(f"{counted(count, 'pointer')} to go through, {counted(waiting, 'suggestion')} for you: confide learned")
+        row(f"{counted(count, 'pointer')} to go through, {counted(waiting, 'suggestion')} for you: confide learn ls")
         calls = f"{spent.calls:,} of {config.calls_a_day:,} calls"
         row(f"your agent's command today: {calls}, {spent.tokens:,} of {config.tokens_a_day:,} tokens")
         if last:

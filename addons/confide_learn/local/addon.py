@@ -8,21 +8,31 @@ from typing import Final
 from confide_memory.commands.entries import Command, Entry
 from confide_proxy.addons import Addon, Pages
 
-_COMMANDS: Final = (
-    Command(
-        "Memory",
-        ("rm",),
-        Entry(
-            "learned",
-            "confide_learn.cli.learned:learned_app",
-            "Look at what was learned from your sessions, and keep it or not.",
-        ),
+_PLACE: Final = "confide_learn.cli.learned"
+_ENTRIES: Final = (
+    Entry("ls", _PLACE, "List the suggestions that wait for your yes or no."),
+    Entry(
+        "keep", _PLACE, "Store suggestions as notes.", "confide learn keep 3f9a2c1b\nconfide learn keep 3f9a2c1b --edit"
     ),
-    Command(
-        "Memory",
-        ("learned", "rm"),
-        Entry("learn", "confide_learn.cli.learned", "Learn from your sessions now.", "confide learn --status"),
+    Entry(
+        "refuse",
+        _PLACE,
+        "Delete suggestions, or notes that were learned.",
+        "confide learn refuse 3f9a2c1b\nconfide learn refuse 3f9a2c1b --undo",
     ),
+    Entry("now", f"{_PLACE}:learn", "Learn from your sessions now.", "confide learn now --status"),
+)
+_MOVED: Final = {
+    "learn": "learn now",
+    "learned": "learn ls",
+    "learned accept": "learn keep",
+    "learned edit": "learn keep --edit",
+    "learned refuse": "learn refuse",
+    "learned undo": "learn refuse --undo",
+}
+_COMMANDS: Final = tuple(
+    Command("Memory", (before,), entry, group="learn", moved={} if before else _MOVED)
+    for before, entry in zip(("", "ls", "keep", "refuse"), _ENTRIES, strict=True)
 )
 
 ADDON: Final = Addon(
@@ -40,5 +50,5 @@ ADDON: Final = Addon(
         ),
         templates=Path(__file__).parent / "templates",
     ),
-    other_words={"suggestions": "learned", "learnings": "learned"},
+    other_words={"suggestions": "learn", "learnings": "learn"},
 )

@@ -1,1 +1,1 @@
-"""The commands `confide tasks` and `confide runner`."""
+"""The commands `confide task`."""

@@ -1,4 +1,4 @@
-"""`confide runner`: do what was ordered, in sandboxes, within a budget (docs/runner.md)."""
+"""`confide task runner`: do the tasks that are due, in sandboxes, within a budget (docs/tasks.md)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,53 @@ from confide_crypto.errors import EXIT_CONFIG
 from confide_memory.commands.doing import doing
 from confide_night.runner.settings import recipes
 from confide_night.runner.settings.recipes import RunnerSettings
-from confide_proxy.cli.console import CommandContext, Output, clock, command, remark, row, say
+from confide_proxy.cli.console import AsJson, CommandContext, Output, clock, print_output, remark, row, say
 from confide_proxy.errors import InputError
 
-runner_app = typer.Typer()
 END_S: Final = 20.0
 """Within which a runner that is told to end has told the daemon of its run."""
 _MARKS: Final = {True: "ok", None: "note", False: "no"}
 
 
-@runner_app.callback(invoke_without_command=True)
-def runner(context: typer.Context) -> None:
-    """Do what is due, one run after the other, until it is ended."""
-    if context.invoked_subcommand is not None:
-        return
+def runner(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Do the one run that is due next, then end.")] = False,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write runner.toml, with all options and their defaults.")
+    ] = False,
+    printed: Annotated[bool, typer.Option("--print", help="With --init: print it, and write nothing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check which recipes and parts of the sandbox work on this device.")
+    ] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="List the runs that this device began, newest first.")] = False,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="With --runs: how many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Do the runs that are due, one after the other, until you stop it."""
     here: CommandContext = context.obj
+    if sum((once, init, check, runs)) > 1:
+        raise typer.BadParameter("name one of --once, --init, --check and --runs")
     doing.begin()
     try:
-        asyncio.run(_serve(here, once=False))
+        if init:
+            found = _init(here, is_printed=printed)
+        elif check:
+            found = asyncio.run(_check(here))
+        elif runs:
+            found = _list_runs(here, most)
+        elif once:
+            found = asyncio.run(_once(here))
+        else:
+            asyncio.run(_serve(here, once=False))
+            return
     finally:
         doing.end()
+    print_output(found, as_json=as_json)
 
 
-@runner_app.command("init")
-@command
-def init(
-    here: CommandContext,
-    shown: Annotated[bool, typer.Option("--print", help="Print it, and write nothing.")] = False,
-) -> Output:
-    """Write runner.toml, with every option at its default and a word about each."""
+def _init(here: CommandContext, *, is_printed: bool) -> Output:
     text = resources.files("confide_night.runner.settings").joinpath("runner.toml").read_text("utf-8")
-    if shown:
+    if is_printed:
         return Output({"text": text}, text.rstrip("\n"))
     path = _file(here)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,16 +74,13 @@ def init(
             file.write(text)
     except FileExistsError:
         raise InputError(
-            f"{path} is there already", hint="confide runner init --print shows what it would be"
+            f"{path} already exists", hint="confide task runner --init --print prints the default one"
         ) from None
-    told = f"wrote {path}: name a key of a model and your repositories there, then confide runner check"
+    told = f"wrote {path}: add a model's key and your repositories there, then run confide task runner --check"
     return Output({"path": str(path)}, told)
 
 
-@runner_app.command("check")
-@command
-async def check(here: CommandContext) -> Output:
-    """Say what of the recipes works on this machine, and what does not."""
+async def _check(here: CommandContext) -> Output:
     from confide_night.runner import trial
     from confide_night.runner.runner_service import folder_of
 
@@ -84,22 +97,14 @@ async def check(here: CommandContext) -> Output:
     return Output(data, print_text, exit_code=EXIT_CONFIG if any(each.is_good is False for each in found) else 0)
 
 
-@runner_app.command("run")
-@command
-async def run(here: CommandContext) -> Output:
-    """Do the one run that is due next, if there is one, and end."""
+async def _once(here: CommandContext) -> Output:
     state = await _serve(here, once=True)
     if state is None:
         return Output({"state": None}, "nothing is due")
     return Output({"state": state}, lambda: None, exit_code=0 if state == "succeeded" else 1)
 
 
-@runner_app.command("ls")
-@command
-def list_runs(
-    here: CommandContext, most: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20
-) -> Output:
-    """List what this machine has begun, the last first, and how it ended."""
+def _list_runs(here: CommandContext, most: int) -> Output:
     from confide_night.runner.books import newest
     from confide_night.runner.runner_service import folder_of
 
@@ -109,7 +114,7 @@ def list_runs(
         for begun, began, ended in found:
             row(f"{begun.slot}  {clock(began)}  {ended or 'running, or lost'}")
         if not found:
-            remark("this machine has begun nothing yet")
+            remark("this device has begun no run yet")
 
     data = [
         {"task": begun.task, "at": begun.at, "attempt": begun.attempt, "began": began, "ended": ended or None}

@@ -1,4 +1,4 @@
-"""`confide task`: work for the night, ordered, looked at, approved and ended (docs/tasks.md); and `confide report`, what came of it."""
+"""`confide task`: queue, show, approve and end tasks for the night, and report their results (docs/tasks.md)."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ from confide_proxy.cli.search import call
 from confide_proxy.errors import DeclinedError, InputError, ToolError
 from confide_proxy.mcp.client import CommandClient
 
-task_app = typer.Typer()
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="As `confide task ls` shows it; its beginning will do.")]
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="As confide task ls shows it; the beginning is enough.")]
 At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Which run, as shown; the last if left out.")]
 _MOST_CHARS: Final = 20_000
 _RAN: Final = ("succeeded", "failed", "lost", "cancelled", "running")
 
 
-@task_app.command(
-    epilog='confide task add "Review what was merged today." --repo https://git.example.org/shop.git\n'
-    'confide task add "Update the changelog." --recipe fix --schedule "30 2 * * 1-5" --max-usd 1'
-)
 @command
 async def add(
     here: CommandContext,
-    description: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be done; - reads it from stdin.")],
+    description: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What to do; - reads it from stdin. With --again: a task's id.")
+    ],
+    is_again: Annotated[
+        bool, typer.Option("--again", help="Queue a task once more, at once, signed by this device.")
+    ] = False,
     kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Such as code-review or refactor.")] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", metavar="NAME", help="review, fix, ask, or another of the runner.")
@@ -94,7 +94,9 @@ async def add(
     retries: Annotated[int | None, typer.Option("--retries", help="0 to 5, of what never ran; 2 if left out.")] = None,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Queue a task. This machine signs it; a runner does it."""
+    """Queue a task: this device signs it, and a runner does it."""
+    if is_again:
+        return await _again(here, description, project)
     text = input_text() if description == "-" else description
     if not text.strip():
         raise InputError("the text is empty, so nothing was queued", hint='confide task add "what to do"')
@@ -117,7 +119,6 @@ async def add(
     return await _added(here, project, {name: value for name, value in told.items() if value is not None})
 
 
-@task_app.command(epilog="confide task ls --status paused")
 @command
 async def ls(
     here: CommandContext,
@@ -141,10 +142,19 @@ async def ls(
     return Output(found, print_text)
 
 
-@task_app.command(epilog="confide task show 3f9a2c")
 @command
-async def show(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
-    """Show a whole order, who signed it, and what came of it."""
+async def show(
+    here: CommandContext,
+    identity: TaskId,
+    is_log: Annotated[bool, typer.Option("--log", help="Print the log of a run, decrypted on this device.")] = False,
+    at: At = None,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Show a task, which device signed it, and its runs."""
+    if is_log:
+        return await _log(here, identity, at, project)
+    if at is not None:
+        raise typer.BadParameter("goes with --log", param_hint="--at")
     async with here.client(await identified(here, project)) as client:
         found, order, problem = await _shown(client, identity)
 
@@ -157,16 +167,14 @@ async def show(here: CommandContext, identity: TaskId, project: ProjectDir = Pat
     return Output(data, print_text)
 
 
-@task_app.command(epilog="confide task log 3f9a2c")
-@command
-async def log(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
-    """Print the log of a run, which only the space's devices can open."""
+async def _log(here: CommandContext, identity: str, at: str | None, project: Path) -> Output:
+    """Print the log of a run, which only the space's devices can decrypt. Raises ToolError: there is no such run or log."""
     async with here.client(await identified(here, project)) as client:
         found, _, _ = await _shown(client, identity)
         slot = _slot(found, at)
         keys = client.sealing.keyring.keys
         if keys is None:
-            raise client.sealing.keyring.problem or ToolError("this machine has no keys of its space")
+            raise client.sealing.keyring.problem or ToolError("this device has no keys of its space")
         records: dict[int, bytes] = {}
         part: int | None = 0
         while part is not None:
@@ -175,7 +183,7 @@ async def log(here: CommandContext, identity: TaskId, at: At = None, project: Pr
             records |= {one["part"]: one["record"] for one in answer["parts"]}
             part = answer["next"] if answer["next"] is None or answer["next"] > part else None
     if not records:
-        raise ToolError("there is no log of that run", hint="logs are kept for 30 days, and come from the runner")
+        raise ToolError("there is no log of that run", hint="the runner sends it, and it is kept for 30 days")
     text, unreadable = _opened(records, keys)
     told = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
     return Output(told, text.rstrip("\n"))
@@ -207,7 +215,6 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
     return b"".join(texts).decode("utf-8", "replace"), unreadable
 
 
-@task_app.command(epilog="confide task approve 3f9a2c")
 @command
 async def approve(
     here: CommandContext,
@@ -236,45 +243,17 @@ async def approve(
     return Output({"id": found["task"], "state": answer["state"]}, told)
 
 
-@task_app.command(epilog="confide task pause 3f9a2c")
 @command
-async def pause(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
-    """Begin nothing more of a task, until it is resumed; what runs goes on."""
-    return await _set(here, identity, "paused", project)
+async def pause(
+    here: CommandContext,
+    identity: TaskId,
+    is_resumed: Annotated[bool, typer.Option("--resume", help="Resume it.")] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Start no more runs of a task until you resume it; a run that has begun goes on."""
+    return await _set(here, identity, "active" if is_resumed else "paused", project)
 
 
-@task_app.command(epilog="confide task resume 3f9a2c")
-@command
-async def resume(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
-    """Go on with a task that was paused."""
-    return await _set(here, identity, "active", project)
-
-
-@task_app.command("run-now", epilog="confide task run-now 3f9a2c")
-@command
-async def run_now(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
-    """Queue the same once more, to be done at once, signed by this machine."""
-    async with here.client(await identified(here, project)) as client:
-        _, order, _ = await _shown(client, identity)
-    usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
-    told = {
-        "description": order.description,
-        "type": order.type,
-        "recipe": order.recipe,
-        "project": order.project,
-        "repoUrl": order.repo or None,
-        "scheduledFor": datetime.now(UTC).isoformat(timespec="seconds"),
-        "timeZone": order.zone,
-        "priority": order.priority,
-        "context": json.loads(order.context) if order.context else None,
-        "timeoutMs": order.timeout_ms,
-        "maxUsd": usd,
-        "retries": order.retries,
-    }
-    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
-
-
-@task_app.command(epilog="confide task cancel 3f9a2c")
 @command
 async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """End a task for good, and kill what runs of it."""
@@ -289,7 +268,6 @@ async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = P
     return Output(found, told)
 
 
-@task_app.command(epilog="confide task accept 3f9a2c")
 @command
 async def accept(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Make a usual note of a result, after a look at it. Asks at a terminal, always."""
@@ -336,11 +314,33 @@ async def report(
         asked: ReportRequest = {"since": begin.isoformat(timespec="seconds")}
         answer = await REPORT.ask(client.connection, asked, timeout_s=DEADLINE_S)
 
-    def print_text() -> None:
+    def tell() -> None:
         for line in answer["lines"]:
             row(line)
 
-    return Output({"lines": answer["lines"], "open": answer["open"]}, print_text)
+    return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
+
+
+async def _again(here: CommandContext, identity: str, project: Path) -> Output:
+    """Queue a copy of a task that is due at once; this device signs it."""
+    async with here.client(await identified(here, project)) as client:
+        _, order, _ = await _shown(client, identity)
+    usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
+    told = {
+        "description": order.description,
+        "type": order.type,
+        "recipe": order.recipe,
+        "project": order.project,
+        "repoUrl": order.repo or None,
+        "scheduledFor": datetime.now(UTC).isoformat(timespec="seconds"),
+        "timeZone": order.zone,
+        "priority": order.priority,
+        "context": json.loads(order.context) if order.context else None,
+        "timeoutMs": order.timeout_ms,
+        "maxUsd": usd,
+        "retries": order.retries,
+    }
+    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
 
 
 async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:

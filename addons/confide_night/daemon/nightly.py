@@ -49,7 +49,7 @@ class Findings:
     def lines(self) -> list[str]:
         """As a person is told it: what is to be done, and by what; nothing where all is well."""
         told = [
-            (self.unsealed, "credentials in clear", "confide secrets rescan"),
+            (self.unsealed, "credentials in clear", "confide secrets scan --stored"),
             (self.clashes, "clashes", "confide sync names them"),
             (self.duplicates, "notes nearly the same as newer ones", "memory_dedupe"),
             (self.unused, "notes neither used nor changed", f"for {UNUSED_DAYS} days"),

@@ -109,7 +109,7 @@ def _within(lines: list[str]) -> tuple[str, ...]:
     for number, line in enumerate(lines):
         tokens += count_tokens(line) + 1
         if tokens > MOST_TOKENS - 20:
-            kept.append(f"{len(lines) - number} more: confide task ls, confide report --since 7d")
+            kept.append(f"{len(lines) - number} more: confide task ls, confide task report --since 7d")
             break
         kept.append(line)
     return tuple(kept)

@@ -33,7 +33,7 @@ def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
     if row.state is not TaskStatus.ACTIVE and row.state is not TaskStatus.PROPOSED:
         return ""
     if not runners:
-        start = "start confide runner on one of your machines, behind confide runner init"
+        start = "start confide task runner on one of your machines, behind confide task runner --init"
         return f"no runner has been at work here, so nobody does it yet: {start}"
     if any(row.recipe in one.recipes for one in runners):
         return ""
@@ -202,7 +202,9 @@ def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> 
 
 def _require_living(task: TaskRow) -> None:
     if task.state in (TaskStatus.DONE, TaskStatus.CANCELLED):
-        raise RequestError("conflict", f"the task is {task.state} already", "confide task run-now ID does it once more")
+        raise RequestError(
+            "conflict", f"the task is {task.state} already", "confide task add --again ID does it once more"
+        )
 
 
 def next_at(store: Store, task: TaskRow) -> int | None:

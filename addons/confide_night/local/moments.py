@@ -47,7 +47,7 @@ def line(counts: Iterable[Counted], ids: Iterable[str]) -> str | None:
     named = next((each[:_ID_CHARS] for each in ids), "")
     if not said:
         return None
-    return f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide report"
+    return f"Tasks of last night: {', '.join(said)}{f' ({named})' if named else ''}: confide task report"
 
 
 DEADLINE_S: Final = 10.0

@@ -72,7 +72,7 @@ class RunLedger:
         with self._able():
             if not self._seat.try_take():
                 raise RunnerError(
-                    "another runner is at work on this machine", hint="confide runner ls shows what it does"
+                    "another runner is at work on this machine", hint="confide task runner --runs shows what it does"
                 )
         self._log = _log(folder)
         with self._able():

@@ -292,7 +292,9 @@ class Supervisor:
             raise OrderError("a task is given more often than its order says")
         recipe = self._settings.recipes.get(order.recipe)
         if recipe is None:
-            raise RunnerError(f"this runner has no recipe '{order.recipe}'", hint="confide runner check lists them")
+            raise RunnerError(
+                f"this runner has no recipe '{order.recipe}'", hint="confide task runner --check lists them"
+            )
         if recipe.approval == "device":
             await self._check_approved(order, slot, keyring.roster, now)
         mirror = self._mirror(order, recipe)

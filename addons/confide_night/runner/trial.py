@@ -1,4 +1,4 @@
-"""What works on this machine and what does not: `confide runner check`, and what a runner asks before it claims anything."""
+"""What works on this machine and what does not: `confide task runner --check`, and what a runner asks before it claims anything."""
 
 from __future__ import annotations
 
@@ -140,4 +140,4 @@ async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[Tria
         else:
             yield TrialFinding(f"recipe {recipe.name}", False, str(problem), problem.hint or "")
     if not settings.recipes:
-        yield TrialFinding("recipes", False, "there is none", "confide runner init --print shows some")
+        yield TrialFinding("recipes", False, "there is none", "confide task runner --init --print shows some")

@@ -105,7 +105,7 @@ def _link(desk: PageContext, status: Found | None, *, is_awaited: bool) -> Itera
 
 def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLine]:
     if waiting.damaged:
-        yield HealthLine("queue", "bad", counted(waiting.damaged, "damaged record"), "confide queue")
+        yield HealthLine("queue", "bad", counted(waiting.damaged, "damaged record"), "confide sync --queue")
     if waiting.dead:
         yield HealthLine(
             "refused", "warn", f"the server refused {counted(waiting.dead, 'store')}", "look at them below"
@@ -147,7 +147,7 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
         yield HealthLine("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
     if unsealed and (findings := unsealed["findings"]):
         told = f"{counted(findings, 'credential')} in clear"
-        yield HealthLine("in clear", "warn", told, "confide secrets rescan")
+        yield HealthLine("in clear", "warn", told, "confide secrets scan --stored")
     if status["clashes"]:
         told = f"{counted(len(status['clashes']), 'document')} with a conflict"
         yield HealthLine("conflicts", "warn", told, "see Conflicts")

@@ -1,7 +1,7 @@
 """Approve and remove apps that reach the space through the HTTP gateway of its server, by the six
 words that each shows.
 
-The commands of `confide gateway` do the same. The page shows which app asks before it is approved.
+The commands of `confide http` do the same. The page shows which app asks before it is approved.
 The person types the words, since comparing by eye misses differences.
 """
 

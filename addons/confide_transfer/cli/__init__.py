@@ -1,1 +1,1 @@
-"""The commands `confide import`, `confide export` and `confide move`."""
+"""The commands `confide import`, `confide export` and `confide daemon move`."""

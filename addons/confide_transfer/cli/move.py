@@ -1,4 +1,4 @@
-"""`confide move`: from one machine to a server, and back, with every secret, file and revision (docs/moving.md)."""
+"""`confide daemon move`: from one machine to a server, and back, with every secret, file and revision (docs/moving.md)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _target(to: str | None) -> tuple[MoveEnd, Invite | None]:
     if to.strip() == LOCAL:
         return MoveEnd(None), None
     if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:
-        raise MoveError("this is not an invite", hint="did you mean confide move --to local?")
+        raise MoveError("this is not an invite", hint="did you mean confide daemon move --to local?")
     invite, pair = parse_invite(to)
     if pair is not None:
         problem = "this invite was made by a device, and leads into the memory that it has"
@@ -157,7 +157,7 @@ async def _settle(here: CommandContext, project: Path) -> None:
     async with here.client(await identified(here, project)) as client:
         is_sent = await send_queue(client, here)
         if not is_sent or not is_empty(here.paths.journal):
-            hint = "confide queue shows them; send or drop them first"
+            hint = "confide sync --queue shows them; send or drop them first"
             raise MoveError("calls wait on this machine for its daemon", hint=hint)
         await client.files.compare()
 
@@ -244,7 +244,9 @@ def _output(
     if moved.left.unopened:
         notes.append(f"{counted(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
     if not moved.is_closed:
-        notes.append("the daemon that was left does not know yet, and has the tasks still; run confide move again")
+        notes.append(
+            "the daemon that was left does not know yet, and has the tasks still; run confide daemon move again"
+        )
     return Output(data, "\n".join(told), notes)
 
 
@@ -254,4 +256,4 @@ def hint_of_move(here: CommandContext) -> None:
     with suppress(ConfideError):
         is_alone = load_pin(here.paths.link) is None and here.paths.daemon_data.is_dir()
         if is_alone and RosterCache(here.paths.rosters).last() is not None:
-            note("this machine has a memory of its own; to take it along: confide move --to INVITE")
+            note("this machine has a memory of its own; to take it along: confide daemon move --to INVITE")

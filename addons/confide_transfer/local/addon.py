@@ -10,33 +10,35 @@ from confide_proxy.addons import Addon, ToolHandlers
 _COMMANDS: Final = (
     Command(
         "Files and history",
-        ("trust",),
+        ("restore",),
         Entry(
             "import",
             "confide_transfer.cli.transfer:import_memories",
-            "Take over notes from other programs, after a look at them.",
+            "Import notes from other tools, after a preview.",
             "confide import ~/notes",
         ),
     ),
     Command(
         "Files and history",
-        ("import", "trust"),
+        ("import", "restore"),
         Entry(
             "export",
             "confide_transfer.cli.transfer",
-            "Write the whole memory into a folder, as markdown files.",
+            "Export the whole memory to a folder of markdown files.",
             "confide export ~/confide-export",
         ),
     ),
     Command(
-        "Machines and keys",
-        ("recovery",),
+        "Service",
+        ("stop", "secrets"),
         Entry(
             "move",
             "confide_transfer.cli.move",
-            "Move this machine's memory to a server, or back, with all its history.",
-            "confide move --to local",
+            "Move this device's memory to a server, or back, with all its history.",
+            "confide daemon move --to local",
         ),
+        group="daemon",
+        moved={"move": "daemon move"},
     ),
 )
 
@@ -47,5 +49,5 @@ ADDON: Final = Addon(
     joining="confide_transfer.cli.move:hint_of_move",
     set_up="confide_transfer.cli.transfer:offer",
     bring="confide_transfer.local.memory_import:brought",
-    other_words={"backup": "export", "dump": "export", "migrate": "move", "transfer": "move"},
+    other_words={"backup": "export", "dump": "export", "migrate": "daemon", "transfer": "daemon"},
 )

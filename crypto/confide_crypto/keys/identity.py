@@ -310,7 +310,8 @@ def parse_public_key(line: str) -> tuple[bytes, str]:
     parts = line.strip().split(maxsplit=2)
     if len(parts) < 2 or parts[0] != PUBLIC_KEY_WORD:
         raise KeyTextError(
-            f"this is not a public key line: it must begin with {PUBLIC_KEY_WORD}", hint="confide key show prints it"
+            f"this is not a public key line: it must begin with {PUBLIC_KEY_WORD}",
+            hint="confide device key show prints it",
         )
     name = parts[2].strip() if len(parts) == 3 else ""
     if len(name) > MAX_NAME or not name.isprintable():

@@ -125,7 +125,7 @@ class Grants:
 
     def _missing(self, what: str, option: str, values: list[str]) -> GrantError:
         if self.is_bounded:
-            return GrantError(f"this token {what}", hint="confide token new on its machine makes one that has it")
+            return GrantError(f"this token {what}", hint="confide http token new on its machine makes one that has it")
         value = shlex.quote(",".join(sorted(dict.fromkeys(values))))
         return GrantError(
             f"this machine {what}",

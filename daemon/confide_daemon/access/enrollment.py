@@ -120,7 +120,7 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
 
 
 def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, rights: Rights) -> Caller:
-    """Enroll the key of a line that `confide key show` printed.
+    """Enroll the key of a line that `confide device key show` printed.
 
     Raises KeyTextError where it is no such line; BadNameError, TakenError where the name, a right or the space cannot be.
     """

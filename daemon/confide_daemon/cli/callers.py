@@ -65,7 +65,7 @@ def _list(here: CommandContext) -> Output:
 @command
 def callers_add(
     here: CommandContext,
-    line: Annotated[str, typer.Argument(help="The line that `confide key show` prints on the machine.")],
+    line: Annotated[str, typer.Argument(help="The line that `confide device key show` prints on the machine.")],
     name: Annotated[
         str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
     ] = None,
@@ -83,7 +83,7 @@ def callers_add(
 
     def print_text() -> None:
         say(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
-        remark(f"On the machine: confide pin <url> {key}")
+        remark(f"On the machine: confide join --pin <url> {key}")
 
     return Output({**facts(caller), "daemonKey": key}, print_text)
 

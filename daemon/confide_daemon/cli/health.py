@@ -48,7 +48,7 @@ UNCUT_HINT = "their texts are whole, and it is tried again every ten minutes; wh
 STRANDED_HINT = (
     "set url of [vault] again, restart the daemon, say confided vault move --back beside it, then take url out"
 )
-UNSEALED_HINT = "on one of the space's machines: confide secrets rescan"
+UNSEALED_HINT = "on one of the space's machines: confide secrets scan --stored"
 
 Follow = Callable[[str, int, int], None]
 

@@ -25,7 +25,7 @@ key_app = typer.Typer()
 @key_app.command("show")
 @command
 def key_show(here: CommandContext) -> Output:
-    """Print the daemon's public key, for `confide pin`; during a rotation also the old one."""
+    """Print the daemon's public key, for `confide join --pin`; during a rotation also the old one."""
     keys = rotation.load(_folder(here))
     key = format_daemon_key(keys.current.static_key)
     old = keys.rotation

@@ -24,7 +24,7 @@ class Address:
     """What `daemon.address` holds."""
 
     url: str  # `confide://host:port`
-    key: str  # the daemon's public key as `confide pin` takes it
+    key: str  # the daemon's public key as `confide join --pin` takes it
     pid: int  # the process that serves
     version: str  # of the daemon
     listens: str = ""  # the host it is bound to, `0.0.0.0` for every interface; "": an older version does not say

@@ -85,7 +85,7 @@ class DocumentHistory:
                 found = store.documents.revisions(row.id, limit=limit) if row is not None else []
             if not found:
                 raise NotFoundError(
-                    "nothing is known of such a document", hint="confide deleted lists what can come back"
+                    "nothing is known of such a document", hint="confide restore --list lists what can come back"
                 )
             return found
 

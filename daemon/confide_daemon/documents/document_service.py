@@ -305,19 +305,21 @@ class Projects:
         """Links two projects; `known`: those that the caller may be told of. Raises BadNameError, or NotFoundError: it is none of them."""
         if other == project:
             raise BadNameError(
-                "a project is not linked with itself", hint="name another one; confide projects lists them"
+                "a project is not linked with itself", hint="name another one; confide project ls lists them"
             )
         if GLOBAL_PROJECT in (project, other):
             raise BadNameError("the global memory is searched with every project already", hint="no link is needed")
         names = sorted(set(known) - {project})
         if other not in names:
             near = difflib.get_close_matches(other, names, 3, 0.5)
-            hint = f"did you mean {', '.join(near)}?" if near else "confide projects lists those there are"
+            hint = f"did you mean {', '.join(near)}?" if near else "confide project ls lists those there are"
             raise NotFoundError("there is no such project in this space", hint=hint)
         if other not in self.linked(project):
             for name in (project, other):
                 if len(self.linked(name)) >= MAX_LINKS:
-                    raise BadNameError(f"a project has at most {MAX_LINKS} links", hint="confide unlink ends one")
+                    raise BadNameError(
+                        f"a project has at most {MAX_LINKS} links", hint="confide project link --remove ends one"
+                    )
 
         def work(store: Store) -> list[tuple[str, str]]:
             with store.writing():
@@ -329,7 +331,7 @@ class Projects:
     async def unlink(self, project: str, other: str) -> None:
         """End a link. Raises NotFoundError: there is none."""
         if other not in self.linked(project):
-            raise NotFoundError("the two projects are not linked", hint="confide link lists what is")
+            raise NotFoundError("the two projects are not linked", hint="confide project link lists what is")
 
         def work(store: Store) -> list[tuple[str, str]]:
             with store.writing():

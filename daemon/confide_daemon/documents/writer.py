@@ -433,7 +433,9 @@ class Writer:
     ) -> PutResult:
         entries = self.store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
         if row is None or not entries:
-            raise NotFoundError("nothing is known of such a document", hint="confide deleted lists what can come back")
+            raise NotFoundError(
+                "nothing is known of such a document", hint="confide restore --list lists what can come back"
+            )
         if revision is None:
             revision = next((one.number for one in entries if not one.deleted and one.hash != row.hash), None)
             if revision is None:

@@ -155,7 +155,7 @@ class SpaceSlot:
         Raises ConfideError where its machines keep the key.
         """
         if self.custodian.custody.key.keeper == "caller":
-            hint = "a device that leaves gives it a new one: confide device rm, or confide key rotate on one of them"
+            hint = "a device that leaves gives it a new one: confide device rm, or confide device key rotate on one of them"
             raise ConfideError("the machines of this space keep its key", hint=hint)
         async with self._rekeying:
             space = await self._spaces.get(self._space_id)

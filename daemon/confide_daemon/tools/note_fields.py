@@ -176,7 +176,7 @@ def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[
             elif not is_sensitive(text) and not placeholder.only(front_matter.split(after)[1]):
                 raise ToolError(
                     "the text of this note is with the daemon in clear",
-                    hint="give the content too, so that it is sealed; confide secrets rescan seals older revisions",
+                    hint="give the content too, so that it is sealed; confide secrets scan --stored seals older revisions",
                 )
         return after
 

@@ -275,7 +275,7 @@ def _refusals(count: int | None) -> list[str]:
     stores = (
         "store that was queued on this machine was" if count == 1 else "stores that were queued on this machine were"
     )
-    return [f"{count} {stores} refused later, and kept there: confide queue shows why"]
+    return [f"{count} {stores} refused later, and kept there: confide sync --queue shows why"]
 
 
 def _model_lines(told: dict[str, Any]) -> list[str]:

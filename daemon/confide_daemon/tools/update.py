@@ -17,7 +17,9 @@ from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.tools.search_text import called
 
 REVISION: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": 2**53}
-_EARLIER_PLAIN: Final = "earlier revisions of this note are with the daemon in clear: confide secrets rescan seals them"
+_EARLIER_PLAIN: Final = (
+    "earlier revisions of this note are with the daemon in clear: confide secrets scan --stored seals them"
+)
 _LINES = ("title", "type", "category", "entity", "source", "status")
 _WHOLE = get.DEFINITION.output["properties"]
 # So that the fields cost their tokens once: `memory_store` says what they are.

@@ -87,7 +87,7 @@ def commands(
             finally:
                 doing.end()
             if isinstance(found, Output):
-                _print(found, indent, as_json=as_json)
+                print_output(found, indent, as_json=as_json)
 
         # What typer makes the options from.
         run.__dict__["__signature__"] = inspect.Signature(shown)
@@ -97,7 +97,8 @@ def commands(
     return command
 
 
-def _print(output: Output, indent: int | None, *, as_json: bool) -> None:
+def print_output(output: Output, indent: int | None = 2, *, as_json: bool) -> None:
+    """Print a command's output as text or JSON. Raises typer.Exit: with its exit code, where that is not 0."""
     if as_json:
         print_json(output.data, indent=indent)
     elif isinstance(output.tell, str):

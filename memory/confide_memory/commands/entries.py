@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A command, or a group of them, as the program's own help shows it.
+    """A command, or a group of commands, as the program's help shows it.
 
     Attributes:
-        name: what is typed.
-        place: `module:attribute` below the program's package of commands; a function, or a `typer.Typer` of commands. Without an
-            attribute it is the name.
-        line: what it does for whom, in a line. The docstring of its function says what goes beyond that; of the commands in a group it
-            says all, since these are loaded when the group's help is asked for.
-        examples: how it is written, whole, a line each, where its usage does not tell; of the commands in a group their `epilog` does.
-        is_hidden: it is there, and not in the list.
+        name: the word that a person types.
+        place: `module:attribute` below the program's package of commands: a function, or a `typer.Typer` of commands. Without an
+            attribute it is the name. "" for a group with `commands`.
+        line: the summary, one line. The help shows below it all paragraphs of the function's docstring but the first. The commands of a
+            `typer.Typer` have their summaries in their docstrings, since they are loaded when the help of their group is asked for.
+        examples: complete command lines, one a line, where the usage alone does not show them; the commands of a `typer.Typer` have
+            theirs in `epilog`.
+        is_hidden: works, but no help lists it.
+        commands: of a group, each loaded when it is asked for.
+        default: the one of `commands` that runs when a person types the name of the group alone, or with options.
     """
 
     name: str
@@ -24,30 +28,48 @@ class Entry(NamedTuple):
     line: str
     examples: str = ""
     is_hidden: bool = False
+    commands: Sequence[Entry] = ()
+    default: str = ""
+
+    def below(self, package: str) -> Entry:
+        """Return the entry with its place, and those of its commands, as full module names."""
+        place = f"{package}.{self.place}" if self.place else ""
+        return self._replace(place=place, commands=[each.below(package) for each in self.commands])
 
 
 Groups = Mapping[str, Sequence[Entry]]
 """The commands by the headings under which the help shows them, all in the order in which people need them."""
+Moved = Mapping[str, str]
+"""Old spellings of commands, without the program's name, and what a person types now: `"top"`, `"status --watch"`."""
 
 
 class Command(NamedTuple):
     """A command that an add-on brings to a program.
 
     Attributes:
-        heading: under which it stands; one that is new stands behind that of the command before it.
-        after: behind which command it stands: the first of these that there is; at the end where there is none.
+        heading: its heading in the help; a new one comes after the heading of the command before it.
+        after: the commands before it: the first of these that exists; without any, it comes last.
+        entry: with its place as a full module name.
+        group: the group of the program that the command belongs to; "" for a command of its own.
+        moved: its old spellings.
     """
 
     heading: str
     after: Sequence[str]
     entry: Entry
+    group: str = ""
+    moved: Moved = MappingProxyType({})
 
 
 def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
-    """The commands of a program with those of its add-ons, each in its place. Of two of one name the first stays: nobody takes its own from
-    the program."""
+    """Return the commands of a program with those of its add-ons, each in its place.
+
+    Of two commands with the same name the first stays, so no add-on replaces a command of the program.
+    """
     found = {heading: list(entries) for heading, entries in groups.items()}
     for command in commands:
+        if command.group and _placed_in_group(found, command):
+            continue
         if any(command.entry.name in _names(each) for each in found.values()):
             continue
         before = next((name for name in command.after if any(name in _names(each) for each in found.values())), None)
@@ -55,10 +77,27 @@ def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
             headings = list(found)
             at = next((headings.index(each) for each in headings if before in _names(found[each])), len(headings)) + 1
             found = {each: found.get(each, []) for each in (*headings[:at], command.heading, *headings[at:])}
-        there = found[command.heading]
-        names = _names(there)
-        there.insert(names.index(before) + 1 if before in names else len(there), command.entry)
+        _insert(found[command.heading], command)
     return found
+
+
+def _placed_in_group(found: Mapping[str, list[Entry]], command: Command) -> bool:
+    """Add the command to its group; return False where the program has no such group of entries."""
+    for entries in found.values():
+        for at, group in enumerate(entries):
+            if group.name == command.group and group.commands:
+                inner = list(group.commands)
+                if command.entry.name not in _names(inner):
+                    _insert(inner, command)
+                entries[at] = group._replace(commands=inner)
+                return True
+    return False
+
+
+def _insert(entries: list[Entry], command: Command) -> None:
+    names = _names(entries)
+    before = next((name for name in command.after if name in names), None)
+    entries.insert(names.index(before) + 1 if before is not None else len(entries), command.entry)
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:

@@ -24,6 +24,12 @@ More = Callable[[], tuple[Iterable[entries.Command], OtherWords]]
 """Commands that are not the program's own, and what people type for them."""
 
 _COMPLETION: Final = ("--install-completion", "--show-completion")
+_COMPLETION_HELP: Final = {
+    "--install-completion": "Install shell completion (bash, zsh or fish).",
+    "--show-completion": "Print the shell completion, to install it yourself.",
+}
+_HELP: Final = ("help", "--help", "-h")
+_MOST_MOVED_WORDS: Final = 3
 _SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
@@ -95,21 +101,60 @@ class UnknownCommandError(typer.TyperException):
         self.hint = f"did you mean {near}? {everything}" if near else everything
 
 
-class CommandProgram(CommandGroup):
-    """The commands of a program, each loaded when it is asked for; `app` makes one."""
+class EntryGroup(CommandGroup):
+    """A group of entries, each loaded when a person asks for it."""
 
-    package: str
+    def __init__(self, entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> None:
+        super().__init__(
+            name=entry.name,
+            help=entry.line,
+            epilog=entry.examples,
+            hidden=entry.is_hidden,
+            rich_markup_mode=None,
+        )
+        self._own = entry.commands
+        self._with_addons = with_addons
+        self._default = entry.default
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        has_command = bool(args) and (not args[0].startswith("-") or args[0] in _HELP)
+        if self._default and not has_command and not ctx.resilient_parsing:
+            args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return [entry.name for entry in self._with_addons()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in self.commands:
+            entry = _named(self._own, cmd_name) or _named(self._with_addons(), cmd_name)
+            if entry is not None:
+                self.commands[cmd_name] = _made(entry, lambda: entry.commands)
+        return self.commands.get(cmd_name)
+
+    def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        yield "Commands", [(entry.name, entry.line) for entry in self._with_addons() if not entry.is_hidden]
+
+
+class CommandProgram(CommandGroup):
+    """The commands of a program, each loaded when a person asks for it; `app` makes one."""
+
     own: Groups
     more: More
+    moved: entries.Moved
+    everyday: Sequence[str]
     _all: Groups | None = None
+    _shows_all = False
 
     @property
     def groups(self) -> Groups:
-        """Those of add-ons with the others, as the help shows them."""
+        """The commands of the program and of its add-ons, as the help shows them."""
         if self._all is None:
             commands, words = self.more()
+            commands = list(commands)
             self._all = entries.placed(self.own, commands)
             self.other_words = {**self.other_words, **words}
+            self.moved = {**{old: new for each in commands for old, new in each.moved.items()}, **self.moved}
         return self._all
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -117,47 +162,125 @@ class CommandProgram(CommandGroup):
             # typer asks which shell it runs in; one that is named its callbacks take as well, and end the command.
             option = next(each for each in self.get_params(ctx) if args[0] in each.opts)
             option.callback(ctx, option, args[1])
+        self._shows_all = args == ["help", "all"]
+        if args[:1] == ["help"]:
+            args = ["--help"] if self._shows_all else [*args[1:], "--help"]
+        if args and not ctx.resilient_parsing:
+            args = self._now(args)
         return super().parse_args(ctx, args)
+
+    def _now(self, args: list[str]) -> list[str]:
+        """Replace an old spelling at the beginning of a command line, and print the new one; a script that reads JSON sees no note."""
+        at = _options_before(args)
+        before, words = args[:at], args[at:]
+        old = self._old(words)
+        if old is None and words and (_entry(self.own, words[0]) is None or _is_alone(words[1:])):
+            old = self._old(words) if self.groups else None  # an add-on's
+        if old is None:
+            return args
+        if "--json" not in args:
+            from confide_memory.commands.console import remark
+
+            remark(f"note: `{self.name} {old}` is now `{self.name} {self.moved[old]}`")
+        return [*before, *self.moved[old].split(), *words[len(old.split()) :]]
+
+    def _old(self, words: Sequence[str]) -> str | None:
+        """Return the old spelling with which a command line begins; one that is the name of a group now counts only alone."""
+        old = _moved(words, self.moved)
+        is_group = old is not None and _entry(self.own, old) is not None
+        return None if is_group and not _is_alone(words[1:]) else old
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options; the short help lists only those that belong to every day."""
+        params = super().get_params(ctx)
+        for each in params:
+            if {*_COMPLETION} & {*each.opts}:
+                each.help = _COMPLETION_HELP[each.opts[0]]
+            if self.everyday and not {"--help", "--version"} & {*each.opts}:
+                each.hidden = not self._shows_all
+        return params
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [entry.name for each in self.groups.values() for entry in each]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in self.commands:
-            below, entry = f"{self.package}.", _named(self.own, cmd_name)
-            if entry is None:
-                below = ""  # of an add-on the whole name is given
-                entry = _named(self.groups, cmd_name)
+            entry = _entry(self.own, cmd_name) or _entry(self.groups, cmd_name)
             if entry is not None:
-                self.commands[cmd_name] = _made(entry, below)
+                self.commands[cmd_name] = _made(entry, lambda: self._commands_of(cmd_name))
         return self.commands.get(cmd_name)
 
+    def _commands_of(self, name: str) -> Sequence[Entry]:
+        """Return the commands of a group, with those that add-ons bring to it."""
+        entry = _entry(self.groups, name)
+        return entry.commands if entry is not None else ()
+
     def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+        if self.everyday and not self._shows_all:
+            chosen = (_entry(self.own, name) or _entry(self.groups, name) for name in self.everyday)
+            yield "Commands", [(entry.name, entry.line) for entry in chosen if entry is not None]
+            return
         for heading, each in self.groups.items():
-            yield heading, [(entry.name, entry.line) for entry in each if not entry.is_hidden]
+            if rows := [(entry.name, entry.line) for entry in each if not entry.is_hidden]:
+                yield heading, rows
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         formatter.write_paragraph()
         formatter.write_text(self.epilog or "")
 
 
-def _named(groups: Groups, name: str) -> Entry | None:
-    return next((entry for each in groups.values() for entry in each if entry.name == name), None)
+def _options_before(args: Sequence[str]) -> int:
+    """Return how many arguments stand before the command: `--config` with its value; none where another option is there."""
+    at = 0
+    while at < len(args) and args[at].partition("=")[0] == "--config":
+        at += 1 if "=" in args[at] else 2
+    return min(at, len(args))
+
+
+def _is_alone(rest: Sequence[str]) -> bool:
+    """Return whether no further command, nor a request for help, stands behind the name of a group."""
+    return not rest or (rest[0].startswith("-") and rest[0] not in _HELP)
+
+
+def _moved(args: Sequence[str], moved: entries.Moved) -> str | None:
+    """Return the longest old spelling with which a command line begins."""
+    beginnings = (" ".join(args[:count]) for count in range(min(len(args), _MOST_MOVED_WORDS), 0, -1))
+    return next((each for each in beginnings if each in moved), None)
+
+
+def _entry(groups: Groups, name: str) -> Entry | None:
+    return next((entry for each in groups.values() if (entry := _named(each, name)) is not None), None)
+
+
+def _named(commands: Sequence[Entry], name: str) -> Entry | None:
+    return next((entry for entry in commands if entry.name == name), None)
 
 
 def app(
-    name: str, package: str, groups: Groups, words: tuple[Words, Words], more: More, *, help: str, epilog: str
+    name: str,
+    package: str,
+    groups: Groups,
+    words: tuple[Words, Words],
+    more: More,
+    *,
+    help: str,
+    epilog: str,
+    moved: entries.Moved = MappingProxyType({}),
+    everyday: Sequence[str] = (),
 ) -> typer.Typer:
-    """A program's app for typer.
+    """Return a program as typer runs it.
 
     Args:
-        package: where the modules of its commands are.
-        words: what people type for its commands, and for options.
-        more: gives the commands of add-ons, and what people type for them; called once, and only where one of them may be meant.
+        package: the package with the modules of its commands.
+        words: words that people type for its commands, and for options.
+        more: returns the commands of add-ons, and the words for them; called once, and only where one of them may be meant.
+        moved: old spellings, which still work.
+        everyday: the commands that `--help` shows; `help all` shows all. Without any, `--help` shows all.
     """
     other_words, option_words = map(read_words, words)
-    own = {"package": package, "own": groups, "more": staticmethod(more)}
-    cls = type("Program", (CommandProgram,), {**own, "other_words": other_words, "option_words": option_words})
+    own = {heading: [entry.below(package) for entry in each] for heading, each in groups.items()}
+    members = {"own": own, "more": staticmethod(more), "moved": moved, "everyday": everyday}
+    cls = type("Program", (CommandProgram,), {**members, "other_words": other_words, "option_words": option_words})
     settings = {"help_option_names": ["--help", "-h"]}
     return typer.Typer(
         name=name,
@@ -170,10 +293,12 @@ def app(
     )
 
 
-def _made(entry: Entry, below: str) -> Any:
-    """The command of an entry, whose place is a function or an app of typer's."""
+def _made(entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> Any:
+    """Return the command of an entry: a group of entries, a function, or an app of typer's."""
+    if entry.commands:
+        return EntryGroup(entry, with_addons)
     module, _, attribute = entry.place.partition(":")
-    found = getattr(import_module(f"{below}{module}"), attribute or entry.name)
+    found = getattr(import_module(module), attribute or entry.name)
     parent = typer.Typer(add_completion=False, rich_markup_mode=None)
     parent.callback()(_nothing)
     if isinstance(found, typer.Typer):
@@ -181,8 +306,8 @@ def _made(entry: Entry, below: str) -> Any:
         cls = found.info.cls if isinstance(found.info.cls, type) else CommandGroup
         parent.add_typer(found, name=entry.name, cls=cls, help=entry.line, epilog=entry.examples)
     else:
-        more = inspect.getdoc(found) or ""
-        text = more if more.startswith(entry.line.rstrip(".")) else f"{entry.line}\n\n{more}"
+        details = (inspect.getdoc(found) or "").partition("\n\n")[2]
+        text = f"{entry.line}\n\n{details}" if details else entry.line
         of = getattr(found, "command_class", ProgramCommand)
         parent.command(entry.name, cls=of, help=text, epilog=entry.examples, hidden=entry.is_hidden)(found)
     return typer.main.get_group(parent).commands[entry.name]

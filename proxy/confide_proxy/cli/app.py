@@ -20,98 +20,222 @@ from confide_memory.commands.spelling import OtherWords, Words
 from confide_proxy import VERSION
 from confide_proxy import paths as places
 from confide_proxy.cli.console import RECODE, CommandContext, remark, say
+from confide_proxy.cli.old_spellings import MOVED
 from confide_proxy.config import load as load_config
 from confide_proxy.errors import ConfigError, FolderError, InputError
 
 COMMANDS: Final[Groups] = {
     "Start here": (
-        Entry("quickstart", "sync", "Set up this machine alone, and index the project in this folder."),
+        Entry("quickstart", "sync", "Set up this device without a server, and index this folder."),
         Entry("join", "join", "Use the memory on a server: join it with an invite."),
         Entry(
-            "setup", "setup:setup_app", "Tell your agent's program how to start Confide.", "confide setup claude-code"
+            "setup",
+            "setup",
+            "Configure your agent's program to start Confide.",
+            "confide setup claude-code --write --hooks\nconfide setup",
         ),
-        Entry("status", "status", "Show whether the daemon can be reached, and what it holds."),
-        Entry("doctor", "doctor", "Check this machine and your agent's programs on it.", "confide doctor --fix"),
+        Entry("status", "status", "Show whether the daemon is reachable, and what it holds."),
+        Entry("doctor", "doctor", "Check this device, its files and your agent's programs.", "confide doctor --fix"),
     ),
     "Memory": (
-        Entry("search", "search", "Find what was stored, by meaning and by words.", 'confide search "why postgres"'),
+        Entry("search", "search", "Find notes by meaning and by words.", 'confide search "why postgres"'),
         Entry(
             "store",
             "notes",
-            "Keep a text: in today's log, in a file that you name, or as a note.",
+            "Store a text: in today's log, in a file, or as a note.",
             'confide store "we chose postgres for its row locks"\n'
             'confide store "Use tabs." --title "Code style" --tag style\n'
             "git log -1 --format=%B | confide store - --path memory/releases.md",
         ),
-        Entry("read", "search", "Print a file of the memory.", "confide read memory/deploy.md --from 10 --lines 5"),
+        Entry("read", "search", "Print a file or a note.", "confide read memory/deploy.md --from 10 --lines 5"),
         Entry("ls", "listing", "List the files and notes, last changed first.", "confide ls --tag style"),
-        Entry("log", "listing", "Show what changed lately, and on which machine.", "confide log --since 2d"),
-        Entry("edit", "edit", "Open a file or a note in your editor, and send it.", "confide edit memory/deploy.md"),
-        Entry("rm", "edit", "Delete a file or a note on every machine.", "confide rm memory/old.md"),
-        Entry("projects", "history", "List the projects of the memory."),
-        Entry("link", "history", "Search another project together with this one.", "confide link backend"),
-        Entry("unlink", "history", "Search another project with this one no more.", "confide unlink backend"),
-    ),
-    "Files and history": (
-        Entry("sync", "sync", "Send what was changed here, fetch what was changed elsewhere."),
+        Entry("edit", "edit", "Open a file or a note in your editor, then send it.", "confide edit memory/deploy.md"),
         Entry(
-            "watch",
-            "watch",
-            "Keep folders the same as the daemon's memory while no agent runs.",
-            "confide watch ~/app ~/site",
-        ),
-        Entry(
-            "history",
-            "history",
-            "List the revisions of a file, or what one changed.",
-            "confide history memory/deploy.md --diff",
-        ),
-        Entry("deleted", "history", "List the files that were deleted and can be restored."),
-        Entry(
-            "restore",
-            "restore",
-            "Bring back deleted files, or an older text of one.",
-            "confide restore memory/deploy.md --revision 3\nconfide restore --since 1h",
-        ),
-        Entry(
-            "forget",
-            "forget",
-            "Take files or a whole project off the daemon for good.",
-            "confide forget Private\nconfide forget --project vault",
+            "rm",
+            "edit",
+            "Delete files or notes on every device, or erase them for good.",
+            "confide rm memory/old.md\nconfide rm --erase Private\nconfide rm --erase --project vault",
         ),
         Entry(
             "trust",
             "trust",
-            "Trust what a file or a note says now, so that agents may be shown it unasked.",
+            "Vouch for a note, so that it may be added to prompts automatically.",
             "confide trust memory/notes/deploy.md",
         ),
-        Entry("project", "projects:project_app", "Choose which folder here has which project's name."),
-        Entry("transcripts", "history:transcript_app", "List or forget the transcripts of your sessions."),
-    ),
-    "Machines and keys": (
-        Entry("device", "device:device_app", "Manage the machines that can open what is sealed."),
-        Entry("key", "keys:key_app", "Show, move, lock or change the key of this machine."),
-        Entry("recovery", "recovery:recovery_app", "Make a recovery code for the day when all machines are lost."),
         Entry(
-            "pin",
-            "join",
-            "Join a daemon by hand, by its address and its key.",
-            "confide pin confide://127.0.0.1:7733 KEY",
+            "learn",
+            "",
+            "Review what Confide learned from your sessions.",
+            commands=(
+                Entry(
+                    "transcripts",
+                    "transcript_list:transcripts",
+                    "List the sessions whose transcripts are sent, or delete one.",
+                    "confide learn transcripts\nconfide learn transcripts --forget 0199c2f4",
+                ),
+            ),
         ),
     ),
-    "Secrets": (
-        Entry("scan", "scan", "Look for passwords and keys in what would be sent."),
-        Entry("secrets", "secrets:secrets_app", "List or show what is sealed, or seal what is stored in clear."),
+    "Files and history": (
+        Entry(
+            "sync",
+            "sync",
+            "Send what changed here, and receive what changed elsewhere.",
+            "confide sync\nconfide sync --watch ~/app ~/site\nconfide sync --queue",
+        ),
+        Entry(
+            "history",
+            "history",
+            "List what changed lately, or the revisions of a file.",
+            "confide history --since 2d\nconfide history memory/deploy.md --diff",
+        ),
+        Entry(
+            "restore",
+            "restore",
+            "Bring back deleted files, or an older revision of one.",
+            "confide restore --list\nconfide restore memory/deploy.md --revision 3\nconfide restore --since 1h",
+        ),
+        Entry(
+            "project",
+            "",
+            "List projects, and choose which of them share memory.",
+            commands=(
+                Entry("ls", "projects", "List the projects of the memory, or your project folders."),
+                Entry(
+                    "link",
+                    "projects",
+                    "Search two projects together, or stop that.",
+                    "confide project link backend\nconfide project link --remove backend",
+                ),
+                Entry(
+                    "allow",
+                    "projects",
+                    "Let a folder be the project whose name it claims, or undo that.",
+                    "confide project allow\nconfide project allow --undo ~/old-app",
+                ),
+            ),
+        ),
+    ),
+    "Devices and secrets": (
+        Entry(
+            "device",
+            "",
+            "Manage the devices that can decrypt your secrets.",
+            commands=(
+                Entry("ls", "devices:device_ls", "List the devices, and those that wait for approval."),
+                Entry(
+                    "invite",
+                    "devices:device_invite",
+                    "Print an invite for a new device, then wait for it.",
+                    "confide device invite phone",
+                ),
+                Entry(
+                    "approve",
+                    "devices:device_approve",
+                    "Add a device that waits, by the six words that it shows.",
+                    "confide device approve phone",
+                ),
+                Entry("confirm", "device_confirm:device_confirm", "Confirm the list of devices, by six words."),
+                Entry(
+                    "rm",
+                    "device_removal:device_rm",
+                    "Remove a device, and seal all secrets again without it.",
+                    "confide device rm phone",
+                ),
+                Entry(
+                    "key",
+                    "",
+                    "Show, move, lock or replace the key of this device.",
+                    commands=(
+                        Entry("show", "keys:key_show", "Print this device's public key line and its six words."),
+                        Entry(
+                            "move",
+                            "keys:key_move",
+                            "Keep the key in a file, in the keyring, or under a passphrase.",
+                            "confide device key move keyring\nconfide device key move passphrase --new",
+                        ),
+                        Entry("unlock", "keys:key_unlock", "Unlock the key with its passphrase, for a while."),
+                        Entry("lock", "keys:key_lock", "Lock the key again at once."),
+                        Entry(
+                            "import",
+                            "keys:key_import",
+                            "Use an existing Ed25519 key for this device.",
+                            "confide device key import ~/.ssh/id_ed25519",
+                        ),
+                        Entry("rotate", "keys:key_rotate", "Replace the key with a new one, also on the daemon."),
+                    ),
+                ),
+                Entry(
+                    "recovery",
+                    "",
+                    "Make or use a recovery code, for when all devices are lost.",
+                    commands=(
+                        Entry("new", "recovery:recovery_new", "Make a recovery code, and print it once."),
+                        Entry(
+                            "use", "recovery:recovery_use", "Make this device one of the space with a recovery code."
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Entry(
+            "secrets",
+            "",
+            "Find passwords and keys in your memory, and show the sealed ones.",
+            commands=(
+                Entry(
+                    "scan",
+                    "scan",
+                    "Look for passwords and keys in what would be sent, or is stored.",
+                    "confide secrets scan\nconfide secrets scan --stored --dry-run",
+                ),
+                Entry("ls", "secrets:list_secrets", "List the sealed secrets and their files, never their values."),
+                Entry(
+                    "show",
+                    "secrets",
+                    "Decrypt one sealed secret, and print it.",
+                    "confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'",
+                ),
+            ),
+        ),
     ),
     "Service": (
-        Entry("start", "local_daemon", "Start the daemon of this machine."),
-        Entry("stop", "local_daemon", "Stop the daemon of this machine."),
-        Entry("queue", "queue:queue_app", "Show what waits on this machine for the daemon."),
-        Entry("mcp", "mcp", "Serve an agent over MCP; the agent's program runs this.", "confide mcp --project ~/app"),
-        Entry("hook", "hook", "Answer one event of your agent's program; that program runs this."),
+        Entry(
+            "daemon",
+            "",
+            "Start or stop the daemon of this device.",
+            commands=(
+                Entry("start", "local_daemon", "Start this device's own daemon."),
+                Entry("stop", "local_daemon", "Stop this device's own daemon."),
+            ),
+        ),
+        Entry(
+            "mcp",
+            "mcp",
+            "Serve an agent over MCP; the agent's program runs this.",
+            "confide mcp --project ~/app",
+            is_hidden=True,
+        ),
+        Entry("hook", "hook", "Answer one event of your agent's program; that program runs this.", is_hidden=True),
     ),
 }
-"""In the order in which people need them."""
+"""The commands in the order in which people need them."""
+
+EVERYDAY: Final = (
+    "quickstart",
+    "join",
+    "setup",
+    "status",
+    "doctor",
+    "search",
+    "store",
+    "read",
+    "ls",
+    "restore",
+    "sync",
+    "panel",
+)
+"""The commands that `confide --help` shows; `confide help all` shows the rest."""
 
 WORDS: Final[Words] = {
     "store": "add remember save put write note",
@@ -123,20 +247,16 @@ WORDS: Final[Words] = {
     "status": "info",
     "doctor": "check diagnose",
     "stop": "quit shutdown",
-    "history": "revisions diff",
-    "restore": "undelete revert undo",
-    "deleted": "trash",
-    "sync": "push pull reindex",
+    "history": "revisions diff changes",
+    "restore": "undelete revert undo trash",
+    "sync": "push pull reindex pending",
     "device": "devices machines machine",
     "key": "keys passphrase",
     "secrets": "secret",
-    "transcripts": "sessions",
-    "queue": "pending",
+    "learn": "sessions",
     "ls": "list files notes tags",
-    "log": "changes",
     "rm": "remove delete del revoke",
     "new": "create",
-    "retry": "retry-all",
 }
 """A command, and what people try first for it; where a group has no such command, the words say nothing there."""
 
@@ -170,7 +290,9 @@ app = group.app(
     (WORDS, OPTION_WORDS),
     of_addons,
     help="Private, lasting memory for coding agents.",
-    epilog="confide help COMMAND tells more of one; docs/commands.md has the exit codes.",
+    epilog="Run `confide help COMMAND` for details, `confide help all` for all commands.",
+    moved=MOVED,
+    everyday=EVERYDAY,
 )
 
 

@@ -28,6 +28,7 @@ from confide_memory.commands.console import (
     note,
     one_line,
     print_json,
+    print_output,
     remark,
     row,
     say,
@@ -52,7 +53,7 @@ from confide_proxy.sync.project_names import allow, named
 
 __all__ = [
     "AsJson", "Output", "can_ask", "clock", "confirmed", "counted", "doing", "fitted", "json_text", "note", "one_line",
-    "print_json", "remark", "row", "say", "shown", "size", "styled", "terminal", "typed", "unseen", "wanted",
+    "print_json", "print_output", "remark", "row", "say", "shown", "size", "styled", "terminal", "typed", "unseen", "wanted",
 ]  # fmt: skip
 
 if TYPE_CHECKING:

@@ -33,8 +33,6 @@ from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
-device_app = typer.Typer()
-
 _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 Words = Annotated[
@@ -46,7 +44,6 @@ _TRIES: Final = 3
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
 
-@device_app.command("ls")
 @command
 async def device_ls(here: CommandContext) -> Output:
     """List the devices of the space, who waits to be one, and the words by which people know the space."""
@@ -89,7 +86,6 @@ def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         remark(f"note: {problem.with_hint}")
 
 
-@device_app.command("invite", epilog="confide device invite phone")
 def device_invite(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the new machine will be called.")],
@@ -157,7 +153,6 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
     )
 
 
-@device_app.command("approve", epilog="confide device approve phone")
 @command
 async def device_approve(here: CommandContext, name: Name, words: Words = None) -> Output:
     """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""
@@ -167,7 +162,7 @@ async def device_approve(here: CommandContext, name: Name, words: Words = None) 
         card = card_of(joiner)
         mine = fingerprint_words(joiner.key)
         given = name if typed_words(name) == mine else words
-        await compare(f"the six words that confide key show prints on {joiner.name}", [mine], given=given)
+        await compare(f"the six words that confide device key show prints on {joiner.name}", [mine], given=given)
         roster = await add(keyring, space.connection, joiner.name, card)
     device = facts(roster, roster.devices[card.key])
     further = (

@@ -207,9 +207,13 @@ def _queue(here: CommandContext, _fix: bool) -> DoctorFinding:
         return problem("queue", error)
     told = status_lines.waiting_line(counts.queued, counts.dead)
     if counts.damaged:
-        return DoctorFinding("queue", "problem", f"{counts.damaged} damaged records", "confide queue names their file")
+        return DoctorFinding(
+            "queue", "problem", f"{counts.damaged} damaged records", "confide sync --queue names their file"
+        )
     if counts.dead:
-        return DoctorFinding("queue", "problem", told, "confide queue says why; then confide queue retry, or drop ID")
+        return DoctorFinding(
+            "queue", "problem", told, "confide sync --queue says why; then confide sync --queue --retry, or --drop ID"
+        )
     return (
         DoctorFinding("queue", "hint", told, "confide sync sends them")
         if counts.queued
@@ -328,7 +332,7 @@ def _hooks(here: CommandContext) -> DoctorFinding:
         at, why = failed[-1]
         told += f", {len(failed)} failed, last {why} at {clock(at)}"
     if by[counts.ABSENT] > len(found) * _LATE_SHARE:
-        way = "a session that is just beginning has none yet; confide watch answers from the first prompt on"
+        way = "a session that is just beginning has none yet; confide sync --watch answers from the first prompt on"
         return DoctorFinding("hooks", "hint", told, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
         return DoctorFinding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")

@@ -13,14 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+
+import typer
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, local_time
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.files import REMOVE
 from confide_memory.wire.revisions import DELETED, HISTORY, HistoryRequest
-from confide_proxy.cli.completion import PathOf, PathsOf
+from confide_proxy.cli.completion import Meant, PathOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
     CommandContext,
@@ -35,6 +37,7 @@ from confide_proxy.cli.console import (
     note,
     row,
 )
+from confide_proxy.cli.erase import erase
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
 from confide_proxy.offline import local_notes
@@ -66,12 +69,36 @@ class EditTarget:
 @command
 async def rm(
     here: CommandContext,
-    names: PathsOf,
+    names: Meant = None,
+    is_erased: Annotated[
+        bool,
+        typer.Option(
+            "--erase", help="Delete from the daemon at once, with all revisions; your own files stay, unsent."
+        ),
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="With --erase: let these be sent again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --erase: show what would be erased.")] = False,
     yes: Yes = False,
     is_global: IsGlobal = False,
-    project: ProjectDir = Path(),
+    of: Annotated[
+        str,
+        typer.Option(
+            "--project",
+            "-p",
+            metavar="DIR",
+            help="The project's folder; with --erase its name too, and without a path all of it.",
+            show_default="here",
+        ),
+    ] = "",
 ) -> Output:
-    """Delete a file or a note on every machine, or several; confide restore brings them back for a while."""
+    """Delete files or notes on every device; confide restore brings them back for a while."""
+    if is_erased:
+        return await erase(here, names or (), of, undo=undo, dry_run=dry_run, yes=yes, is_global=is_global)
+    if undo or dry_run:
+        raise typer.BadParameter("goes with --erase", param_hint="--undo" if undo else "--dry-run")
+    if not names:
+        raise typer.BadParameter("name a file or a note, as confide ls shows it", param_hint="PATH|ID")
+    project = Path(of or ".")
     if not sys.stdin.isatty():
         await agreed("", is_sure=yes)  # said before anything is looked for
     this = await identified(here, project)
@@ -104,7 +131,7 @@ async def rm(
             if until := each["restorableUntil"]:
                 row(f"deleted {each['path']}; until {local_time(until)} it comes back with: {again}")
             elif each["queued"]:
-                row(f"the deletion of {each['path']} waits for the daemon: confide queue")
+                row(f"the deletion of {each['path']} is queued until the server is reachable: confide sync --queue")
             else:
                 row(f"{each['path']} is not deleted")
 
@@ -262,7 +289,7 @@ async def _found(client: CommandClient, this: Project, name: str, *, is_global: 
     if not is_in_memory(path) and any(
         each.project == project and each.is_watched(path) and not each.is_missing(path) for each in client.files.folders
     ):
-        hint = f"delete it as any file: rm; off the daemon alone: confide forget {path}"
+        hint = f"delete the file itself: rm; from the daemon alone: confide rm --erase {path}"
         raise FolderError(path, "is outside of memory, and indexed where it is", hint=hint)
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     if answer["revisions"][0]["deleted"]:

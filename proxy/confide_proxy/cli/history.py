@@ -1,14 +1,8 @@
-"""`confide history` and `deleted`: what a memory file was, and what can come back (docs/history.md).
-
-`projects`, `link` and `unlink`: the projects of the space, and which are searched together. And `transcripts`: which sessions of this
-machine are sent, and how one is forgotten (docs/transcripts.md).
-"""
+"""`confide history`: the latest changes of a project, the revisions of a file, and what one changed (docs/history.md)."""
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,19 +13,12 @@ from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.forms import MAX_REVISIONS
-from confide_memory.wire.files import PULL, TRANSCRIPT, PullRequest, TranscriptRequest
+from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.revisions import (
-    DELETED,
     HISTORY,
-    LINK,
-    LINKS,
-    PROJECTS,
-    UNLINK,
     HistoryRequest,
-    Linked,
-    LinkRequest,
 )
-from confide_proxy.cli.completion import PathOf, project_names
+from confide_proxy.cli.completion import memory_paths
 from confide_proxy.cli.console import (
     DEADLINE_S,
     CommandContext,
@@ -39,49 +26,60 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     TakesRevision,
-    Yes,
-    agreed,
     asking,
     command,
     counted,
     identified,
     one_line,
     remark,
-    row,
     say,
     styled,
 )
+from confide_proxy.cli.listing import MOST, Project_, changes
 from confide_proxy.cli.search import document_of
-from confide_proxy.config import TRANSCRIPT_SOURCES
-from confide_proxy.errors import SessionError
-from confide_proxy.sync.transcripts.source import TranscriptSource
-from confide_proxy.sync.transcripts.transcript_streamer import sources
-
-transcript_app = typer.Typer()
-_OTHER = typer.Argument(help="The project, as `confide projects` names it.", autocompletion=project_names)
-
-_DOCUMENT = re.compile(rf"sessions/\d{{4}}-\d\d-\d\d-({'|'.join(TRANSCRIPT_SOURCES)})-([A-Za-z0-9_-]+)\.md")
-_SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @parsed_by(TakesRevision)
 @command
 async def history(
     here: CommandContext,
-    path: PathOf,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many revisions.")] = 20,
-    diff: Annotated[bool, typer.Option("--diff", "-d", help="What a revision changed, line by line.")] = False,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|ID",
+            help="A file or a note, for its revisions; a folder, for the changes below it.",
+            show_default=False,
+            autocompletion=memory_paths,
+        ),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=MOST, help="At most so many; of one file at most 100.")
+    ] = 20,
+    diff: Annotated[bool, typer.Option("--diff", "-d", help="Show what a revision changed, line by line.")] = False,
     revision: Annotated[
-        int | None, typer.Option("--revision", "-r", min=1, help="Which one, with --diff; the newest if left out.")
+        int | None, typer.Option("--revision", "-r", min=1, help="With --diff: which one; the newest if left out.")
     ] = None,
+    lists_changes: Annotated[
+        bool, typer.Option("--changes", help="List changes with their devices, also of a single file.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Changes from then on: 2d, 12h, or a date.")
+    ] = None,
+    only: Project_ = None,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """The newest comes first; with --diff, what one of them changed is shown line by line."""
+    """List what changed lately, or the revisions of a file; the newest comes first."""
     if revision is not None and not diff:
         raise typer.BadParameter(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
         )
+    is_folder = not path or path.endswith("/") or (project / path).is_dir()
+    if lists_changes or since is not None or only is not None or (is_folder and not diff):
+        if diff:
+            raise typer.BadParameter("goes with one file", param_hint="--diff")
+        return await changes(here, path, limit=limit, since=since, only=only, is_global=is_global, project=project)
+    limit = min(limit, MAX_REVISIONS)
     if diff:
         return await _difference(here, project, path, revision, is_global=is_global)
     async with asking(here, project, is_global=is_global) as (client, name):
@@ -145,131 +143,3 @@ async def _difference(
 
 
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
-
-
-@command
-async def deleted(here: CommandContext, is_global: IsGlobal = False, project: ProjectDir = Path()) -> Output:
-    """List the files that were deleted and can be restored."""
-    async with asking(here, project, is_global=is_global) as (client, name):
-        answer = await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
-    lines = (
-        f"{entry['path']}  deleted {local_time(entry['time'])} by {entry['author']}, "
-        f"restorable until {local_time(entry['restorableUntil'])}"
-        for entry in answer["documents"]
-    )
-    empty = f"nothing that was deleted in {name} can be restored"
-    return Output({"project": name, "documents": answer["documents"]}, lines, empty=empty)
-
-
-@command
-async def projects(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the projects of the memory, the last changed first, and which one this folder's is."""
-    async with asking(here, project) as (client, name):
-        answer = await PROJECTS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
-    found = answer["projects"]
-
-    def print_text() -> None:
-        width = max((len(entry["name"]) for entry in found), default=0)
-        for entry in found:
-            about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
-            count = counted(entry["files"], "file")
-            row(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
-        if name not in (entry["name"] for entry in found):
-            remark(f"this folder's is {name}, which holds no file yet")
-
-    return Output({"project": name, "projects": found, "complete": answer["complete"]}, print_text)
-
-
-@command
-async def link(
-    here: CommandContext, other: Annotated[str | None, _OTHER] = None, project: ProjectDir = Path()
-) -> Output:
-    """Let searches in this folder's project look in another one too, and the other way round; without a name, list the links."""
-    async with asking(here, project) as (client, name):
-        if other is None:
-            return _links(name, await LINKS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))
-        return _links(name, await LINK.ask(client.connection, {"project": name, "other": other}, timeout_s=DEADLINE_S))
-
-
-@command
-async def unlink(here: CommandContext, other: Annotated[str, _OTHER], project: ProjectDir = Path()) -> Output:
-    """Search another project with this one no more."""
-    async with asking(here, project) as (client, name):
-        body: LinkRequest = {"project": name, "other": other}
-        return _links(name, await UNLINK.ask(client.connection, body, timeout_s=DEADLINE_S))
-
-
-def _links(name: str, answer: Linked) -> Output:
-    told = f"{name} is linked with {', '.join(answer['linked']) or 'no other project'}"
-    return Output({"project": name, "linked": answer["linked"]}, told)
-
-
-@transcript_app.command("list")
-@command
-async def list_sessions(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """The sessions on this machine's disk that are sent, the last first, and how far each one is."""
-    read: list[TranscriptSource] = []
-    if here.config.transcripts:
-        async with asking(here, project) as (client, _):
-            space = client.space
-        read = await asyncio.to_thread(sources, here.paths, here.config, space)
-    found = []
-    for source in read:
-        for file in (await asyncio.to_thread(source.found))[0]:
-            known = source.progress.get(file.session)
-            found.append(
-                {
-                    "session": file.session,
-                    "agent": source.parser.agent,
-                    "project": known.project or None,
-                    "bytes": file.size,
-                    "pendingBytes": source.pending_bytes([file]),
-                    "forgotten": known.is_forgotten,
-                }
-            )
-
-    def print_text() -> None:
-        if not here.config.transcripts:
-            remark(f"none are sent; to switch them on, set transcripts in {here.paths.config}")
-        for each in found:
-            pending = f"{each['pendingBytes']:,} bytes to send" if each["pendingBytes"] else "sent"
-            state = "forgotten" if each["forgotten"] else pending
-            row(f"{each['session']}  {each['agent']}  {each['project'] or '(not sent yet)'}  {state}")
-
-    return Output({"sources": list(here.config.transcripts), "sessions": found}, print_text)
-
-
-@transcript_app.command("forget", epilog="confide transcripts forget 0199c2f4")
-@command
-async def forget(
-    here: CommandContext,
-    session: Annotated[str, typer.Argument(help="Its id, or a path as a search shows it.")],
-    yes: Yes = False,
-    agent: Annotated[str | None, typer.Option("--agent", help="Whose session: claude-code or codex.")] = None,
-    project: ProjectDir = Path(),
-) -> Output:
-    """Delete a session's transcript from the daemon, with all its text, and take nothing of it again."""
-    if document := _DOCUMENT.fullmatch(session):
-        agent, session = document[1], document[2]
-    if not _SESSION.fullmatch(session):
-        raise SessionError
-    await agreed(f"forget all of session {session}, for good?", is_sure=yes)
-    this = await identified(here, project)
-    async with here.client(this) as client:
-        # A session that this machine has sent is in the project it was begun in; another one is looked for in this folder's.
-        asked = [
-            (known.project, source.parser.agent, session)
-            for source in await asyncio.to_thread(sources, here.paths, here.config, client.space)
-            if (known := source.progress.get(session)).project and agent in (None, source.parser.agent)
-        ]
-        agents = [agent] if agent else list(TRANSCRIPT_SOURCES)
-        # The second document of a session ends in -2, a third one in -3.
-        names = dict.fromkeys((session, re.sub(r"-\d{1,4}$", "", session)))
-        asked += [(this.name, each, name) for name in names if name for each in agents]
-        for of_project, whose, name in asked:
-            body: TranscriptRequest = {"project": of_project, "agent": whose, "session": name}
-            state = await TRANSCRIPT.ask(client.connection, body, timeout_s=DEADLINE_S)
-            if state["version"]:
-                await TRANSCRIPT.ask(client.connection, {**body, "forget": True}, timeout_s=DEADLINE_S)
-                return Output(body, f"forgotten: session {name} of {whose} in {of_project}")
-    raise SessionError

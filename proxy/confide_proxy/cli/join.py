@@ -1,4 +1,4 @@
-"""`confide join` and `pin`: which daemon this machine talks to."""
+"""`confide join`: which daemon this device uses."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from confide_proxy import addons
 from confide_proxy.cli.console import (
     AsJson,
     CommandContext,
-    Output,
     agreed,
-    command,
     counted,
     identified,
     note,
@@ -51,14 +49,27 @@ _INVITER_S = 2.0
 
 def join(
     context: typer.Context,
-    invite: Annotated[
-        str | None,
-        typer.Argument(help="The string that an invite printed; left out, it is asked for, or read from stdin."),
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INVITE]",
+            help="The string that an invite printed; without it, Confide asks, or reads stdin.",
+            show_default=False,
+        ),
     ] = None,
+    is_pin: Annotated[
+        bool, typer.Option("--pin", help="Without an invite: confide join --pin confide://host:7733 DAEMON-KEY")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Join a daemon: make this machine's key, pin the daemon's, test the link."""
+    """Make a key for this device, pin the daemon's key, and test the connection."""
     here: CommandContext = context.obj
+    if is_pin:
+        _pin(here, given or [], as_json=as_json)
+        return
+    if given and len(given) > 1:
+        raise typer.BadParameter(f"unexpected argument: {given[1][:40]}; an invite is one string", param_hint="INVITE")
+    invite = given[0] if given else None
     if invite is not None and sys.stderr.isatty():
         note("other users of this machine can see arguments, and your shell keeps them; next time paste it when asked")
     text = invite or pasted_invite()
@@ -178,20 +189,21 @@ def left_behind(paths: ProxyPaths) -> str | None:
     return said if is_empty(paths.journal) else f"{said}; calls that wait for its daemon go to the new one"
 
 
-@command
-def pin(
-    here: CommandContext,
-    url: Annotated[str, typer.Argument(help="The daemon's address, as in confide://host:7733.")],
-    daemon_key: Annotated[str, typer.Argument(help="What `confided key show` printed.")],
-) -> Output:
-    """Pin a daemon by hand, where its operator added this machine's key line."""
+def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
+    """Use the daemon at an address, by the key that `confided key show` printed; its operator has added this device's key line."""
+    if len(given) != 2:
+        hint = "name the daemon's address, and the key that `confided key show` prints there"
+        raise typer.BadParameter(hint, param_hint="--pin")
+    url, daemon_key = given
     address = _websocket_url(url)
     make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
     RosterCache(here.paths.rosters).use("")
     _join_instead(here, KnownDaemon(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
-    told = f"pinned {shown_url(address)}\nthis machine is {words}; test the link with: confide status"
-    return Output({"daemon": address, "words": words}, told)
+    if as_json:
+        print_json({"daemon": address, "words": words})
+    else:
+        say(f"pinned {shown_url(address)}\nthis device is {words}; test the connection: confide status")
 
 
 def pasted_invite(prompt: str = "invite (hidden)") -> str:

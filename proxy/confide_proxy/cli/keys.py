@@ -1,4 +1,4 @@
-"""`confide key …`: this machine's key, for people (docs/keys.md)."""
+"""`confide device key`: the key of this device (docs/devices.md)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ from confide_proxy.link.device_identity import Form, Stored
 from confide_proxy.link.key_rotation import MachineKeys, exclusive
 from confide_proxy.paths import ProxyPaths
 
-key_app = typer.Typer()
-
 _LOCK_WAIT_S = 2.0
 
 
-@key_app.command("show")
 @command
 def key_show(here: CommandContext) -> Output:
-    """Print this machine's public key line, for `confided callers add`."""
+    """Print this device's public key line, for `confided device add`."""
     held = MachineKeys(here.paths).held()
     kept = held.current
     record: dict[str, Any] = {**_public(kept.public_key), "kept": kept.form.value, "file": str(kept.path)}
@@ -47,13 +44,21 @@ def key_show(here: CommandContext) -> Output:
     return Output(record, print_text)
 
 
-@key_app.command("move", epilog="confide key move keyring")
 def key_move(
-    context: typer.Context, form: Annotated[Form, typer.Argument(help="Where to keep the key from now on.")]
+    context: typer.Context,
+    form: Annotated[
+        Form, typer.Argument(help="A plain `file`, the system's `keyring`, or a file under a `passphrase`.")
+    ],
+    is_new: Annotated[bool, typer.Option("--new", help="Change the passphrase of a key that has one.")] = False,
 ) -> None:
-    """Keep the key elsewhere: in a plain `file`, in the system's `keyring`, or under a `passphrase`."""
+    """Keep the key in another place: in a plain file, in the system's keyring, or under a passphrase."""
     here: CommandContext = context.obj
     paths = here.paths
+    if is_new:
+        if form is not Form.PASSPHRASE:
+            raise typer.BadParameter("goes with passphrase", param_hint="--new")
+        _change_passphrase(paths)
+        return
     kept = identities.stored(paths.identity)
     if kept.form is form:
         say(f"the key is kept like that already ({form.value})")
@@ -72,15 +77,14 @@ def key_move(
             remark(f"note: a copy stays in the {kept.form.value}: {error}")
     say(f"the key is now kept in this form: {form.value}")
     if form is Form.PASSPHRASE:
-        say("it is locked; unlock it with: confide key unlock")
+        say("it is locked; to unlock it: confide device key unlock")
 
 
-@key_app.command("unlock")
 def key_unlock(
     context: typer.Context,
     duration: Annotated[str, typer.Option("--for", help="How long, as in 30m, 8h or 2d; at most 7d.")] = "8h",
 ) -> None:
-    """Ask for the passphrase (or read it from stdin), and let this user's sessions use the key for a while."""
+    """Unlock the key for a while: Confide asks for the passphrase, or reads stdin."""
     unlocked_s = seconds(duration, "mhd", most_days=7, option="--for", examples="30m, 8h or 2d")
     _require_key(context.obj.paths)
     held = MachineKeys(context.obj.paths).held()
@@ -92,30 +96,25 @@ def key_unlock(
     until = time.time() + unlocked_s
     for kept in sealed:  # two during a rotation, under one passphrase
         identities.keep_unlocked(kept.open(passphrase), until)
-    say(f"unlocked until {clock(until)}; confide key lock ends it at once")
+    say(f"unlocked until {clock(until)}; confide device key lock ends it at once")
 
 
-@key_app.command("lock")
 def key_lock(context: typer.Context) -> None:
-    """Forget an unlocked key at once."""
+    """Lock the key again at once."""
     _require_key(context.obj.paths)
     held = MachineKeys(context.obj.paths).held()
     kept = [each for each in (held.current, held.following) if each is not None]
     was = [identities.lock(each.public_key) for each in kept]
     if held.current.form is not Form.PASSPHRASE:
-        remark("note: this key has no passphrase; one is set with: confide key move passphrase")
+        remark("note: this key has no passphrase; to set one: confide device key move passphrase")
     say("locked" if any(was) else "it was not unlocked")
 
 
-@key_app.command("passphrase")
-def key_passphrase(context: typer.Context) -> None:
-    """Change the passphrase."""
-    here: CommandContext = context.obj
-    paths = here.paths
+def _change_passphrase(paths: ProxyPaths) -> None:
     _require_key(paths)
     kept = identities.stored(paths.identity)
     if kept.form is not Form.PASSPHRASE:
-        raise KeyChangeError("this key has no passphrase", hint="one is set with: confide key move passphrase")
+        raise KeyChangeError("this key has no passphrase", hint="to set one: confide device key move passphrase")
     key = kept.open(_passphrase("the passphrase until now"))
     new = _new_passphrase()
     with exclusive(paths, wait_s=_LOCK_WAIT_S):
@@ -124,7 +123,6 @@ def key_passphrase(context: typer.Context) -> None:
     say("the passphrase is changed")
 
 
-@key_app.command("import", epilog="confide key import ~/.ssh/id_ed25519")
 @command
 def key_import(
     here: CommandContext,
@@ -132,16 +130,16 @@ def key_import(
         Path, typer.Argument(help="An unencrypted Ed25519 key as PKCS#8 PEM, or an identity file of confide.")
     ],
 ) -> Output:
-    """Take a key that exists as this machine's. Never replaces one."""
+    """Use an existing key for this device; it never replaces one."""
     paths = here.paths
     if not file.exists():
         raise KeyFileError(
-            file, "is not there", hint="name a file with an Ed25519 key, such as one that confide key move wrote"
+            file, "is not there", hint="name a file with an Ed25519 key, such as one that confide device key move wrote"
         )
     data = read_private_file(file)
     kept = identities.parse(file, data)
     if kept.form is Form.KEYRING:
-        hint = "where that keyring is: confide key move file, then copy the file"
+        hint = "on the device of that keyring: confide device key move file, then copy the file"
         raise KeyFileError(file, "only names an entry of a keyring", hint=hint)
     with exclusive(paths, wait_s=_LOCK_WAIT_S):
         for path in (paths.identity, paths.next_identity):
@@ -153,17 +151,13 @@ def key_import(
         except FileExistsError:  # a session has made one meanwhile
             raise _taken(paths.identity) from None
     public = _public(kept.public_key)
-    told = (
-        f"this machine is now {public['words']}\n"
-        f"{file} is still there, and holds the same secret: delete it where it is not needed"
-    )
+    told = f"this device is now {public['words']}\n{file} still holds the same secret: delete it if you do not need it"
     return Output({**public, "kept": kept.form.value, "file": str(paths.identity)}, told)
 
 
-@key_app.command("rotate")
 @command
 def key_rotate(here: CommandContext) -> Output:
-    """Make a new key for this machine, and have the daemon take it in place of the old one."""
+    """Replace this device's key with a new one, also on the daemon."""
     from confide_proxy.devices.device_rotation import (
         rotate,  # and all that devices take: no other command of these needs it
     )
@@ -173,7 +167,7 @@ def key_rotate(here: CommandContext) -> Output:
     is_sealed = identities.stored(here.paths.identity).form is Form.PASSPHRASE
     passphrase = _passphrase() if is_sealed else None
     old, new = map(_public, asyncio.run(rotate(here.paths, here.config, passphrase=passphrase)))
-    told = f"old key: {old['words']}  (it opens nothing any more)\nnew key: {new['words']}"
+    told = f"old key: {old['words']}  (no longer valid)\nnew key: {new['words']}"
     return Output({"old": old, "new": new}, told)
 
 
@@ -183,8 +177,8 @@ def _public(key: bytes) -> dict[str, str]:
 
 def _taken(path: Path) -> KeyChangeError:
     return KeyChangeError(
-        f"this machine has a key already, in {path}",
-        hint=f"confide key show tells which; to use another one, move it away first: mv {path} {path}.old",
+        f"this device already has a key, in {path}",
+        hint=f"confide device key show prints it; to use another one, move it away first: mv {path} {path}.old",
     )
 
 

@@ -1,4 +1,4 @@
-"""`confide ls` and `log`: what memory there is, and what changed lately (docs/history.md)."""
+"""`confide ls`, and the changes that `confide history` lists without a file (docs/history.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class ProjectChange(ChangeItem):
     project: str
 
 
-_MOST: Final = 500
+MOST: Final = 500
+"""Of files or changes that one command lists."""
 _MOST_NOTES: Final = 100
 """Of one answer of `memory_list`."""
 _TITLE: Final = 72
@@ -66,7 +67,10 @@ Below = Annotated[
 Project_ = Annotated[
     str | None,
     typer.Option(
-        "--only", metavar="PROJECT", help="Another project, as confide projects names it.", autocompletion=project_names
+        "--only",
+        metavar="PROJECT",
+        help="Another project, as confide project ls names it.",
+        autocompletion=project_names,
     ),
 ]
 
@@ -80,7 +84,7 @@ async def ls(
     everywhere: Annotated[bool, typer.Option("--all", "-a", help="Every project of the space.")] = False,
     only: Project_ = None,
     is_global: IsGlobal = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="At most so many.")] = 30,
     project: ProjectDir = Path(),
 ) -> Output:
     """List the files and notes, last changed first."""
@@ -116,19 +120,13 @@ async def ls(
     return _listed(this, *answered, limit)
 
 
-@command
-async def log(
-    here: CommandContext,
-    path: Below = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=_MOST, help="At most so many changes.")] = 20,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="From then on: 2d, 12h, or a date such as 2026-11-20.")
-    ] = None,
-    only: Project_ = None,
-    is_global: IsGlobal = False,
-    project: ProjectDir = Path(),
+async def changes(
+    here: CommandContext, path: str, *, limit: int, since: str | None, only: str | None, is_global: bool, project: Path
 ) -> Output:
-    """Show what changed lately, and on which machine: in all of a project's memory, newest first."""
+    """List the latest changes of a project's memory below `path`, newest first, each with its device.
+
+    Raises typer.BadParameter: `since` is no time.
+    """
     moment = None if since is None else moment_of(since)
     this = await identified(here, project)
     one = GLOBAL_PROJECT if is_global else only
@@ -233,7 +231,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
             title = entry["title"][:_TITLE]
             row(f"{local_time(entry['time'])}  {place:<{width}}  {size:>9}  {title}{clash}".rstrip())
         if total > len(shown):
-            remark(f"{len(shown)} of {total:,}; more with -n {min(total, _MOST)}")
+            remark(f"{len(shown)} of {total:,}; more with -n {min(total, MOST)}")
         if not shown:
             remark(f"there is no such memory in {this.name}")
 

@@ -1,4 +1,4 @@
-"""`confide start` and `stop`: the daemon of this machine's own, which is started by itself when something needs it."""
+"""`confide daemon start` and `stop`: this device's own daemon, which also starts by itself when something needs it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from confide_proxy.cli.console import CommandContext, Output, command
 from confide_proxy.link import daemon, founding, local_process
 from confide_proxy.link.key_rotation import MachineKeys
 
-_AGAIN = "the next command, or an agent's session that is open, starts it again"
+_AGAIN = "the next command, or an open session of an agent, starts it again"
 
 
 @command
 async def start(here: CommandContext) -> Output:
-    """Start this machine's own daemon now; it ends by itself when nothing has needed it for a while."""
+    """Start this device's own daemon now; it ends by itself when it is idle."""
     await asyncio.to_thread(founding.require, here.paths, here.config)
     await asyncio.to_thread(local_process.require_own, here.paths)
     before = await local_process.running(here.paths)
@@ -31,10 +31,10 @@ async def start(here: CommandContext) -> Output:
 
 @command
 async def stop(here: CommandContext) -> Output:
-    """End this machine's own daemon, and wait until it is gone. What is stored stays; whoever needs it next starts it again."""
+    """Stop this device's own daemon, and wait until it has ended; what is stored stays."""
     await asyncio.to_thread(founding.require, here.paths, here.config)
     await asyncio.to_thread(local_process.require_own, here.paths)
     ended = await local_process.stop(here.paths)
     if ended is None:
-        return Output({"stopped": False, "pid": None}, "no daemon runs on this machine")
+        return Output({"stopped": False, "pid": None}, "no daemon runs on this device")
     return Output({"stopped": True, "pid": ended.pid}, f"stopped process {ended.pid}", notes=[_AGAIN])

@@ -106,7 +106,11 @@ def store(
 async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
     this = await identified(here, folder, is_written=True)
     if is_asked and (found := await asyncio.to_thread(_known, here, this, arguments)):
-        where = f"{found.path}:{found.line}" if found.line else f"{found.path} (it waits for the daemon: confide queue)"
+        where = (
+            f"{found.path}:{found.line}"
+            if found.line
+            else f"{found.path} (it waits for the daemon: confide sync --queue)"
+        )
         shared = " [global]" if found.project == GLOBAL_PROJECT != this.name else ""
         data = {"path": found.path, "project": found.project, "linesWritten": 0, "line": found.line or None}
         told = f"is there already: {where}{shared}"

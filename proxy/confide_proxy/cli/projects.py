@@ -1,4 +1,4 @@
-"""`confide project ls`, `allow` and `forget`: which folder of this machine has which project's name (docs/history.md, "Projects")."""
+"""`confide project`: the projects of the space, which are searched together, and which folder here has which name (docs/history.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ from typing import Annotated, Final
 import typer
 
 from confide_crypto.errors import printable
-from confide_proxy.cli.console import CommandContext, Output, command, folder_of, note, remark, say
+from confide_memory.documents import local_time
+from confide_memory.wire.revisions import LINK, LINKS, PROJECTS, UNLINK, Linked, LinkRequest
+from confide_proxy.cli.completion import project_names
+from confide_proxy.cli.console import (
+    DEADLINE_S,
+    CommandContext,
+    Output,
+    ProjectDir,
+    asking,
+    command,
+    counted,
+    folder_of,
+    note,
+    remark,
+    row,
+    say,
+)
 from confide_proxy.errors import FolderError
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import NameOrigin, ProjectNames
 
-project_app = typer.Typer()
+_OTHER = typer.Argument(help="The project, as confide project ls names it.", autocompletion=project_names)
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="The project's folder; this one if left out.", show_default=False)
@@ -22,18 +38,66 @@ Folder = Annotated[
 
 _SAID: Final = {
     NameOrigin.REMOTE: "by its remote",
-    NameOrigin.FIRST: "nobody else had the name",
-    NameOrigin.USED: "as it had before",
+    NameOrigin.FIRST: "no other folder had the name",
+    NameOrigin.USED: "as before",
     NameOrigin.ALLOWED: "you allowed it",
     NameOrigin.OWN: "a project of its own: it calls itself {claim}",
     NameOrigin.UNASKED: "a project of its own until the daemon can be asked: it calls itself {claim}",
 }
 
 
-@project_app.command("ls")
 @command
-def list_folders(here: CommandContext) -> Output:
-    """List the folders that were projects on this machine, and how they came by their names."""
+async def ls(
+    here: CommandContext,
+    is_here: Annotated[
+        bool, typer.Option("--folders", help="List this device's project folders, and why each has its name.")
+    ] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """List the projects of the memory, last changed first, and mark this folder's."""
+    if is_here:
+        return await asyncio.to_thread(_folders, here)
+    async with asking(here, project) as (client, name):
+        answer = await PROJECTS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
+    found = answer["projects"]
+
+    def tell() -> None:
+        width = max((len(entry["name"]) for entry in found), default=0)
+        for entry in found:
+            about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
+            count = counted(entry["files"], "file")
+            row(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
+        if name not in (entry["name"] for entry in found):
+            remark(f"this folder is the project {name}, which holds no file yet")
+
+    return Output({"project": name, "projects": found, "complete": answer["complete"]}, tell)
+
+
+@command
+async def link(
+    here: CommandContext,
+    other: Annotated[str | None, _OTHER] = None,
+    is_removed: Annotated[bool, typer.Option("--remove", help="Stop searching them together.")] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Search this folder's project and another one together, in both; without a name, list the links."""
+    if is_removed and other is None:
+        raise typer.BadParameter("name the project that is linked", param_hint="--remove")
+    async with asking(here, project) as (client, name):
+        if other is None:
+            return _links(name, await LINKS.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))
+        body: LinkRequest = {"project": name, "other": other}
+        answer = await (UNLINK if is_removed else LINK).ask(client.connection, body, timeout_s=DEADLINE_S)
+        return _links(name, answer)
+
+
+def _links(name: str, answer: Linked) -> Output:
+    told = f"{name} is linked with {', '.join(answer['linked']) or 'no other project'}"
+    return Output({"project": name, "linked": answer["linked"]}, told)
+
+
+def _folders(here: CommandContext) -> Output:
+    """List the folders that were projects on this device, and where each has its name from. Blocks."""
     kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not NameOrigin.FORGOTTEN]
 
     lines = (f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}" for each in kept)
@@ -41,30 +105,36 @@ def list_folders(here: CommandContext) -> Output:
     return Output(found, lines)
 
 
-@project_app.command("allow")
 @command
-async def allow(here: CommandContext, folder: Folder = Path()) -> Output:
-    """Let a folder be the project that it calls itself: it shares that project's memory from then on, and its files become part of it."""
+async def allow(
+    here: CommandContext,
+    folder: Folder = Path(),
+    is_undone: Annotated[
+        bool, typer.Option("--undo", help="Forget which project the folder was; the next command there decides again.")
+    ] = False,
+) -> Output:
+    """Let a folder be the project that it calls itself: from then on both share one memory, the folder's files included."""
+    if is_undone:
+        return await _undone(here, folder)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))
     decision = await asyncio.to_thread(ProjectNames(here.paths.projects).note, claim, NameOrigin.ALLOWED)
     project = decision.project(claim)
 
     def print_text() -> None:
         say(f"{printable(str(project.root))} is the project {project.name}")
-        remark("an agent or confide watch that runs there learns of it when it is started again")
+        remark("restart an agent or confide sync --watch that runs there: until then it uses the old name")
 
     return Output({"project": project.name, "folder": str(project.root)}, print_text)
 
 
-@project_app.command("forget", epilog="confide project forget ~/old-app")
-@command
-async def forget(here: CommandContext, folder: Folder = Path()) -> Output:
-    """Have it decided anew whether a folder may have the name that it claims. The folder need not be there any more."""
+async def _undone(here: CommandContext, folder: Path) -> Output:
+    """Forget which project a folder was, also one that was deleted. Raises FolderError: it was none on this device."""
     where = folder.absolute()
     home = (await asyncio.to_thread(projects.identify, where)).home if where.is_dir() else where
     forgotten = await asyncio.to_thread(ProjectNames(here.paths.projects).forget, home)
     if not forgotten:
-        raise FolderError(str(home), "is no folder that was a project here", hint="confide project ls lists them")
+        hint = "confide project ls --folders lists them"
+        raise FolderError(str(home), "was not a project on this device", hint=hint)
 
     def print_text() -> None:
         for each in forgotten:

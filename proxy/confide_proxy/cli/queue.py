@@ -1,107 +1,75 @@
-"""`confide queue`: what waits on this machine for the daemon, and what it has refused (docs/offline.md), which never needs the daemon."""
+"""`confide sync --queue`: the calls that this device will send, and those that the daemon refused; works offline (docs/history.md)."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.cli.console import (
-    AsJson,
-    CommandContext,
-    Output,
-    Yes,
-    agreed,
-    clock,
-    command,
-    counted,
-    print_json,
-    row,
-    say,
-)
+from confide_proxy.cli.console import CommandContext, Output, agreed, clock, counted, row, say
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
 
-queue_app = typer.Typer()
-
 DAMAGED = "damaged"
 
 
-@queue_app.callback(invoke_without_command=True)
-def queue(
-    context: typer.Context,
-    show: Annotated[bool, typer.Option("--show", help="What is in them, too, with no credential in clear.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List them, in the order in which they are sent."""
-    if context.invoked_subcommand is not None:
-        return
-    here: CommandContext = context.obj
+def listed(here: CommandContext, *, with_text: bool) -> Output:
+    """List the calls in the order in which they are sent; `with_text`: their arguments too, without credentials. Blocks."""
     journal = Journal(here.paths.journal)
     counts = journal.counts()
     entries = journal.heads()
-    if show:
+    if with_text:
         entries = _as_sent(here, [journal.get(head.id) or head for head in entries])
-    if as_json:
-        listed = [_as_json(entry, show=show) for entry in entries]
-        print_json(
-            {"queuedOffline": counts.queued, "deadLetters": counts.dead, "damaged": counts.damaged, "calls": listed}
-        )
-        return
-    for entry in entries:
-        state = "refused" if entry.code else "waits"
-        row(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
-        if entry.code:
-            row(f"          {entry.code}: {entry.why}")
-        if show:
-            for line in _shown(entry):
-                say(f"    {line}")
-    if counts.damaged:
-        where = journal.damaged_file
-        say(f"{counted(counts.damaged, 'damaged record')} cannot be read, and end up in {where}")
-    if not entries and not counts.damaged:
-        say("nothing waits")
+
+    def tell() -> None:
+        for entry in entries:
+            state = "refused" if entry.code else "waits"
+            row(f"{entry.id[:8]}  {clock(entry.at)}  {state:<7}  {entry.tool}  {entry.path} [{entry.target}]")
+            if entry.code:
+                row(f"          {entry.code}: {entry.why}")
+            if with_text:
+                for line in _shown(entry):
+                    say(f"    {line}")
+        if counts.damaged:
+            where = journal.damaged_file
+            say(f"{counted(counts.damaged, 'damaged record')} cannot be read; Confide moves such records to {where}")
+        if not entries and not counts.damaged:
+            say("nothing waits")
+
+    calls = [_as_json(entry, show=with_text) for entry in entries]
+    data = {"queuedOffline": counts.queued, "deadLetters": counts.dead, "damaged": counts.damaged, "calls": calls}
+    return Output(data, tell)
 
 
-@queue_app.command()
-@command
-def retry(
-    here: CommandContext,
-    identity: Annotated[str, typer.Argument(metavar="ID", help="One that was refused; all of them if left out.")] = "",
-) -> Output:
-    """Let what the daemon refused wait again, to be sent once more."""
+def retry(here: CommandContext, identity: str) -> Output:
+    """Queue refused calls again: one, or all without an id. Blocks. Raises ToolError: it was not refused, or does not exist."""
     journal = Journal(here.paths.journal)
     chosen = [_found(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
     done = [entry.id for entry in chosen if journal.retry(entry.id)]
     if identity and not done:
         raise ToolError(
-            f"{identity[:32]} was not refused: it waits already", hint="it is sent once the daemon can be reached"
+            f"{identity[:32]} was not refused: it is queued already",
+            hint="it is sent as soon as the daemon is reachable",
         )
-    told = f"{len(done)} {'waits' if len(done) == 1 else 'wait'} again; confide sync sends them now"
+    told = f"{len(done)} {'is' if len(done) == 1 else 'are'} queued again; confide sync sends them now"
     return Output({"retried": done}, told)
 
 
-@queue_app.command(epilog="confide queue drop 1a2b3c4d")
-@command
-async def drop(
-    here: CommandContext,
-    identity: Annotated[str, typer.Argument(metavar="ID", help="As `confide queue` shows it; its beginning will do.")],
-    yes: Yes = False,
-) -> Output:
-    """Throw one away for good; `damaged` stands for all that cannot be read."""
+async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
+    """Delete one call for good, or with `damaged` all records that cannot be read.
+
+    Raises ToolError: there is no such call; DeclinedError: the person says no.
+    """
     journal = Journal(here.paths.journal)
     if identity == DAMAGED:
-        await agreed("throw away all that cannot be read, for good?", is_sure=yes)
+        await agreed("delete all records that cannot be read, for good?", is_sure=is_sure)
         count = journal.drop_damaged()
         return Output({"dropped": count}, f"dropped {counted(count, 'damaged record')}")
     entry = _found(journal, identity)
-    await agreed(f"throw away {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=yes)
+    await agreed(f"delete {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=is_sure)
     journal.drop(entry.id)
     return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
 
@@ -141,7 +109,8 @@ def _found(journal: Journal, identity: str) -> QueuedCall:
     entry = journal.get(identity) if identity else None
     if entry is None:
         raise ToolError(
-            f"there is no call {identity[:32]} here, or several that begin so", hint="confide queue lists them"
+            f"no queued call has the id {identity[:32]}, or several begin with it",
+            hint="confide sync --queue lists them",
         )
     return entry
 

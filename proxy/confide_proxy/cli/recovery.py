@@ -1,4 +1,4 @@
-"""`confide recovery …`: a device on paper, for when all machines are lost (docs/devices.md)."""
+"""`confide device recovery`: a device on paper, for when all machines are lost (docs/devices.md)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,10 @@ from confide_proxy.devices.members import facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin
 
-recovery_app = typer.Typer()
-
 _PAPER: str = "recovery code"
-_UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide recovery new --replace"
+_UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide device recovery new --replace"
 
 
-@recovery_app.command("new")
 def recovery_new(
     context: typer.Context,
     replace: Annotated[bool, typer.Option("--replace", help="Remove the code that there is.")] = False,
@@ -69,7 +66,6 @@ def recovery_new(
         raise problem
 
 
-@recovery_app.command("use")
 @command
 def recovery_use(
     here: CommandContext,
@@ -86,7 +82,7 @@ def recovery_use(
         say(f"this machine is a device of the space {answer['spaceWords']}")
         for name in answer["removed"]:
             say(f"removed: {name}")
-        remark("The code was used: make another with confide recovery new --replace")
+        remark("The code was used: make another with confide device recovery new --replace")
 
     return Output(answer, print_text)
 
@@ -98,7 +94,7 @@ async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, Confi
         assert keyring.roster is not None
         old = [device.key for device in keyring.roster.devices.values() if device.is_paper]
         if old and not replaces:
-            hint = "confide recovery new --replace makes another, and the old one opens nothing new any more"
+            hint = "confide device recovery new --replace makes another, and the old one opens nothing new any more"
             raise DeviceError("this space has a recovery code", hint=hint)
         code = RecoveryCode.generate()
         identity = await keyring.identity()

@@ -22,6 +22,7 @@ from confide_proxy.cli.console import (
     CommandContext,
     IsGlobal,
     Output,
+    asking,
     command,
     counted,
     identified,
@@ -55,6 +56,7 @@ async def restore(
         typer.Option("--since", metavar="TIME", help="What was deleted from then on: 2h, 3d, or a date."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back.")] = False,
+    is_list: Annotated[bool, typer.Option("--list", "-l", help="List what was deleted and can be restored.")] = False,
     is_global: IsGlobal = False,
     project: Annotated[
         Path | None,
@@ -64,9 +66,11 @@ async def restore(
     """Make an older text of a file the newest one, or bring back files that were deleted, here and on every machine of the space."""
     asked = list(dict.fromkeys(names or ()))
     moment = None if since is None else datetime.fromisoformat(moment_of(since))
+    if is_list:
+        return await _listed(here, asked, moment, is_global=is_global, project=project or Path())
     if not asked and moment is None and project is None and not is_global:
         raise typer.BadParameter(
-            "name files, folders or globs, --since TIME, or --project DIR for all that was deleted"
+            "name files, folders or globs, --since TIME, or --project DIR for all that was deleted; --list shows it"
         )
     if number := next((name for name in asked if name.isdecimal()), None):
         raise typer.BadParameter(f"unexpected argument: {number}; for an older text: --revision {number}")
@@ -84,6 +88,22 @@ async def restore(
         paths = [(await document_of(client, each, name))[1] if is_id(each) else normal(each) for each in asked]
         folder = _folder(client, name, paths[0] if paths else "", this.name)
         return await _many(client, folder, paths, moment, is_dry=dry_run)
+
+
+async def _listed(
+    here: CommandContext, names: Sequence[str], moment: datetime | None, *, is_global: bool, project: Path
+) -> Output:
+    """List the deleted files that can be restored; with names or a time, those alone."""
+    async with asking(here, project, is_global=is_global) as (client, name):
+        answer = await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
+    found = [each for each in answer["documents"] if _is_meant(each, names, moment)]
+    lines = (
+        f"{entry['path']}  deleted {local_time(entry['time'])} by {entry['author']}, "
+        f"restorable until {local_time(entry['restorableUntil'])}"
+        for entry in found
+    )
+    empty = f"nothing that was deleted in {name} can be restored"
+    return Output({"project": name, "documents": found}, lines, empty=empty)
 
 
 def _folder(client: CommandClient, name: str, path: str, this: str) -> Folder:
@@ -153,9 +173,7 @@ async def _many(
     if is_dry:
         return _look(name, meant)
     if not done and not failed:
-        raise RequestError(
-            "not_found", f"nothing of {name} that was deleted is meant by that", "confide deleted lists it"
-        )
+        raise RequestError("not_found", f"no deleted file of {name} matches", "confide restore --list shows it")
     report = await client.files.compare()
     await asyncio.to_thread(_note_disk, folder, done)
     skipped = {item["path"]: item["reason"] for item in report.skipped}

@@ -1,4 +1,4 @@
-"""`confide scan`: which credentials stand in what would be sent, before anything is (docs/secrets.md). It never shows a value.
+"""`confide secrets scan`: find credentials in what would be sent, or in what is stored (docs/secrets.md). It never shows a value.
 
 What would be sent are the files of a project's memory and of the global one, and transcripts if they are switched on; files that a person
 names are read as well. Nothing is sent in here, and no daemon is needed. `--allow` adds a fingerprint to `proxy.toml`, with all else in
@@ -7,6 +7,7 @@ the file left as a person wrote it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import stat
@@ -81,14 +82,32 @@ def scan(
         list[Path] | None,
         typer.Argument(metavar="PATH", help="Files or folders; what would be sent, if left out.", show_default=False),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is let through: less sure, or allowed.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show too what is let through: less certain, or allowed by you.")
+    ] = False,
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="FINGERPRINT", help="Let this one through from now on.", show_default=False),
     ] = None,
+    is_stored: Annotated[
+        bool, typer.Option("--stored", help="Look through what the daemon has stored, and seal what is in clear.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --stored: only look, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --stored: seal without asking.")] = False,
     project: ProjectDir = Path(),
+    as_json: bool = False,
 ) -> Output:
-    """Show which credentials your memory holds, before anything is sent; never their values."""
+    """Look for passwords and keys in what would be sent, or in what is stored; never show their values."""
+    if is_stored:
+        if paths or everything or allow:
+            raise typer.BadParameter(
+                "goes with no path, --all or --allow: it looks through everything", param_hint="--stored"
+            )
+        from confide_proxy.cli.secrets import scan_stored  # only this needs the daemon
+
+        return asyncio.run(scan_stored(here, project, dry_run=dry_run, yes=yes, as_json=as_json))
+    if dry_run or yes:
+        raise typer.BadParameter("goes with --stored", param_hint="--dry-run" if dry_run else "--yes")
     if allow:
         return _allow(here, allow)
     passed: Passed = []
@@ -120,7 +139,9 @@ def scan(
         are, them = ("is", "it") if more == 1 else ("are", "them")
         rest = f"; {more:,} more {are} let through (--all shows {them})" if more else ""
         if shown and prints is None:
-            note("fingerprints, for --allow, are made once this machine is set up: confide quickstart or confide join")
+            note(
+                "--allow needs fingerprints, which exist once this device is set up: confide quickstart or confide join"
+            )
         remark(f"{counted(len(held), 'credential') if held else 'no credentials'} in {counted(count, 'text')}{rest}")
 
     data = {
@@ -135,7 +156,9 @@ def scan(
 def _allow(here: CommandContext, given: list[str]) -> Output:
     given = [each.strip().lower() for each in given]
     if not all(is_fingerprint(each) for each in given):
-        raise typer.BadParameter("a fingerprint has 24 hex digits, as confide scan prints them", param_hint="--allow")
+        raise typer.BadParameter(
+            "a fingerprint has 24 hex digits, as confide secrets scan prints them", param_hint="--allow"
+        )
     file = here.paths.config
     added = [each for each in dict.fromkeys(given) if add(file, each)]
     told = f"allowed in {file}: {', '.join(added) or 'nothing: it was allowed already'}"

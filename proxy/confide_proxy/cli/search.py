@@ -293,7 +293,9 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
     if outcome.sent:
         note(f"sent what waited on this machine: {outcome.sent} {'store' if outcome.sent == 1 else 'stores'}")
     if outcome.refused:
-        note(f"the daemon refused {outcome.refused} of what waited on this machine; they are kept: confide queue")
+        note(
+            f"the daemon refused {outcome.refused} of what waited on this machine; they are kept: confide sync --queue"
+        )
     if outcome.why:
         note(f"what waits on this machine could not all be sent: {outcome.why}")
     return outcome.why is None

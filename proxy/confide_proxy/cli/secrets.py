@@ -44,20 +44,12 @@ _LISTED: Final = 1000
 _PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
 """Of an id: what people copy. A whole one has 32 digits."""
 
-secrets_app = typer.Typer()
 
+async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes: bool, as_json: bool) -> Output:
+    """Seal credentials that were stored in clear: in documents, their revisions, transcripts, and all derived data.
 
-@secrets_app.command("rescan", epilog="confide secrets rescan --dry-run")
-@command
-async def rescan(
-    here: CommandContext,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Seal without asking.")] = False,
-    project: ProjectDir = Path(),
-    as_json: bool = False,
-) -> Output:
-    """Seal what was stored in clear before a rule existed: documents, their revisions, transcripts, and all that is made of them."""
-    # A look alone, or a run at once; neither: a person is asked between the two.
+    Asks a person after the search, unless `dry_run` ends it there, or `yes` is given.
+    """
     is_sure = False if dry_run else yes or None
     if is_sure is None and (as_json or not sys.stdin.isatty()):
         is_sure = False
@@ -110,7 +102,6 @@ async def _rescan(
         return outcome, False
 
 
-@secrets_app.command("ls")
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
     """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
@@ -129,7 +120,6 @@ async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Ou
     return Output(listed, lines, empty="nothing is sealed in this space")
 
 
-@secrets_app.command("show", epilog="confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'")
 @command
 async def show(
     here: CommandContext,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from confide_memory.commands.spelling import meant
 from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
 from confide_proxy.cli.console import CommandContext, ProjectDir, can_ask, counted, folder_of, note, remark, say, wanted
@@ -24,19 +25,8 @@ from confide_proxy.clients.server_entry import ServerEntry
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
 
-setup_app = typer.Typer(invoke_without_command=True)
-
 _MOST_SHOWN: Final = 60
 """Lines of a difference: a file that somebody wrote by hand may change in every line."""
-
-Write = Annotated[bool, typer.Option("--write", help="Put it into the files instead of printing it.")]
-Allow = Annotated[bool, typer.Option("--allow", help="Rules too: reading and storing need no question.")]
-Hooks = Annotated[bool, typer.Option("--hooks", help="Hooks too: memory comes by itself.")]
-ForUser = Annotated[bool, typer.Option("--user", help="For all projects instead of this one.")]
-AutoMemory = Annotated[
-    bool, typer.Option("--auto-memory", help="Claude Code's own notes too: they are synced and found.")
-]
-Remove = Annotated[bool, typer.Option("--remove", help="Take it out again; with other options only these parts.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +39,88 @@ class Parts:
     own_notes: bool = False
 
 
-@setup_app.callback()
-def setup(context: typer.Context, user: ForUser = False, project: ProjectDir = Path()) -> None:
-    """Tell your agent's program how to start Confide.
+class UnknownClientError(typer.BadParameter):
+    """No client of that name is known; the hint names the one that was probably meant."""
 
-    Without a client: look which ones are here, show what would change in their files, and ask about each. In a pipe nothing is changed.
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no client '{name[:40]}'", param_hint="CLIENT")
+        near = meant(name, _SHOWN_CLIENTS, {})
+        everything = "confide setup --help lists them all"
+        self.hint = f"did you mean confide setup {near}? {everything}" if near else everything
+
+
+_PLUGIN: Final = "plugin"
+_SHOWN_CLIENTS: Final = (*CLIENTS, _PLUGIN)
+
+
+def setup(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CLIENT]",
+            help=f"{', '.join(CLIENTS)}; or {_PLUGIN}, to print the folder of the plugin.",
+            show_default=False,
+            autocompletion=lambda incomplete: [each for each in _SHOWN_CLIENTS if each.startswith(incomplete)],
+        ),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write it into the client's files instead of printing it.")
+    ] = False,
+    allow: Annotated[
+        bool, typer.Option("--allow", help="Add rules too: the client no longer asks before it reads or stores.")
+    ] = False,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Add hooks too: relevant notes are added to prompts automatically.")
+    ] = False,
+    auto_memory: Annotated[
+        bool, typer.Option("--auto-memory", help="Claude Code's own notes too: they are synced and found.")
+    ] = False,
+    user: Annotated[bool, typer.Option("--user", help="For all projects instead of this one.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take it out again; with --hooks, --allow or --auto-memory only that part.")
+    ] = False,
+    project: ProjectDir = Path(),
+) -> None:
+    """Configure your agent's program to start Confide.
+
+    Without a client, Confide looks for the clients on this device, shows what would change in their files, and asks about each. In a pipe
+    it changes nothing.
     """
-    if context.invoked_subcommand is not None:
-        return
-    folder = folder_of(project)
+    if name is None:
+        if given := [
+            option
+            for option, is_given in (
+                ("--write", write),
+                ("--allow", allow),
+                ("--hooks", hooks),
+                ("--auto-memory", auto_memory),
+                ("--remove", remove),
+            )
+            if is_given
+        ]:
+            raise typer.BadParameter(f"name a client: {', '.join(CLIENTS)}", param_hint=given[0])
+        _look_for_clients(context.obj, folder_of(project), for_user=user)
+    elif name == _PLUGIN:
+        say(str(hooking.PLUGIN))
+    elif (client := CLIENTS.get(name)) is None:
+        raise UnknownClientError(name)
+    else:
+        parts = Parts(hooks=hooks, rules=allow, own_notes=auto_memory)
+        _set_up(context.obj, client, parts, project.absolute(), is_written=write, is_removed=remove, for_user=user)
+
+
+def _look_for_clients(here: CommandContext, folder: Path, *, for_user: bool) -> None:
+    """Offer each client on this device what it lacks."""
     found = [client for client in CLIENTS.values() if client.is_here()]
     if not found:
-        say("none of the clients that Confide knows is here")
+        say("no client that Confide knows is installed here")
         remark(f"hint: confide setup CLIENT prints the entry for one: {', '.join(CLIENTS)}")
     is_asked = can_ask()
     is_left = False
     for client in found:
         try:
-            is_left |= _offered(context.obj, client, folder, for_user=user, is_asked=is_asked)
+            is_left |= _offered(here, client, folder, for_user=for_user, is_asked=is_asked)
         except SetupError as error:
             note(f"{client.title} is left as it is: {error}")
     if is_left and not is_asked:
@@ -103,36 +157,30 @@ def merge_for_claude_code(here: CommandContext, project: Path) -> bool:
     return change.is_one
 
 
-def _command(client: KnownClient) -> Callable[..., None]:
-    def run(
-        context: typer.Context,
-        write: Write = False,
-        allow: Allow = False,
-        hooks: Hooks = False,
-        auto_memory: AutoMemory = False,
-        user: ForUser = False,
-        remove: Remove = False,
-        project: ProjectDir = Path(),
-    ) -> None:
-        folder = project.absolute()
-        if auto_memory and client.name != "claude-code":
-            raise typer.BadParameter(f"{client.title} {own.NOT_POSSIBLE}", param_hint="--auto-memory")
-        parts = Parts(hooks=hooks, rules=allow, own_notes=auto_memory)
-        if remove:
-            _remove(context.obj, client, folder, parts, for_user=user)
-        elif write:
-            _add(context.obj, client, folder, parts, for_user=user)
-        elif hooks or allow or auto_memory:
-            for change in client_files.added(_entries(client, folder, parts, for_user=user)):
-                _show(change)
-            _print_next_steps(client, parts, is_written=False)
-            remark("nothing was changed: run it again with --write")
-        else:
-            say(client.shown(program()))
-            remark(f"paste this into {client.file(folder, for_user=user)}, or run it again with --write")
-
-    run.__doc__ = f"Set up {client.title}."
-    return run
+def _set_up(
+    here: CommandContext,
+    client: KnownClient,
+    parts: Parts,
+    folder: Path,
+    *,
+    is_written: bool,
+    is_removed: bool,
+    for_user: bool,
+) -> None:
+    if parts.own_notes and client.name != "claude-code":
+        raise typer.BadParameter(f"{client.title} {own.NOT_POSSIBLE}", param_hint="--auto-memory")
+    if is_removed:
+        _remove(here, client, folder, parts, for_user=for_user)
+    elif is_written:
+        _add(here, client, folder, parts, for_user=for_user)
+    elif parts.hooks or parts.rules or parts.own_notes:
+        for change in client_files.added(_entries(client, folder, parts, for_user=for_user)):
+            _show(change)
+        _print_next_steps(client, parts, is_written=False)
+        remark("nothing was changed: run it again with --write")
+    else:
+        say(client.shown(program()))
+        remark(f"paste this into {client.file(folder, for_user=for_user)}, or run it again with --write")
 
 
 def _entries(
@@ -354,13 +402,3 @@ def _show(change: FileChange, *, most: int = _MOST_SHOWN) -> None:
         say(line)
     if len(shown) > most:
         say(f"… and {len(shown) - most:,} more lines")
-
-
-for _client in CLIENTS.values():
-    setup_app.command(_client.name)(_command(_client))
-
-
-@setup_app.command("plugin")
-def plugin() -> None:
-    """Print the folder of the plugin, for clients that install it from there."""
-    say(str(hooking.PLUGIN))

@@ -158,8 +158,8 @@ async def _unsealed(client: CommandClient) -> dict[str, object] | None:
 def _unsealed_line(told: dict[str, Any]) -> str:
     count = told["findings"]
     if count is None:
-        return "nobody has looked, and there are texts from before anything was sealed: confide secrets rescan"
-    return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets rescan' if count else ''}"
+        return "nobody has looked, and there are texts from before anything was sealed: confide secrets scan --stored"
+    return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets scan --stored' if count else ''}"
 
 
 def _went_back_line(told: dict[str, Any]) -> str:

@@ -59,7 +59,11 @@ def waiting_line(queued: int, dead: int) -> str:
     """What waits on this machine for the daemon, and what that has refused."""
     parts = [f"{counted(queued, 'store')} for the daemon"] if queued else []
     parts += [f"{dead:,} that it refused"] if dead else []
-    return f"{'; '.join(parts)}: confide queue shows {'it' if queued + dead == 1 else 'them'}" if parts else "nothing"
+    return (
+        f"{'; '.join(parts)}: confide sync --queue shows {'it' if queued + dead == 1 else 'them'}"
+        if parts
+        else "nothing"
+    )
 
 
 def duration(seconds: float) -> str:

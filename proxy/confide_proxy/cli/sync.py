@@ -1,4 +1,4 @@
-"""`confide sync` and `quickstart`: the files of a folder and the daemon are made the same, once (docs/files.md)."""
+"""`confide sync` and `quickstart`: bring the files of a folder and the daemon in sync, once (docs/files.md)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
+    Yes,
     can_ask,
     command,
     confirmed,
     counted,
+    doing,
     identified,
     note,
     remark,
@@ -49,16 +51,71 @@ _MOST_CALLS: Final = 144
 
 
 @command
-async def sync(
+def sync(
     here: CommandContext,
-    force: Annotated[bool, typer.Option("--force", help="Read every file, however unchanged it looks.")] = False,
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="Delete everywhere what went missing here, however much it is.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR|ID]",
+            help="With --watch: project folders. With --retry or --drop: the id of a queued call.",
+            show_default=False,
+        ),
+    ] = None,
+    watches: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep folders in sync until you stop it; no agent has to run.")
     ] = False,
+    queued: Annotated[
+        bool, typer.Option("--queue", "-q", help="List what waits to be sent, and what the daemon refused.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="With --queue: show the texts too, without credentials.")
+    ] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="With --queue: send refused calls again; all without ID.")
+    ] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="With --queue: delete a call for good; `damaged`: all unreadable ones.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Read every file again, also where it looks unchanged.")
+    ] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Delete everywhere what is missing here, however much it is.")
+    ] = False,
+    yes: Yes = False,
     project: ProjectDir = Path(),
-) -> Output:
-    """Compare this project's files with the daemon and wait until they are indexed."""
-    result = await _compared(here, await identified(here, project), force=force, is_meant=deleted)
+    as_json: bool = False,
+) -> Output | None:
+    """Send what changed here, receive what changed elsewhere, and wait until it is indexed."""
+    if watches:
+        from confide_proxy.cli import watch  # its imports take longer than a comparison
+
+        doing.end()
+        watch.watch(here, [Path(each) for each in names] if names else [project], as_json=as_json)
+        return None
+    if queued:
+        return _of_queue(here, names or [], show=show, retry=retry, drop=drop, is_sure=yes)
+    if names or show or retry or drop:
+        needed = "--queue" if show or retry or drop else "--watch"
+        raise typer.BadParameter(f"goes with {needed}; another folder: --project DIR", param_hint=(names or ["it"])[0])
+    return asyncio.run(_sync(here, project, force=force, is_meant=deleted))
+
+
+def _of_queue(here: CommandContext, names: list[str], *, show: bool, retry: bool, drop: bool, is_sure: bool) -> Output:
+    from confide_proxy.cli import queue  # only this needs the journal
+
+    if not (retry or drop):
+        if names:
+            raise typer.BadParameter("goes with --retry or --drop", param_hint=names[0])
+        return queue.listed(here, with_text=show)
+    if len(names) > 1 or (drop and not names):
+        raise typer.BadParameter("name the id of one call, as confide sync --queue lists it", param_hint="ID")
+    identity = names[0] if names else ""
+    return asyncio.run(queue.drop(here, identity, is_sure=is_sure)) if drop else queue.retry(here, identity)
+
+
+async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: bool) -> Output:
+    result = await _compared(here, await identified(here, project), force=force, is_meant=is_meant)
 
     def print_text() -> None:
         say(
@@ -86,12 +143,12 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
             remark(f"skipped {item['path']}: {item['reason']}")
     if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
         files = counted(len(elsewhere), "file is", "files are")
-        note(f"{files} on the daemon, and no memory on this machine: {_some(elsewhere)}")
-        note("hint: confide forget PATH takes them off the daemon; to have them indexed from here: docs/files.md")
+        note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")
+        note("hint: confide rm --erase PATH deletes them there; to have them indexed from here: docs/files.md")
     if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
         files = counted(len(forgotten), "file is", "files are")
-        note(f"{files} not sent, since forgotten: {_some(forgotten)}")
-        note("hint: confide forget --undo PATH has them sent again")
+        note(f"{files} not sent, because you erased them: {_some(forgotten)}")
+        note("hint: to send them again: confide rm --erase --undo PATH")
 
 
 def _some(paths: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""`confide watch`: folders and the daemon are kept the same for good (docs/files.md).
+"""`confide sync --watch`: keep folders and the daemon in sync until the command is stopped (docs/files.md).
 
 It streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several folders.
 """
@@ -11,11 +11,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, printable
 from confide_crypto.transport.task_group import TaskGroup
@@ -49,16 +47,12 @@ _FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
 _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 
 
-def watch(
-    context: typer.Context,
-    folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="DIR", help="Project folders; this one if none is named.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what is done as JSON lines on stdout.")] = False,
-) -> None:
-    """Keep project folders and the daemon the same, with no agent running; until it is told to end."""
-    here: CommandContext = context.obj
-    asked = list(map(_folder, folders or [Path()]))
+def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> None:
+    """Keep project folders and the daemon in sync until SIGTERM or Ctrl-C; `as_json`: print events as JSON lines.
+
+    Raises FolderError: one of them is not a folder; and what no further attempt can fix.
+    """
+    asked = list(map(_folder, folders))
     served = {project.root: project for project in asyncio.run(_named(here, asked))}
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     failure = asyncio.run(_serve(here.paths, here.config, list(served.values()), Teller(as_json=as_json)))

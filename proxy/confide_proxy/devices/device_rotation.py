@@ -55,7 +55,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
             if stored.following is not None:
                 raise KeyChangeError(
                     "an earlier rotation could not be finished",
-                    hint="confide key show tells where the keys are; is the disk full?",
+                    hint="confide device key show tells where the keys are; is the disk full?",
                 )
             # Before there is a next key again: the note of an earlier change is needed until its key has left the list of devices.
             with suppress(RequestError):

@@ -160,7 +160,7 @@ def checked(name: str) -> str:
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
     # A machine's six words may begin so and be as long; of codes, one in a million has no digit.
     if typed.startswith("CR") and len(typed) == _CODE_LETTERS and not typed.isalpha():
-        hint = "others on this machine can read arguments: once it is used, make another with confide recovery new --replace"
+        hint = "others on this machine can read arguments: once it is used, make another with confide device recovery new --replace"
         raise DeviceError("this is a recovery code, not the name of a machine", hint=hint)
     if "://" in name or "invite1" in name:
         hint = "paste it into confide join, on the new machine; others on this one can read arguments"

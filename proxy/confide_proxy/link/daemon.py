@@ -1,6 +1,6 @@
 """Which daemon this machine talks to: the one that it has joined, or else its own, started when it is first needed.
 
-There is no trust on first use: a pin comes from an invite, from `confide pin`, or from the address file of a daemon of the same user
+There is no trust on first use: a pin comes from an invite, from `confide join --pin`, or from the address file of a daemon of the same user
 (PROTOCOL.md 2.6). It moves only where the pinned daemon vouches for its new key (7.11).
 
 A daemon on this machine serves all sessions of a user. It is found by the address file in its data folder; the daemon itself holds a lock,

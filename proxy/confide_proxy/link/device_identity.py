@@ -1,8 +1,9 @@
 """This machine's key at rest: in a plain file, in the operating system's keyring, or under a passphrase (PROTOCOL.md 2.5).
 
-Whatever the form, `identity.key` names it and tells the public key; the seed itself comes from there, from the keyring, or from where
-`confide key unlock` has left it for a while, with the time when that ends, since `confide mcp` has no terminal to ask for a passphrase: a
-file in the user's runtime folder, which is memory and is emptied when they log out.
+In each form, `identity.key` names the form and holds the public key. The seed comes from there, from the keyring,
+or from a file in the user's runtime folder, which is in memory and is emptied when the user logs out.
+`confide device key unlock` writes that file with the time when it expires, since `confide mcp` has no terminal to
+ask for a passphrase.
 
 The keyring is asked by the library `keyring`, in a thread that nobody waits on for long: one that is locked may open a dialog that nobody
 sees, and an entry that was written may turn out to lie in a plain file. So every call has a deadline, and backends that keep nothing, or
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 KEYRING_SERVICE: Final = "confide"
 KEYRING_DEADLINE_S: Final = 5.0
 """Long enough for a keyring that has to be started; an agent's call waits for ten seconds at most."""
-_WAY_OUT: Final = "keep the key in a file (confide key move file) or under a passphrase (confide key move passphrase)"
+_WAY_OUT: Final = (
+    "keep the key in a file (confide device key move file) or under a passphrase (confide device key move passphrase)"
+)
 _KEYRING_PREFIX: Final = "confide-keyring-key-"
 _FOLDER: Final = "confide"
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
@@ -169,7 +172,7 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
         case Form.PASSPHRASE:
             assert passphrase is not None
             line = SealedKey.seal(key, passphrase).to_line()
-            data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()
+            data = f"# Confide identity, sealed with a passphrase: confide device key unlock\n{line}\n".encode()
     # Read as it will be read, before it takes the place of anything.
     if parse(path, data).open(passphrase) != key:
         raise KeyFileError(path, "would not hold the key that was written")
@@ -207,7 +210,7 @@ def find_unlocked(public_key: bytes) -> Unlocked | None:
                 return found
             remove_private_file(path)
         except (ConfideError, OSError):
-            continue  # locked, then: `confide key unlock` says what is wrong with the place
+            continue  # locked, then: `confide device key unlock` says what is wrong with the place
     return None
 
 
@@ -254,7 +257,7 @@ def _runtime_place() -> Path:
     raise KeyChangeError(
         f"there is no safe place to keep the key unlocked: {'; '.join(problems)}",
         hint="log in so that XDG_RUNTIME_DIR is a folder in memory of your own (loginctl enable-linger makes one), "
-        "or use the keyring: confide key move keyring",
+        "or use the keyring: confide device key move keyring",
     )
 
 

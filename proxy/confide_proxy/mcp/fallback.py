@@ -221,7 +221,9 @@ class Fallback:
             else:
                 self._is_for_keys = outcome.is_for_keys
                 if outcome.refused:
-                    log.warning("the daemon refused %d queued calls; they are kept: confide queue", outcome.refused)
+                    log.warning(
+                        "the daemon refused %d queued calls; they are kept: confide sync --queue", outcome.refused
+                    )
                 if outcome.why is None:
                     sent()
                     return

@@ -396,7 +396,7 @@ class Journal:
         if len(log.live) >= MAX_ENTRIES or log.size >= MAX_BYTES:
             raise JournalError(
                 f"the journal of this machine is full: {len(log.live):,} calls are {what} in it",
-                hint="let it reach the daemon, or see confide queue",
+                hint="let it reach the daemon, or see confide sync --queue",
             )
 
     @contextmanager

@@ -78,7 +78,7 @@ def told(counts: JournalCounts) -> str:
         parts.append(f"{counts.dead} that it refused {'is' if counts.dead == 1 else 'are'} kept here")
     if counts.damaged:
         parts.append(f"{counts.damaged} damaged {'record is' if counts.damaged == 1 else 'records are'} kept aside")
-    return f"{'; '.join(parts)} (confide queue)" if parts else ""
+    return f"{'; '.join(parts)} (confide sync --queue)" if parts else ""
 
 
 def backlog(journal: Path) -> dict[str, int]:

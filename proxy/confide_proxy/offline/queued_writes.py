@@ -1,9 +1,10 @@
-"""Calls that wait for the daemon: what each is queued as, what its agent is answered, and how they are sent once it can be reached.
+"""Queue calls while the daemon is unreachable, answer their agents, and send the calls once it is reachable.
 
-What the daemon would refuse is refused here already, as far as that shows without the notes themselves; the rest is kept in the queue with
-the daemon's reason (`confide queue`). They are sent in order, each made once by its operation's id, by one process at a time. What the
-daemon refuses for good is buried with its reason and does not hold up the rest; what it cannot do now is tried again later. Each is sealed
-right before it is sent; until this machine can, it waits, with all that changes the same document.
+A call that the daemon would refuse is refused here, as far as the proxy can know that without the notes themselves.
+One process at a time sends the calls, in order, each exactly once by the id of its operation. A call that the daemon
+refuses for good stays in the queue with the reason (`confide sync --queue`), and does not block the others; one that
+it cannot do now is retried later. Each call is sealed right before it is sent; until this device can seal, it waits,
+with all calls that change the same document.
 """
 
 from __future__ import annotations
@@ -253,7 +254,9 @@ class QueueReplay:
     async def _send(self, entry: QueuedCall, arguments: Mapping[str, object], link: RequestChannel) -> None:
         if time.time() - entry.at > KNOWN_S:
             problem = "it waited for so long that nobody knows whether it was made"
-            raise RequestError("conflict", problem, "see whether it was, and else send it again: confide queue retry")
+            raise RequestError(
+                "conflict", problem, "see whether it was, and else send it again: confide sync --queue --retry"
+            )
         body: CallRequest = {
             "project": entry.project,
             "operation": entry.id,

@@ -299,5 +299,5 @@ def load_fingerprints(path: Path) -> Fingerprints:
             write_private_file(path, os.urandom(KEY_BYTES))
     key = read_private_file(path)
     if len(key) != KEY_BYTES:
-        raise KeyFileError(path, "is damaged", hint="delete it, and allow again what confide scan shows")
+        raise KeyFileError(path, "is damaged", hint="delete it, and allow again what confide secrets scan shows")
     return Fingerprints(key)

@@ -154,7 +154,7 @@ TOLD: dict[str, tuple[str, ...] | str] = {
     "confided audit": ("audit",),
     "confided backup": ("backup", "--to", TARGET),
     "confide sync": "tests/addons/cluster/e2e/test_gateway_on_nodes.py",
-    "confide secrets rescan": "tests/addons/cluster/log/test_log_keys.py",
+    "confide secrets scan --stored": "tests/addons/cluster/log/test_log_keys.py",
 }
 """Commands that the page names in its sentences: as they are run here once two nodes serve, or the test that has them."""
 WRONG = {"doctor"}

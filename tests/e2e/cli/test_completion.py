@@ -33,9 +33,11 @@ def offered(machine: Machine, words: str) -> list[str]:
     [
         ("confide history ", ["memory/2026-11-20.md", "memory/notes/queue.md"]),
         ("confide edit memory/n", ["memory/notes/queue.md"]),
-        ("confide link parc", ["parcel"]),
+        ("confide project link parc", ["parcel"]),
         ("confide ls --only x", []),
         ("confide hist", ["history"]),
+        ("confide proj", ["project"]),
+        ("confide que", []),
     ],
 )
 def test_a_tab_offers_what_is_here(machine: Machine, words: str, names: list[str]) -> None:
@@ -46,7 +48,7 @@ def test_a_tab_offers_what_is_here(machine: Machine, words: str, names: list[str
 def test_a_tab_says_nothing_of_a_broken_file(machine: Machine) -> None:
     """A file of names that others could have written offers none; the command says what is wrong with it."""
     (machine.home / "proxy" / "projects.jsonl").chmod(0o666)
-    assert offered(machine, "confide link ") == []
+    assert offered(machine, "confide project link ") == []
 
 
 def test_a_shell_may_be_named(machine: Machine) -> None:

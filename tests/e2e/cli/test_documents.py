@@ -118,19 +118,19 @@ class Reader:
         """Run one line; it must succeed."""
         if command.startswith(("pip install", "uv tool install")):
             return  # the programs under test are installed already, from this tree (test_installs installs them)
-        if command.startswith(("confide gateway approve", "confide gateway rm", "confided gateway open")):
+        if command.startswith(("confide http approve", "confide http rm", "confided gateway open")):
             return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_oauth.py
         if command.startswith("confided init"):
             self.leave()
             self._former = self.machine if self._homes else None
             self._move()
-        if command.startswith("confide move"):
+        if command.startswith("confide daemon move"):
             self._take_along(command)
             return
         if command.startswith("confided serve"):
             self._serve()
             return
-        if command == "confide serve":
+        if command == "confide http serve":
             self._gateway = self._stack.enter_context(serving(self.machine))
             return
         if command.startswith("export CONFIDE_TOKEN="):

@@ -159,7 +159,7 @@ def test_without_the_daemon_they_use_what_is_here(daemon: Daemon, desk: Machine)
         assert "once the daemon can be reached" in desk.run("edit", "memory/birds.md")
         desk.run("log", code=5)
         desk.run("rm", "memory/never.md", "--yes", code=7)
-        assert "waits for the daemon" in desk.run("rm", "memory/foxes.md", "--yes")
+        assert "is queued until the server is reachable" in desk.run("rm", "memory/foxes.md", "--yes")
     finally:
         daemon.start()
     desk.run("sync")

@@ -1,4 +1,4 @@
-"""`confide watch`: folders are kept the same with no agent running."""
+"""`confide sync --watch`: folders are kept the same with no agent running."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def test_the_units_command_line_works(tmp_path: Path, kind: str) -> None:
     machine = Inside(tmp_path, "ann")
     command = units()[kind]
     assert command[0].endswith("/.local/bin/confide")
-    folders = [tmp_path / "src" / Path(folder).name for folder in command[2:]]
+    folders = [tmp_path / "src" / Path(folder).name for folder in command[3:]]
     for folder in folders:
         (folder / "memory").mkdir(parents=True)
-    watch = Watching([CONFIDE, command[1], *map(str, folders), "--json"], machine)
+    watch = Watching([CONFIDE, *command[1:3], *map(str, folders), "--json"], machine)
     try:
         watch.until("up")
         (folders[1] / "memory/a.md").write_text("The heron fishes at dawn.\n")

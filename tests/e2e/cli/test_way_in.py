@@ -255,7 +255,10 @@ def test_folders_of_one_name_are_two_projects(alone: Machine) -> None:
     assert (again.code, "project allow" in again.err) == (0, False), "it is said once"
     assert "(calls itself api: confide project allow)" in confide(alone, "status", "-p", str(folders[1])).out
     assert not list(folders[1].rglob("*.md"))
-    names = {each["folder"]: each["project"] for each in json.loads(confide(alone, "project", "ls", "--json").out)}
+    names = {
+        each["folder"]: each["project"]
+        for each in json.loads(confide(alone, "project", "ls", "--folders", "--json").out)
+    }
     assert names[str(folders[0])] == "api"
     assert names[str(folders[1])].startswith("api~")
 
@@ -284,7 +287,7 @@ def test_the_daemon_stops_and_starts(alone: Machine) -> None:
     assert f"stopped process {running['pid']}" in said.out
     assert "starts it again" in said.err
     assert alone.local_daemon is None
-    assert "no daemon runs on this machine" in confide(alone, "stop").out
+    assert "no daemon runs on this device" in confide(alone, "stop").out
     assert confide(alone, "doctor").code == 0
     assert alone.local_daemon is None, "the doctor starts nothing"
     alone.run("start")

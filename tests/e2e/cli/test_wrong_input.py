@@ -85,7 +85,6 @@ CONFIDE = [
         ("log", "--since", "2026-13-01"),
         ("edit",),
         ("rm",),
-        ("history",),
         ("history", "memory/a.md", "2"),
         ("history", "memory/a.md", "--revision", "0"),
         ("restore", "memory/a.md", "--revision", "x"),
@@ -268,8 +267,8 @@ def test_what_is_no_invite(machine: Machine) -> None:
 
 @pytest.mark.addons
 def test_a_slip_in_a_word_that_may_stand_for_an_invite(machine: Machine) -> None:
-    """`local` is the one word that `confide move` takes; a slip in it is no part of an invite that was lost."""
+    """`local` is the one word that `confide daemon move` takes; a slip in it is no part of an invite that was lost."""
     for typed in ("loacl", "locl", "Local "):
         ended = confide(machine, "move", "--to", typed, "--yes")
-        assert "did you mean confide move --to local?" in ended.err or typed == "Local ", (typed, ended)
+        assert "did you mean confide daemon move --to local?" in ended.err or typed == "Local ", (typed, ended)
     assert "single quotes" in confide(machine, "move", "--to", "confide://h:1/", "--yes").err

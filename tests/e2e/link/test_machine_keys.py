@@ -65,7 +65,7 @@ def test_a_locked_session_starts_says_so_and_goes_on_when_it_is_unlocked(daemon:
         assert agent.call("tools/list")["result"]["tools"]
         for _ in range(2):
             assert LOCKED in told(agent)
-            assert "run confide key unlock" in told(agent)
+            assert "run confide device key unlock" in told(agent)
         time.sleep(2)  # by now the link waits longer between its attempts
         unlock(machine)
         assert told(agent) == "", "the first call after it, without a restart"

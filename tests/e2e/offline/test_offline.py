@@ -229,7 +229,7 @@ def test_what_the_daemon_refuses_is_kept_and_shown(machine: Machine, daemon: Dae
         assert waiting(machine) == (0, 0)
         assert lines_of(machine, "MEMORY.md") == ["# None such", "", "x"]
         assert "nothing waits" in machine.run("queue")
-        assert "there is no call" in machine.run("queue", "drop", "abc", code=7)
+        assert "no queued call has the id" in machine.run("queue", "drop", "abc", code=7)
 
 
 def test_a_revoked_machine_is_told_and_keeps_its_own_files(
@@ -264,7 +264,7 @@ def test_the_status_counts_without_the_daemon(machine: Machine, relay: Recording
     assert "queued for memory/log.md\n" in told
     assert "cannot reach" in told
     status = machine.run("status", code=5)
-    assert "waiting   1 store for the daemon: confide queue shows it\n" in status
+    assert "waiting   1 store for the daemon: confide sync --queue shows it\n" in status
     relay.mend()
     assert "sent what waited on this machine: 1 store" in machine.run("search", "tunnel")
     assert lines_of(machine, "memory/log.md") == ["- said in a tunnel"]

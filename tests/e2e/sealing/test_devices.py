@@ -236,7 +236,7 @@ def test_two_lists_that_have_parted_are_one_again_by_a_persons_word(tmp_path: Pa
 
 
 def test_a_machines_new_key_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    """`confide key rotate` leaves one device of the same name, which opens what the old one sealed."""
+    """`confide device key rotate` leaves one device of the same name, which opens what the old one sealed."""
     with running_daemon(tmp_path) as daemon:
         (ann,) = joined(tmp_path, daemon, "ann")
         before = ann.json("device", "ls")

@@ -1,4 +1,4 @@
-"""`confide secrets rescan`: what was stored in clear while the policy let it through is sealed; the daemon's disk holds nothing of it."""
+"""`confide secrets scan --stored`: seal what was stored in clear, also on the daemon's disk."""
 
 from __future__ import annotations
 

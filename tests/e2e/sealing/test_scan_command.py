@@ -1,4 +1,4 @@
-"""`confide scan`: it finds what would be sent, says what would become of it, and never shows a value."""
+"""`confide secrets scan`: it finds what would be sent, says what would become of it, and never shows a value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def scanned(machine: Machine, *arguments: str, code: int = FOUND) -> dict[str, Any]:
-    """What `confide scan --json` prints; nothing that is planted is in it."""
+    """What `confide secrets scan --json` prints; nothing that is planted is in it."""
     done = run(
         [CONFIDE, "scan", "--json", *arguments], cwd=machine.project, env=machine.env, timeout=COMMAND_DEADLINE_S
     )

@@ -229,7 +229,7 @@ async def test_a_sensitive_note(ann: Machine, daemon: Daemon) -> None:
         assert "give the content too" in await refusal(client, "memory_update", id=plain["id"], sensitive=True)
         sealed = await told(client, "memory_update", id=plain["id"], sensitive=True, content=said.queried[4:])
         assert PLACEHOLDER.fullmatch(sealed["content"].strip())
-        assert "confide secrets rescan" in str(sealed["warnings"])  # its first revision is not sealed by that
+        assert "confide secrets scan --stored" in str(sealed["warnings"])  # its first revision is not sealed by that
         again = await told(client, "memory_update", id=plain["id"], sensitive=True, content=said.note)
         assert not again["warnings"]
         bare = await told(client, "memory_update", id=plain["id"], sensitive=False, content="nothing to hide now")

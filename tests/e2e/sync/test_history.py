@@ -153,7 +153,7 @@ def test_a_renamed_file_is_renamed_everywhere_and_the_old_name_has_its_history(m
 def test_what_was_never_there_is_said(machines: Pair) -> None:
     """With a way out, and the exit code of bad input."""
     ann, _ = machines
-    assert "confide deleted" in ann.run("history", "memory/never.md", code=7)
+    assert "confide restore --list" in ann.run("history", "memory/never.md", code=7)
     assert "hint:" in ann.run("restore", "memory/never.md", code=7)
     assert "its newest is 1" in ann.run("restore", "memory/same.md", "--revision", "9", code=7)
     assert "no other text" in ann.run("restore", "memory/same.md", code=7)
@@ -273,7 +273,7 @@ def test_many_come_back_by_one_command(machines: Pair) -> None:
     assert "restored 11 files of shop" in told
     assert text_of(bob, "memory/many/12.md") == "12\n"
     assert text_of(bob, "memory/stays.md") == "two\n"
-    assert "nothing of shop that was deleted is meant" in bob.run("restore", "memory/nothing/*.md", code=7)
+    assert "no deleted file of shop matches" in bob.run("restore", "memory/nothing/*.md", code=7)
     restored = bob.json("restore", "memory/many", "--since", "1h")["restored"]
     assert len(restored) == 49
     assert all(each["onDisk"] for each in restored)

@@ -117,7 +117,7 @@ def test_a_person_allows_it_and_takes_that_back(machine: Machine, hostile: Path)
     assert SECRET in machine.run("project", "allow", str(hostile))
     machine.run("sync", "--project", str(hostile))
     assert (hostile / "memory/deal.md").exists()
-    listed = [one for one in machine.json("project", "ls") if one["project"] == SECRET]
+    listed = [one for one in machine.json("project", "ls", "--folders") if one["project"] == SECRET]
     assert {(one["folder"], one["project"], one["state"]) for one in listed} == {
         (str(machine.project), SECRET, "remote"),
         (str(hostile), SECRET, "allowed"),

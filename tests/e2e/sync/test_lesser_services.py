@@ -96,7 +96,7 @@ def test_a_session_without_events_looks_itself(tmp_path: Path, kind: str, most: 
 
 @needs_namespaces
 def test_a_watch_without_events_looks_itself(tmp_path: Path) -> None:
-    """`confide watch` alike, which has no agent and ends by itself as little."""
+    """`confide sync --watch` alike, which has no agent and ends by itself as little."""
     with pair(tmp_path) as (_daemon, ann, bob):
         script = f'echo 0 > {_LIMITS}/max_inotify_instances; exec "$@"'
         command = ["unshare", "-Ur", "sh", "-c", script, "sh", CONFIDE, "watch", "--json"]

@@ -316,7 +316,7 @@ def bytes_read(pid: int) -> int:
 
 
 def test_a_folder_that_vanishes_and_comes_back(machine: Machine) -> None:
-    """`confide watch` sends transcripts too; without their folder it goes on, and what was written meanwhile follows."""
+    """`confide sync --watch` sends transcripts too; without their folder it goes on, and what was written meanwhile follows."""
     with Wire(machine) as wire:
         wire.open()  # streams, until it ends
         session_of(machine).user("the first walrus")

@@ -19,7 +19,7 @@ from tests.support.daemon.hostile import EVIL, HostileDaemon, files_of, hostile,
 from tests.support.deadline import DEADLINE_S
 from tests.support.draws import IS_THOROUGH
 from tests.support.programs.command import Ended, confide
-from tests.support.programs.commands import AS_TEXT, every
+from tests.support.programs.commands import every, has_json
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine
 
@@ -66,7 +66,7 @@ async def test_no_lie_of_a_daemon_breaks_a_command(tmp_path: Path, seed: int) ->
     async with hostile(machine, draw) as daemon:
         own = files_of(machine)
         for command in commands:
-            as_json = ["--json"] if draw.random() < 0.3 and " ".join(command[:2]) not in AS_TEXT else []
+            as_json = ["--json"] if draw.random() < 0.3 and has_json(command) else []
             async with asyncio.timeout(DEADLINE_S):
                 ended = await asyncio.to_thread(confide, machine, *command, *as_json, stdin="y\n" * 4)
             check(ended, command)
@@ -149,7 +149,7 @@ async def test_no_lie_of_a_daemon_breaks_a_watch(tmp_path: Path, seed: int) -> N
         own = files_of(machine)
         watch = await asyncio.to_thread(
             Program,
-            [CONFIDE, "watch", *as_json],
+            [CONFIDE, "sync", "--watch", *as_json],
             cwd=machine.project,
             env=machine.env,
             stdin=subprocess.DEVNULL,
@@ -172,7 +172,7 @@ async def test_no_lie_of_a_daemon_breaks_a_watch(tmp_path: Path, seed: int) -> N
         finally:
             watch.kill()
             await asyncio.to_thread(watch.wait, DEADLINE_S)
-        check(Ended(watch.returncode, out.decode(), err.decode()), ("watch", *as_json))
+        check(Ended(watch.returncode, out.decode(), err.decode()), ("sync", "--watch", *as_json))
         if as_json:
             assert all("event" in json.loads(line) for line in out.decode().splitlines())
         left = files_of(machine)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.daemon.hostile import EVIL, files_of, hostile
 from tests.support.programs.command import Ended, confide
-from tests.support.programs.commands import AS_TEXT, every
+from tests.support.programs.commands import every, has_json
 from tests.support.programs.processes import Machine
 
 from confide_memory.commands.progress import Progress
@@ -47,7 +47,7 @@ async def test_no_output_steers_a_terminal(tmp_path: Path, as_json: bool) -> Non
         for command in every():
             if as_json and command[:2] == ("secrets", "show"):
                 continue
-            with_json = ["--json"] if as_json and " ".join(command[:2]) not in AS_TEXT else []
+            with_json = ["--json"] if as_json and has_json(command) else []
             ended = await asyncio.to_thread(confide, machine, *command, *with_json)
             check(ended, command)
             told += ended.out
@@ -71,7 +71,7 @@ def test_a_text_keeps_what_is_no_control() -> None:
 
 
 def test_what_goes_on_for_long_is_told_in_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """Progress in the daemon's words, and the lines of `confide watch`."""
+    """Progress in the daemon's words, and the lines of `confide sync --watch`."""
     progress = Progress()
     progress._told -= 10
     progress.follow(1, 2, EVIL)

@@ -1,20 +1,21 @@
-"""`confide queue --show`: what waits is shown as the daemon will get it, with no credential in clear, whatever this machine lacks."""
+"""`confide sync --queue --show`: calls are shown as the daemon will get them, without credentials in clear, also by a new device."""
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.kills.journal_writer import call
-from typer.testing import CliRunner
 
 from confide_crypto.keys.private_files import make_private_dir
 from confide_proxy import paths
-from confide_proxy.cli.console import CommandContext
-from confide_proxy.cli.queue import queue_app
+from confide_proxy.cli.console import CommandContext, print_output
+from confide_proxy.cli.queue import listed
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.offline.journal import Journal
 
@@ -33,16 +34,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandContext:
     return found
 
 
-def shown(here: CommandContext, *options: str) -> str:
-    done = CliRunner().invoke(queue_app, ["--show", *options], obj=here)
-    assert done.exit_code == 0, done.output
-    return done.output
+def shown(here: CommandContext, *, as_json: bool = False) -> str:
+    with redirect_stdout(io.StringIO()) as out:
+        print_output(listed(here, with_text=True), as_json=as_json)
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("action", ["seal", "redact", "block"])
 def test_no_credential_is_shown_in_clear(here: CommandContext, action: str) -> None:
     here = CommandContext(here.paths, ProxyConfig(secrets=Policy(tools=action)))
-    for text in (shown(here), shown(here, "--json")):
+    for text in (shown(here), shown(here, as_json=True)):
         assert TOKEN not in text
         assert PASSWORD not in text
         assert "push with (redacted:github-token:" in text
@@ -58,6 +59,6 @@ def test_nothing_is_shown_where_that_cannot_be_told(here: CommandContext) -> Non
     here.paths.fingerprint_key.write_bytes(b"short")
     here.paths.fingerprint_key.chmod(0o600)
     assert "not shown: " in shown(here)
-    (told,) = json.loads(shown(here, "--json"))["calls"]
+    (told,) = json.loads(shown(here, as_json=True))["calls"]
     assert list(told["arguments"]) == ["content"]
     assert "is damaged" in told["arguments"]["content"]

@@ -91,7 +91,7 @@ def test_a_broken_file_of_one_client_hides_no_other(machine: Machine) -> None:
 
 def test_no_client_at_all(machine: Machine) -> None:
     ended = confide(machine, "setup")
-    assert (ended.code, ended.out) == (0, "none of the clients that Confide knows is here\n")
+    assert (ended.code, ended.out) == (0, "no client that Confide knows is installed here\n")
     assert all(client in ended.err for client in CLIENTS)
 
 
@@ -183,7 +183,7 @@ def told(ended: Ended) -> str:
 
 def test_help_has_one_description(machine: Machine) -> None:
     said = confide(machine, "setup", "--help").out
-    assert said.count("how to start Confide") == 1
+    assert said.count("to start Confide") == 1
 
 
 def test_claude_codes_own_notes_are_put_into_memory_and_taken_out(machine: Machine) -> None:

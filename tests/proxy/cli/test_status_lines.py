@@ -31,8 +31,8 @@ def test_spans(seconds: float, told: str) -> None:
     ("queued", "dead", "told"),
     [
         (0, 0, "nothing"),
-        (1, 0, "1 store for the daemon: confide queue shows it"),
-        (2, 1, "2 stores for the daemon; 1 that it refused: confide queue shows them"),
+        (1, 0, "1 store for the daemon: confide sync --queue shows it"),
+        (2, 1, "2 stores for the daemon; 1 that it refused: confide sync --queue shows them"),
     ],
 )
 def test_what_waits(queued: int, dead: int, told: str) -> None:

@@ -59,7 +59,7 @@ def shown(machine: Machine) -> dict[str, Any]:
 
 def test_show_tells_the_key_and_how_it_is_kept(machine: Machine) -> None:
     record = shown(machine)
-    line, words = machine.run("key", "show").splitlines()
+    line, words = machine.run("device", "key", "show").splitlines()
     assert record == {"publicKey": line, "words": words, "kept": "file", "file": str(key_file(machine))}
     assert parse_public_key(line)[0] == Identity.load(key_file(machine)).public_key
 
@@ -119,7 +119,7 @@ def test_a_keyring_that_does_not_answer_is_given_up_in_seconds(machine: Machine)
 
 
 def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `confide watch` has them, a thread each: once it answers, all of them go on."""
+    """As `confide sync --watch` has them, a thread each: once it answers, all of them go on."""
     stuck: Future[None] = Future()
     monkeypatch.setattr(identities, "_stuck", stuck)
     monkeypatch.setattr(identities, "_backend", object)
@@ -167,7 +167,7 @@ def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
         assert shown(machine) == {**before, "kept": "passphrase", "unlockedUntil": None}
         told = machine.run("status", code=4)
         assert "this machine's key is locked" in told
-        assert "run confide key unlock" in told
+        assert "run confide device key unlock" in told
         assert "does not open" in machine.run("key", "unlock", stdin="another passphrase\n", code=4)
         assert list(runtime.iterdir()) in ([], [runtime / "confide"])
         assert "unlocked until" in machine.run("key", "unlock", "--for", "30m", stdin=f"{WORDS}\n")
@@ -251,7 +251,7 @@ def test_a_passphrase_is_refused_where_nothing_could_be_unlocked(machine: Machin
     machine.env["XDG_RUNTIME_DIR"] = str(machine.project)
     told = machine.run("key", "move", "passphrase", stdin=f"{WORDS}\n", code=4)
     assert "no safe place to keep the key unlocked" in told
-    assert "confide key move keyring" in told
+    assert "confide device key move keyring" in told
     assert shown(machine)["kept"] == "file"
 
 
@@ -319,8 +319,8 @@ def test_a_key_is_imported_once(machine: Machine, tmp_path: Path) -> None:
     pem(file)
     before = key_file(machine).read_bytes()
     told = machine.run("key", "import", str(file), code=4)
-    assert "has a key already" in told
-    assert "confide key show" in told
+    assert "already has a key" in told
+    assert "confide device key show" in told
     assert f"mv {key_file(machine)}" in told
     assert key_file(machine).read_bytes() == before
 

@@ -379,7 +379,7 @@ class World:
         target = Wire(self.draw, self.taken, loses=LOSES / 4)
 
         async def finish() -> bool:
-            # As `confide move` does it: a daemon that was put back meanwhile goes on with its own (9.8), and one may be gone for good.
+            # As `confide daemon move`: a daemon that was restored meanwhile goes on with its own (9.8), and one may never come back.
             if self.left[-1].marks.find(SPACE_LEFT) and self.draw.random() > 0.05:
                 await bring(source, target)
             else:

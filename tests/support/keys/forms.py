@@ -25,12 +25,12 @@ def choose_keyring(machine: Machine, backend: str = "filed.Filed") -> Path:
 
 
 def seal(path: Path, identity: Identity, passphrase: str = WORDS) -> None:
-    """An identity file as `confide key move passphrase` leaves it, but for Argon2id's costs: 8 KiB once, not 256 MiB three times.
+    """An identity file as `confide device key move passphrase` leaves it, but for Argon2id's costs: 8 KiB once, not 256 MiB three times.
 
     The file names its costs, so programs open it as any other. `test_key_forms.py` shows that people's files have the real ones.
     """
     line = SealedKey.seal(identity, passphrase, opslimit=1, memlimit_kib=8).to_line()
-    data = f"# Confide identity, sealed with a passphrase: confide key unlock\n{line}\n".encode()
+    data = f"# Confide identity, sealed with a passphrase: confide device key unlock\n{line}\n".encode()
     write_private_file(path, data, replace=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import typer
@@ -20,93 +20,97 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "read": (("memory/a.md",),),
     "store": (("- herons fish at dawn",), ("herons fish", "--tag", "birds")),
     "ls": ((), ("--tag", "x"), ("--all",)),
-    "log": ((), ("--since", "2d")),
     "edit": (("memory/a.md",),),
-    "rm": (("memory/a.md", "--yes"),),
+    "rm": (
+        ("memory/a.md", "--yes"),
+        *(("--erase", "memory/a.md", option) for option in ("--yes", "--dry-run", "--undo")),
+    ),
     "status": ((), ("-v",)),
     "doctor": ((),),
-    "start": ((),),
-    "stop": ((),),
-    "sync": ((), ("--force",)),
+    "daemon start": ((),),
+    "daemon stop": ((),),
+    "daemon move": (("--dry-run",), ("--to", "local", "--yes")),
+    "sync": (
+        (),
+        ("--force",),
+        ("--queue", "--show"),
+        ("--queue", "--retry"),
+        ("--queue", "--drop", "00000000", "--yes"),
+    ),
     "quickstart": ((),),
-    "history": (("memory/a.md",), ("memory/a.md", "--diff")),
-    "deleted": ((),),
-    "restore": (("memory/a.md",), ("memory/*.md",), ("--since", "2d", "--dry-run")),
-    "forget": (("memory/a.md", "--yes"), ("memory/a.md", "--dry-run"), ("memory/a.md", "--undo")),
+    "history": ((), ("--since", "2d"), ("memory/a.md",), ("memory/a.md", "--diff"), ("memory/a.md", "--changes")),
+    "restore": (("memory/a.md",), ("memory/*.md",), ("--since", "2d", "--dry-run"), ("--list",)),
     "trust": (("memory/a.md",),),
-    "projects": ((),),
-    "link": ((), ("other",)),
-    "unlink": (("other",),),
-    "queue": (("--show",),),
-    "queue retry": ((),),
-    "queue drop": (("00000000", "--yes"),),
+    "project ls": ((), ("--folders",)),
+    "project link": ((), ("other",), ("--remove", "other")),
+    "project allow": ((), ("--undo", "../nowhere")),
     "device ls": ((),),
     "device invite": (("other", "--no-wait"),),
     "device approve": (("other", "--words", WORDS),),
     "device confirm": (("--words", WORDS), ("--moved",)),
     "device rm": (("other", "--yes"), ("stranger", "--yes")),
-    "key show": ((),),
-    "key move": (("file",),),
-    "key unlock": ((),),
-    "key lock": ((),),
-    "key passphrase": ((),),
-    "key import": (("../no-key",),),
-    "key rotate": ((),),
-    "project ls": ((),),
-    "project allow": ((),),
-    "project forget": (("../nowhere",),),
-    "recovery new": ((), ("--replace",)),
-    "recovery use": (("--yes",),),
-    "secrets rescan": (("--dry-run",), ("--yes",)),
+    "device key show": ((),),
+    "device key move": (("file",), ("passphrase", "--new")),
+    "device key unlock": ((),),
+    "device key lock": ((),),
+    "device key import": (("../no-key",),),
+    "device key rotate": ((),),
+    "device recovery new": ((), ("--replace",)),
+    "device recovery use": (("--yes",),),
+    "secrets scan": ((), ("--all",), ("--stored", "--dry-run"), ("--stored", "--yes")),
     "secrets ls": ((),),
     "secrets show": ((SECRET, "--raw"),),
-    "transcripts list": ((),),
-    "transcripts forget": (("session-1", "--yes"),),
+    "learn transcripts": ((), ("--forget", "session-1", "--yes")),
+    "learn now": ((), ("--status",)),
+    "learn ls": ((),),
+    "learn keep": (("3f9a2c1b",), ("3f9a2c1b", "--edit")),
+    "learn refuse": (("3f9a2c1b",), ("3f9a2c1b", "--undo")),
     "export": (("../exported",),),
     "import": (("../notes.jsonl", "--yes"),),
-    "scan": ((), ("--all",)),
-    "task add": (("look at it",), ("look at it", "--schedule", "0 2 * * *", "--max-usd", "1")),
+    "task add": (
+        ("look at it",),
+        ("look at it", "--schedule", "0 2 * * *", "--max-usd", "1"),
+        ("--again", "0f0f0f0f"),
+    ),
     "task ls": ((), ("--status", "paused")),
-    **{f"task {what}": (("0f0f0f0f",),) for what in ("show", "log", "pause", "resume", "run-now", "cancel", "accept")},
+    **{f"task {what}": (("0f0f0f0f",),) for what in ("cancel", "accept")},
+    "task show": (("0f0f0f0f",), ("0f0f0f0f", "--log")),
+    "task pause": (("0f0f0f0f",), ("0f0f0f0f", "--resume")),
     "task approve": (("0f0f0f0f", "--yes"),),
-    "report": ((), ("--since", "7d")),
-    "learn": ((), ("--status",)),
-    "learned": ((),),
-    **{f"learned {what}": (("3f9a2c1b",),) for what in ("accept", "edit", "refuse", "undo")},
-    "setup": ((),),
-    "setup plugin": ((),),
-    **{f"setup {client}": ((), ("--hooks", "--allow"), ("--remove",)) for client in CLIENTS},
-    "move": (("--dry-run",), ("--to", "local", "--yes")),
-    "gateway approve": ((WORDS, "--yes"),),
-    "gateway ls": ((),),
-    "gateway rm": (("chat",),),
-    "runner init": (("--print",),),
-    "runner ls": ((),),
-    "token ls": ((),),
-    "token new": (("editor", "--scope", "write"),),
-    "token rm": (("nobody",),),
+    "task report": ((), ("--since", "7d")),
+    "task runner": (("--init", "--print"), ("--runs",)),
+    "setup": (
+        (),
+        ("plugin",),
+        *((client, *more) for client in CLIENTS for more in ((), ("--hooks", "--allow"), ("--remove",))),
+    ),
+    "http approve": ((WORDS, "--yes"),),
+    "http ls": ((),),
+    "http rm": (("chat",),),
+    "http token ls": ((),),
+    "http token new": (("editor", "--scope", "write"),),
+    "http token rm": (("nobody",),),
 }
-"""By the command's name; what a command needs to be there the caller has made."""
+"""By the command's name; what a command needs to be there the caller has made.
+
+`sync --watch` goes on until it is ended: tests/proxy/cli/test_cli_drawn_lies.py has it by itself. `task runner` alone does the same:
+tests/addons/night/e2e; with `--once` it does what was ordered: tests/addons/night/runner/test_supervisor.py has a daemon that lies.
+`join --pin` makes the device one of the hostile daemon's: it is how each of these tests begins.
+"""
 APART: Final = {
     "mcp": "an agent's client speaks to it: tests/proxy/mcp",
     "hook": "the same, and it asks no daemon: tests/e2e/hooks, tests/proxy/hooks",
-    "watch": "goes on until it is ended: tests/proxy/cli/test_cli_drawn_lies.py has it by itself",
-    "serve": "the same: tests/addons/http/e2e",
-    "runner": "the same: tests/addons/night/e2e",
-    "runner run": "does what was ordered: tests/addons/night/runner/test_supervisor.py has a daemon that lies",
-    "runner check": "asks no daemon, and tries a sandbox: tests/addons/night/e2e",
+    "http serve": "goes on until it is ended: tests/addons/http/e2e",
     "panel": "starts that, and opens a browser",
-    "open": "the same",
-    "join": "takes an invite, which a hostile daemon has made: the same",
-    "pin": "makes the machine one of the hostile daemon's: it is how each of these tests begins",
+    "join": "takes an invite, which a hostile daemon has made: tests/proxy/cli/test_cli_drawn_lies.py",
 }
-AS_TEXT: Final = frozenset(
-    {
-        *("key move", "key unlock", "key lock", "key passphrase"),
-        *("setup", "setup plugin", *(f"setup {client}" for client in CLIENTS)),
-    }
-)
+AS_TEXT: Final = (("device", "key", "move"), ("device", "key", "unlock"), ("device", "key", "lock"), ("setup",))
 """Without --json."""
+
+
+def has_json(line: Sequence[str]) -> bool:
+    """Whether a command line can have `--json`."""
+    return not any(tuple(line[: len(each)]) == each for each in AS_TEXT)
 
 
 def names() -> set[str]:

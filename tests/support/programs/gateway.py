@@ -1,4 +1,4 @@
-"""`confide serve` of a machine as a process, and whoever speaks HTTP to it."""
+"""`confide http serve` of a machine as a process, and whoever speaks HTTP to it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ from confide_proxy.sync.project_names import ClaimOutcome, NameOrigin
 CONFIDE = str(BIN / "confide")
 CONFIDED = str(BIN / "confided")
 COMMAND_DEADLINE_S = 120.0
-GO_ON = {"hook", "mcp", "move", "open", "panel", "runner", "serve", "start", "stop", "watch"}
+GO_ON = {"hook", "mcp", "panel", "daemon", "http serve", "task runner", "sync --watch"} | {
+    *("move", "open", "runner", "serve", "start", "stop", "watch"),  # as they were spelled before
+}
 """The commands that go on until they are told to end, or leave a process behind that does."""
 NO_MODEL = '[embedding]\nprovider = "hashed"\n'
 """A daemon that loads no model: three tenths of a second for every daemon, in tests that do not search by meaning."""
@@ -165,7 +167,7 @@ class Inside(Machine):
     def _is_here(self, arguments: Sequence[str]) -> bool:
         if (
             self.program != CONFIDE
-            or arguments[0] in GO_ON
+            or not {arguments[0], " ".join(arguments[:2])}.isdisjoint(GO_ON)
             or threading.current_thread() is not threading.main_thread()
         ):
             return False

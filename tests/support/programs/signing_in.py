@@ -55,7 +55,7 @@ class Program:
         """As a person reads them there."""
         answer = self.gateway.request("GET", page, headers=NAVIGATION)
         assert answer.status == 200, answer.body
-        found = re.search(r"confide gateway approve ([a-z-]+)", answer.body.decode())
+        found = re.search(r"confide http approve ([a-z-]+)", answer.body.decode())
         assert found is not None
         return found[1]
 

@@ -1,4 +1,4 @@
-"""`confide watch` as a process, and what it says."""
+"""`confide sync --watch` as a process, and what it says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.programs.processes import CONFIDE, Machine
 
 
 class Watching:
-    """A `confide watch` process and what it says."""
+    """A `confide sync --watch` process and what it says."""
 
     def __init__(self, command: list[str], machine: Machine) -> None:
         self.process = Program(
@@ -60,7 +60,7 @@ class Watching:
 @contextmanager
 def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
     """A process that is told to end, and does so within a second."""
-    watch = Watching([CONFIDE, "watch", *map(str, folders), "--json"], machine)
+    watch = Watching([CONFIDE, "sync", "--watch", *map(str, folders), "--json"], machine)
     try:
         yield watch
         watch.process.send_signal(signal.SIGTERM)

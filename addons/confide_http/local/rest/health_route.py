@@ -20,7 +20,7 @@ from confide_proxy import VERSION
 def routes(gateway: GatewayShared) -> RouteGroup:
     """Open to all."""
     health = HealthRoutes(gateway)
-    # No authorization server: tokens of this machine are made by `confide token new`.
+    # No authorization server: tokens of this machine are made by `confide http token new`.
     return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.described()], None)
 
 

@@ -75,7 +75,7 @@ def _scope(text: str) -> Scope:
             return scope
     hint = "the scopes are read and write"
     if text == "secrets":
-        hint = "nothing opens a sealed secret on a server; confide token new NAME --scope secrets makes one on a device"
+        hint = "nothing opens a sealed secret on a server; confide http token new NAME --scope secrets makes one on a device"
     raise BadNameError(f"'{printable(text[:64])}' is no scope of a gateway client", hint=hint)
 
 

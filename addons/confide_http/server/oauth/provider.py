@@ -181,7 +181,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | OurRefresh) -> None:
-        """Never asked: there is no such endpoint; `confide gateway rm` ends what was granted."""
+        """Never asked: there is no such endpoint; `confide http rm` ends what was granted."""
         raise NotImplementedError
 
 

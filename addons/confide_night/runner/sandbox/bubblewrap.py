@@ -360,4 +360,6 @@ async def _failed(process: asyncio.subprocess.Process, pidfd: int | None) -> San
             said = await process.stderr.read(2000)
             await process.wait()
     line = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"bubblewrap ended with {process.returncode}"]
-    return SandboxError(f"a sandbox cannot be started: {line[0]}", hint="confide runner check says what works here")
+    return SandboxError(
+        f"a sandbox cannot be started: {line[0]}", hint="confide task runner --check says what works here"
+    )

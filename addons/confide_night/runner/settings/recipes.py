@@ -203,7 +203,7 @@ def read(path: Path) -> RunnerSettings:
     Raises ConfigError: there is none, others could read or write it, it is not TOML, or something in it is not ours.
     """
     if not path.exists() and not path.is_symlink():
-        raise ConfigError(path, "is not there", hint="confide runner init writes one")
+        raise ConfigError(path, "is not there", hint="confide task runner --init writes one")
     try:
         raw = read_private_file(path)
     except KeyFileError as error:
@@ -214,7 +214,7 @@ def read(path: Path) -> RunnerSettings:
         raise ConfigError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            path, f"is not TOML: {error}", hint="confide runner init --print shows how it is written"
+            path, f"is not TOML: {error}", hint="confide task runner --init --print shows how it is written"
         ) from None
     return _SettingsReader(path).settings(table)
 

@@ -98,7 +98,7 @@ class Moving(SpacePart):
             hint = "ask for an invite on the machine that moved it: confide device invite NAME"
             return RequestError("unavailable", f"{HAS_LEFT} on {day}", hint)
         if self.is_arriving:
-            hint = "run the same confide move again on the machine that began it"
+            hint = "run the same confide daemon move again on the machine that began it"
             return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
         if self._held_by and self._held_by != session_id:
             return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
@@ -150,7 +150,7 @@ class Moving(SpacePart):
         def work(store: Store) -> None:
             with store.writing():
                 if store.marks.find(PARTS_AWAITED):
-                    hint = "confide move alone brings them; confide move --without-tasks gives them up"
+                    hint = "confide daemon move alone brings them; confide daemon move --without-tasks gives them up"
                     raise RequestError("conflict", "tasks are still at the daemon that this memory came from", hint)
                 more = store.lives.changes() - changes
                 if more < 0 and not self.left_at:
@@ -192,7 +192,7 @@ class Moving(SpacePart):
     def require_arriving(self) -> None:
         """Raises RequestError: nobody has begun to move something here."""
         if not self.is_arriving:
-            raise RequestError("conflict", "no move into this space is under way", "run confide move again")
+            raise RequestError("conflict", "no move into this space is under way", "run confide daemon move again")
 
     async def take(self, load: Load) -> None:
         """Keep what was brought, in one transaction. Raises SpaceFullError, StorageError."""
@@ -251,7 +251,7 @@ class Moving(SpacePart):
                     problem = (
                         f"{here[0]:,} revisions and {here[1]:,} secrets are here, not {revisions:,} and {records:,}"
                     )
-                    raise RequestError("conflict", problem, "run confide move again")
+                    raise RequestError("conflict", problem, "run confide daemon move again")
                 store.marks.put(ARRIVING, 0.0)
                 store.marks.put(PARTS_AWAITED, time.time() if awaits_tasks else 0.0)
                 store.marks.put(ARRIVED, float(_count(store)))

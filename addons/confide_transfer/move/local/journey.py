@@ -46,7 +46,7 @@ class MoveSummary:
         left: what stayed behind.
         tasks: how many have gone along.
         aside: where an older memory of this machine's own daemon is now, if it was in the way.
-        is_closed: whether the daemon that was left knows; if not, the next `confide move` tells it.
+        is_closed: whether the daemon that was left knows; if not, the next `confide daemon move` tells it.
     """
 
     holdings: Holdings

@@ -187,7 +187,7 @@ async def _project(context: ToolContext, name: str) -> str:
     if not rows and projects and name in _listed_projects(context):
         return f"{stored(f'Memory of {name}.')}# Memory of {name}\n\nThere is nothing yet.\n"
     if not rows or not projects:
-        raise NotFoundError("there is no such project", hint="confide projects lists those there are")
+        raise NotFoundError("there is no such project", hint="confide project ls lists those there are")
     notes = await context.space.notes.newest(projects, limit=MOST_NOTES) if grants.has_source("memory") else []
     about = {row.path for row in notes}
     lines = [stored(f"Memory of {name}."), f"# Memory of {name}\n\n{len(rows)} files.\n"]

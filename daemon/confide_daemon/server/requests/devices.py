@@ -241,7 +241,7 @@ class RosterRequests:
         roster = await self._current(caller.space_id)
         pairings = self._desk.pairings
         if roster is not None and caller.public_key in roster.removed:
-            hint = "make a new key here, confide key rotate, and join again"
+            hint = "make a new key here, confide device key rotate, and join again"
             raise GrantError("this machine was removed from the devices of its space", hint=hint)
         if roster is not None and caller.public_key in roster.devices:
             answer = await asyncio.to_thread(pairings.answer_of, caller.space_id, caller.public_key)

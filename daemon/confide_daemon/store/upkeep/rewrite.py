@@ -1,6 +1,6 @@
 """Putting another text in the place of a stored one, and leaving nothing of what was there: as SQL.
 
-What every column of a space's database may hold of a text, and what becomes of it (`confide secrets rescan`, docs/secrets.md):
+What every column of a space's database may hold of a text, and what becomes of it (`confide secrets scan --stored`, docs/secrets.md):
 
     truth, rewritten in place
       revision.text, hash, bytes, clash     every revision, also of deleted documents and of transcripts

@@ -1,6 +1,6 @@
 """Who answers the hooks of this machine: one process of it, which holds the seat `hooks` for as long as it runs.
 
-Sessions and `confide watch` all try for it; when its holder ends, however it ends, another sits down and listens in its place. A holder
+Sessions and `confide sync --watch` all try to get it; when its holder ends, for any reason, another gets it and listens. A holder
 that is frozen (a client that a person has stopped with Ctrl-Z) would cost every turn of the others a hook's whole time: another listens
 in its place, and the frozen one lets go when it goes on.
 """

@@ -72,7 +72,7 @@ class Notice:
                 told.append(f"{said}; if they are to be deleted everywhere: confide sync --deleted")
         if _is_recent(known.get("droppedAt")):
             said = f"{known['dropped']} memory files were deleted here at {_clock(known['droppedAt'])}, as elsewhere"
-            told.append(f"{said}: confide deleted lists them, confide restore brings one back")
+            told.append(f"{said}: confide restore --list lists them, confide restore brings one back")
         return told
 
     def _read(self) -> dict[str, Any]:

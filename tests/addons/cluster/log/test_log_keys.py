@@ -191,7 +191,7 @@ async def test_a_copy_that_took_a_step_before_the_log_is_fetched_anew(
 
 
 async def test_cleaning_leaves_no_older_text_in_the_engine(store: Store) -> None:
-    """`confide secrets rescan` ends with a snapshot of the clean file, and nothing before it."""
+    """`confide secrets scan --stored` ends with a snapshot of the clean file, and nothing before it."""
     async with store.node() as node:
         await node.put("memory/a.md", "a password that is gone\n")
         space = await node.space()

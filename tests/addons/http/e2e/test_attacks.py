@@ -48,7 +48,7 @@ def test_without_a_good_token_there_is_nothing(gateway: Gateway) -> None:
 
 
 def test_streams_end_with_their_token(gateway: Gateway) -> None:
-    """Soon after `confide token rm`: one that went on would be kept alive with comments."""
+    """Soon after `confide http token rm`: one that went on would be kept alive with comments."""
     token = gateway.machine.json("token", "new", "brief")["token"]
     connection, answer = listen(gateway, token)
     assert answer.status == 200

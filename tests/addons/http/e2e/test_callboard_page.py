@@ -35,7 +35,7 @@ def test_the_page_is_followed_as_it_stands(gateway: Gateway, tmp_path: Path) -> 
     """Serve, token, plugin, the folder of an agent, the button, the frame: each command does what the page says of it."""
     serve, token, plugin, watch, button, panel = (block.removeprefix("$ ") for block in blocks("console"))
     machine = gateway.machine
-    assert serve == "confide serve"  # which runs
+    assert serve == "confide http serve"  # which runs
     text = machine.json(*shlex.split(token)[1:])["token"]
 
     connector = json.loads((ROOT / "configs/drawlatch-confide.json").read_text(encoding="utf-8"))

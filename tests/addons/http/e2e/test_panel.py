@@ -462,7 +462,7 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
             assert b"Set-Cookie" in wire.recv(4096).replace(b"set-cookie", b"Set-Cookie")
         assert stat.S_IMODE((machine.home / "proxy/gateway/serve.log").stat().st_mode) == 0o600
         assert "has ended" in machine.run("panel", "--stop")
-        assert "no gateway runs" in machine.run("panel", "--stop")
+        assert "the panel does not run" in machine.run("panel", "--stop")
         stranger = Inside(tmp_path, "bob", is_set_up=False)
         assert "confide quickstart" in stranger.run("panel", "--print", code=7)
     finally:

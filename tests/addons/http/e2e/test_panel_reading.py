@@ -190,7 +190,7 @@ def test_conflicts_have_a_page(reader: Visit) -> None:
 
 def test_secrets_have_a_page_without_a_value(house: Gateway, reader: Visit) -> None:
     """Their kinds and places; no link of it opens one."""
-    assert "confide secrets rescan" in words_of(reader.get("secrets"))
+    assert "confide secrets scan --stored" in words_of(reader.get("secrets"))
     house.machine.run("store", f"One.\n\nThe token of the lock is {SECRET}.", "--path", "memory/lock.md")
     page = reader.get("secrets")
     assert "github-token memory/lock.md:3" in words_of(page)
@@ -227,10 +227,10 @@ def test_empty_pages_name_a_command(tmp_path: Path) -> None:
                 "projects": "confide store",
                 "timeline": "confide store",
                 "tasks": "confide task add",
-                "devices": "confide token new",
+                "devices": "confide http token new",
                 "deleted": "confide rm",
                 "conflicts": "confide status",
-                "secrets": "confide secrets rescan",
+                "secrets": "confide secrets scan --stored",
                 "entities": "confide store",
                 "graph": "memory_link",
             }.items():

@@ -196,7 +196,7 @@ def test_a_note_that_becomes_sensitive_has_earlier_revisions_sealed_when_asked(g
     stored = note(gateway, writer, "The alarm is set at ten.", title="Alarm")
     change = {"sensitive": True, "content": "The alarm is set at eleven."}
     changed = gateway.request("PATCH", f"/api/memories/{stored['id']}", change, token=writer)
-    assert "confide secrets rescan" in str(changed.json["warnings"])
+    assert "confide secrets scan --stored" in str(changed.json["warnings"])
     for told in (
         {"migrated": 0, "found": 1, "dryRun": True},
         {"migrated": 1, "found": 1, "dryRun": False},

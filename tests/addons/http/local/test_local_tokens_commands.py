@@ -1,4 +1,4 @@
-"""`confide token`: a token is shown once, listed without its text, and taken away; and what `confide serve` refuses before it serves."""
+"""`confide http token`: a token is shown once, listed without its text, and removed; and refusals of `confide http serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where `confide serve` listens, and how it is called there."""
+"""Where `confide http serve` listens, and how it is called there."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_runner_that_is_told_to_end_says_that_its_run_is_lost(home: Machine) -
 
 
 def test_a_runner_says_what_works_and_claims_nothing_without_a_sandbox(home: Machine) -> None:
-    """`confide runner init` and `check`; and where bubblewrap cannot make a namespace, nothing is begun."""
+    """`confide task runner --init` and `check`; and where bubblewrap cannot make a namespace, nothing is begun."""
     home.run("runner", "init")
     assert (home.home / "runner.toml").stat().st_mode & 0o777 == 0o600
     said = home.run("runner", "check", code=3)

@@ -198,7 +198,7 @@ def test_a_result_becomes_a_note_once_a_person_says_so(daemon: Daemon, machine: 
     """The log opens here, but for what is damaged of it; the result is found by a search only when it was accepted at a terminal."""
     added = machine.json("task", "add", "Ask about zebras.", "--at", soon(minutes=-1))
     asyncio.run(played(daemon, machine, "The zebra crosses at noon."))
-    log = machine.json("task", "log", added["id"])
+    log = machine.json("task", "show", "--log", added["id"])
     assert [line[:28] for line in log["log"].splitlines()] == [
         "what it did",
         "(part 1 of this log cannot b",
@@ -206,7 +206,7 @@ def test_a_result_becomes_a_note_once_a_person_says_so(daemon: Daemon, machine: 
         "how it ended",
     ]
     assert log["unreadable"] == [1, 2]
-    assert machine.run("task", "log", added["id"]) == log["log"]
+    assert machine.run("task", "show", "--log", added["id"]) == log["log"]
     assert "succeeded, unchecked" in machine.run("report", "--since", "12h")
     assert "nobody is here to be asked" in machine.run("task", "accept", added["id"], code=7)
     assert machine.json("search", "zebra noon")["results"] == []

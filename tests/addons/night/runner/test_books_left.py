@@ -25,7 +25,7 @@ NOWHERE = "ws://127.0.0.1:9/"
 async def test_the_word_of_a_daemon_that_was_left_comes_while_its_machine_goes_over(
     tmp_path: Path, goes_over: bool
 ) -> None:
-    """A `confide move` beside the runner pins the new daemon, and then has the old one refuse."""
+    """A `confide daemon move` beside the runner pins the new daemon, and then has the old one refuse."""
     await asyncio.to_thread(needing_sandbox)
     machine = Machine(tmp_path, "ann")
     allow(machine, '[recipes.quick]\nkind = "command"\ncommand = ["true"]')

@@ -26,7 +26,7 @@ from confide_night.runner.trial import findings
 async def test_what_bounds_a_run_here_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, is_good: bool | None, told: str
 ) -> None:
-    """`confide runner check` names the way that this machine gives, or says that there is none, and what would help."""
+    """`confide task runner --check` names the way that this machine gives, or says that there is none, and what would help."""
     monkeypatch.setattr(groups, "available", lambda: way)
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     found = {each.name: each async for each in findings(RunnerSettings(tmp_path, ""), tmp_path)}

@@ -1,4 +1,4 @@
-"""`confide move`: from one machine to a server and back, with every secret, file and revision."""
+"""`confide daemon move`: from one machine to a server and back, with every secret, file and revision."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("google-oauth-token", ("1//0",), rf"{_U}{{38,200}}"),
     Prefixed("google-oauth-secret", ("GOCSPX-",), rf"{_U}{{28}}"),
     Prefixed("npm-token", ("npm_",), rf"{_W}{{36}}"),
-    Prefixed("confide-token", ("cfd_",), rf"{_U}{{43}}"),  # of `confide serve`, our own
+    Prefixed("confide-token", ("cfd_",), rf"{_U}{{43}}"),  # of `confide http serve`, our own
     Prefixed("pypi-token", ("pypi-AgEIcHlwaS5vcmc", "pypi-AgENdGVzdC5weXBpLm9yZw"), rf"{_U}{{50,500}}"),
     Prefixed("rubygems-token", ("rubygems_",), rf"{_H}{{48}}"),
     Prefixed("crates-token", ("cio",), rf"{_W}{{32}}"),

@@ -1,13 +1,16 @@
-"""`confide forget`: documents go from the daemon at once, with all their revisions, and are not sent again; files stay as they are
-(docs/history.md)."""
+"""`confide rm --erase`: take documents off the daemon at once, with all their revisions, and never send them again (docs/history.md).
+
+The files on the devices stay as they are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -17,15 +20,11 @@ from confide_memory.globs import normal
 from confide_memory.note_names import is_id
 from confide_memory.wire.revisions import FORGET, PROJECTS, ForgetAnswer, ForgetRequest
 from confide_memory.wire.sealing import ERASE
-from confide_proxy.cli.completion import Meant
 from confide_proxy.cli.console import (
     DEADLINE_S,
     CommandContext,
-    IsGlobal,
     Output,
-    Yes,
     agreed,
-    command,
     counted,
     identified,
     note,
@@ -42,24 +41,21 @@ _MOST_STEPS: Final = 20_000
 """More than the largest space has; each takes away what it names."""
 
 
-@command
-async def forget(
-    here: CommandContext,
-    names: Meant = None,
-    of: Annotated[
-        str, typer.Option("--project", "-p", metavar="NAME|DIR", help="Of this project; without a path all of it.")
-    ] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Take what has these names again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be forgotten.")] = False,
-    yes: Yes = False,
-    is_global: IsGlobal = False,
+async def erase(
+    here: CommandContext, names: Sequence[str], of: str, *, undo: bool, dry_run: bool, yes: bool, is_global: bool
 ) -> Output:
-    """Take files off the daemon for good, with all their revisions; the files on your machines stay, and are not sent again."""
-    asked = list(dict.fromkeys(names or ()))
+    """Erase documents from the daemon, or let erased ones be sent again.
+
+    Args:
+        of: a project's name, or its folder; without names all of it.
+
+    Raises typer.BadParameter: nothing is named, or a name is empty; RequestError: nothing is stored under these names.
+    """
+    asked = list(dict.fromkeys(names))
     if not asked and not of and not is_global:
-        raise typer.BadParameter("what is to be forgotten? A file, a folder, a glob, or --project NAME for all of one")
+        raise typer.BadParameter("name a file, a folder or a glob, or --project NAME for all of a project")
     if any(not normal(name) for name in asked):
-        raise typer.BadParameter("an empty name would mean everything: that is --project NAME, without a path")
+        raise typer.BadParameter("a name is empty; to erase everything: --project NAME, without a path")
     if not (undo or dry_run or sys.stdin.isatty()):
         await agreed("", is_sure=yes)  # said before anything is looked for
     folder = Path(of) if of and Path(of).is_dir() else Path()
@@ -108,7 +104,7 @@ async def _project(client: CommandClient, this: Project, of: str) -> str:
         )
     if of not in known:
         near = difflib.get_close_matches(of, known, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "confide projects lists them"
+        hint = f"did you mean {', '.join(near)}?" if near else "confide project ls lists them"
         raise RequestError("not_found", f"there is no project {of}", hint)
     return of
 
@@ -130,8 +126,8 @@ def _question(project: str, look: ForgetAnswer) -> str:
     more = f" and {look['total'] - _SHOWN:,} more" if look["total"] > _SHOWN else ""
     files = f": {named}{more}" if named else ""
     return (
-        f"forget {counted(look['total'], 'file')} of {project}{files}?\n"
-        "They go from the daemon for good, with all revisions. The files on your machines stay, and are not sent again."
+        f"erase {counted(look['total'], 'file')} of {project}{files}?\n"
+        "This deletes them from the daemon for good, with all revisions. The files on your devices stay, and are not sent again."
     )
 
 
@@ -141,12 +137,12 @@ async def _erased(client: CommandClient) -> list[str]:
         answer = await ERASE.ask(client.connection, {}, timeout_s=_ERASE_DEADLINE_S)
     except (ConfideError, TimeoutError) as error:
         return [
-            f"no search or history has it any more, but the daemon's file may still hold traces: {error}",
-            "hint: confide secrets rescan cleans the file",
+            f"searches and histories no longer have it, but the daemon's database file may still hold traces: {error}",
+            "hint: confide secrets scan --stored cleans the file",
         ]
     damaged = answer["damagedCopies"]
     return (
-        [f"{counted(damaged, 'damaged copy', 'damaged copies')} of the daemon's file may still hold it"]
+        [f"{counted(damaged, 'damaged copy', 'damaged copies')} of the daemon's database file may still hold it"]
         if damaged
         else []
     )
@@ -155,11 +151,11 @@ async def _erased(client: CommandClient) -> list[str]:
 def _taken_again(project: str, answer: ForgetAnswer) -> Output:
     def print_text() -> None:
         for name in answer["documents"]:
-            row(f"{name or 'all of it'} of {project} is taken again")
+            row(f"{name or 'all of it'} of {project} can be sent again")
         if answer["documents"]:
-            note("what is on this machine is sent with the next: confide sync")
+            note("confide sync sends what this device has of it")
         else:
-            row(f"nothing of {project} was forgotten under that name")
+            row(f"nothing of {project} was erased under that name")
 
     return Output({"project": project, "takenAgain": answer["documents"]}, print_text)
 
@@ -171,10 +167,10 @@ def _output(
         if not is_done:
             for path in documents:
                 row(path)
-        what = "forgotten" if is_done else "would be forgotten"
+        what = "erased" if is_done else "would be erased"
         row(f"{counted(total, 'file')} of {project} {what}")
         if is_done:
-            note("backups of the daemon still hold what was in them: docs/history.md")
+            note("backups of the daemon still hold it: docs/history.md")
 
     return Output(
         {"project": project, "documents": documents, "total": total, "forgotten": is_done}, print_text, warnings or ()
