@@ -53,10 +53,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     machine.write("memory/ports.md", "".join(["# Ports\n\n", *marked_clash(["4000\n"], ["4001\n"], ("ann", "bob"))]))
     (machine.project / "memory/house/plan.png").write_bytes(picture())
     (machine.project / "memory/house/fake.png").write_text("<script>alert(1)</script>")
-    (machine.project / "memory/house/leads.png").symlink_to("/etc/hostname")
     (machine.project / ".hidden").mkdir()
     (machine.project / ".hidden/plan.png").write_bytes(picture())
     (machine.project.parent / "outside.png").write_bytes(picture())
+    (machine.project / "memory/house/leads.png").symlink_to(machine.project.parent / "outside.png")
     try:
         with serving(machine) as found:
             wait_until("all files", lambda: machine.json("ls")["total"] == PAGES + 3)
