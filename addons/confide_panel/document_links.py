@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from confide_panel.markdown_html import DocumentLinks
 from confide_panel.page_context import ASK_S, PageContext
 
 MOST_LINKS: Final = 200
+MOST_PICTURES: Final = 40
 MOST_PICTURE_BYTES: Final = 8 * 2**20
 _ATTACHMENTS: Final = ("", "attachments", "assets", "images", "files")
 """Folders of a project in which notes apps keep pictures that are linked by name alone."""
@@ -55,18 +55,28 @@ def resolver(desk: PageContext, project: str, path: str, rows: Iterable[Relation
         there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
         return address_of(desk, project, there) if name.endswith(".md") and not leads_out(there) else None
 
-    return DocumentLinks(wiki, relative, partial(_picture, desk, project, path))
+    return DocumentLinks(wiki, relative, _Pictures(desk, project, path))
 
 
-def _picture(desk: PageContext, project: str, path: str, name: str) -> str | None:
-    root = root_of(desk, project)
-    if root is None:
+class _Pictures:
+    """Returns the addresses of a document's pictures, of at most `MOST_PICTURES`: each takes some looks at the disk."""
+
+    def __init__(self, desk: PageContext, project: str, path: str) -> None:
+        self._desk = desk
+        self._project = project
+        self._folder = posixpath.dirname(path)
+        self._root = root_of(desk, project)
+        self._left = MOST_PICTURES
+
+    def __call__(self, name: str) -> str | None:
+        if self._root is None or not self._left:
+            return None
+        self._left -= 1
+        for folder in (self._folder, *_ATTACHMENTS):
+            place = posixpath.normpath(posixpath.join(folder, name))
+            if picture_file(self._root, place) is not None:
+                return self._desk.url("picture", project=self._project, path=place)
         return None
-    beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-    for place in (beside, *(posixpath.normpath(posixpath.join(folder, name)) for folder in _ATTACHMENTS)):
-        if picture_file(root, place) is not None:
-            return desk.url("picture", project=project, path=place)
-    return None
 
 
 def root_of(desk: PageContext, project: str) -> Path | None:

@@ -24,9 +24,9 @@ FIELDS: Final = ("q", "project", "tags", "type", "since", "rank", "prompt", "sou
 LEGS: Final = (
     ("vector", "meaning"),
     ("keyword", "words"),
-    ("recency", "newness"),
-    ("importance", "weight"),
-    ("usage", "use"),
+    ("recency", "recency"),
+    ("importance", "importance"),
+    ("usage", "usage"),
 )
 """The parts of a score, and their words for people."""
 

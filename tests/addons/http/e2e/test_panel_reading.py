@@ -15,6 +15,7 @@ from tests.support.programs.panel import Visit, text_of, words_of
 from tests.support.programs.processes import Inside, wait_until
 
 from confide_memory.documents import marked_clash
+from confide_panel.document_links import MOST_PICTURES
 
 SECRET = "ghp_R4tZq8LmVx2Kc7WnYb5Jd9Hs3Fg6PaQe1TuX"
 PAGES = 120
@@ -81,15 +82,16 @@ def linked(visit: Visit, answer: Answer, text: str) -> str:
     return str(found).replace("&amp;", "&")
 
 
-def test_a_list_goes_on_to_its_end(reader: Visit) -> None:
+def test_a_list_goes_on_to_its_end(house: Gateway, reader: Visit) -> None:
     """Page by page, in each order; each document has a line of its text."""
+    total = house.machine.json("ls")["total"]
     for sort in ("", "path", "size"):
         page = reader.get(f"project?sort={sort}")
         seen = paths_in(page)
         while 'rel="next"' in text_of(page):
             page = reader.get(linked(reader, page, "Next"))
             seen += paths_in(page)
-        assert len(seen) == len(set(seen)) == PAGES + 3
+        assert len(seen) == len(set(seen)) == total
         assert "Next" not in words_of(page)
         if sort == "path":
             assert seen == sorted(seen)
@@ -137,6 +139,14 @@ def test_links_and_pictures_of_a_text_work_and_ask_nobody_else(house: Gateway, r
     assert shown.headers["cross-origin-resource-policy"] == "same-origin"
     assert "default-src 'none'" in shown.headers["content-security-policy"]
     assert "Linked from" in words_of(reader.get("file?path=memory/house/wall.md"))
+
+
+def test_a_document_shows_so_many_pictures(house: Gateway, reader: Visit) -> None:
+    """Each costs looks at the disk. Those beyond are named."""
+    house.machine.run("store", "![[house/plan.png]]\n" * (MOST_PICTURES + 5), "--path", "memory/gallery.md")
+    shown = text_of(reader.get("file?path=memory/gallery.md")).partition("<main")[2]
+    assert shown.count("<img ") == MOST_PICTURES
+    assert shown.count("picture: house/plan.png") == 5
 
 
 @pytest.mark.parametrize(
