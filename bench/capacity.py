@@ -117,7 +117,7 @@ class Server:
         said = CONFIG.format(most_open=form.most_open) + (f'[store]\nurl = "{url}"\n' if url else "")
         (root / "server-home" / "daemon.toml").write_text(said)
         self.daemon = Daemon(root, has_model=True)
-        self.static = parse_daemon_key(self.daemon.run("key", "show").strip())
+        self.static = parse_daemon_key(self.daemon.run("key").strip())
         self.callers = [Identity.generate() for _ in range(form.used)]
         enroll(self.daemon.data, self.callers, form.registered - form.used)
         started = time.perf_counter()

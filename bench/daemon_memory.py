@@ -58,9 +58,9 @@ async def measure(daemon: Daemon) -> bool:
     """Print the rows; whether the figures are kept."""
     assert daemon._process is not None
     process = psutil.Process(daemon._process.pid)
-    static = parse_daemon_key(daemon.run("key", "show").strip())
+    static = parse_daemon_key(daemon.run("key").strip())
     caller = Identity.generate()
-    daemon.run("callers", "add", format_public_key(caller.public_key, "worker"))
+    daemon.run("device", "add", format_public_key(caller.public_key, "worker"))
     async with Machine(await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)) as machine:
         await machine.attach()
         for number in range(NOTES):

@@ -257,10 +257,8 @@ def by_http(daemon: Daemon, said: argparse.Namespace, through: Counted, opened: 
         opened: streams of one token that were open at a time.
     """
     port = port_of(daemon)
-    made = json.loads(daemon.run("gateway", "allow", "busy", "--space", "caller", "--json"))
-    program = json.loads(
-        daemon.run("gateway", "client", "add", "Chat", "--space", "caller", "--redirect", REDIRECT, "--json")
-    )
+    made = json.loads(daemon.run("http", "allow", "busy", "--space", "caller", "--json"))
+    program = json.loads(daemon.run("http", "allow", "Chat", "--space", "caller", "--redirect", REDIRECT, "--json"))
     guessing = partial(guess, port=port, client=program["id"], through=through)
     holding = partial(hold, port=port, held=said.held)
     listening = partial(listen, port=port, token=made["token"], held=said.held, through=opened)
@@ -292,7 +290,7 @@ def by_tls(daemon: Daemon, said: argparse.Namespace) -> Scenes:
 async def run(daemon: Daemon, caller: Identity, scenes: Scenes, said: argparse.Namespace) -> float:
     """Each attack once, with quiet before and behind it; how many times the quiet 99th percentile the worst was."""
     worst = 0.0
-    static = parse_daemon_key(daemon.run("key", "show").strip())
+    static = parse_daemon_key(daemon.run("key").strip())
     async with Machine(await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)) as machine:
         await machine.attach()
         await machine.put("MEMORY.md", "The parcel API listens on port 8010.\n")
@@ -329,7 +327,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             serving(Path(folder), tls=attacks is by_tls) as daemon,
         ):
             caller = Identity.generate()
-            daemon.run("callers", "add", format_public_key(caller.public_key, "caller"), "--scope", "write")
+            daemon.run("device", "add", format_public_key(caller.public_key, "caller"), "--scope", "write")
             scenes = {name: scene for name, scene in attacks(daemon, said).items() if said.only in name}
             worst = max(worst, asyncio.run(run(daemon, caller, scenes, said)))
     print(f"guesses and bodies through: {through.value}; streams of one token open at a time: {opened.value}")

@@ -54,9 +54,9 @@ async def time_opening(open_one: Callable[[], Awaitable[Callable[[], Awaitable[N
 
 async def run_rounds(daemon: Daemon, plain_port: int) -> tuple[list[list[float]], list[list[float]]]:
     """The rounds of `connect`, and those of the reference."""
-    static = parse_daemon_key(daemon.run("key", "show").strip())
+    static = parse_daemon_key(daemon.run("key").strip())
     caller = Identity.generate()
-    daemon.run("callers", "add", format_public_key(caller.public_key, "bench"))
+    daemon.run("device", "add", format_public_key(caller.public_key, "bench"))
 
     async def open_sealed() -> Callable[[], Awaitable[None]]:
         return (await connect(f"ws://127.0.0.1:{daemon.port}/", caller, static)).close

@@ -338,7 +338,7 @@ class Scene:
 
 async def run_rounds(daemon: Daemon, process: psutil.Process, *, rounds: int, nice: int) -> dict[str, Scene]:
     """Every attack in every round."""
-    static = parse_daemon_key(daemon.run("key", "show").strip())
+    static = parse_daemon_key(daemon.run("key").strip())
     caller, third, reader, writer = (Identity.generate() for _ in range(4))
     for identity, name, scope in (
         (caller, "caller", "write"),
@@ -346,7 +346,7 @@ async def run_rounds(daemon: Daemon, process: psutil.Process, *, rounds: int, ni
         (reader, "reader", "read"),
         (writer, "writer", "write"),
     ):
-        daemon.run("callers", "add", format_public_key(identity.public_key, name), "--scope", scope)
+        daemon.run("device", "add", format_public_key(identity.public_key, name), "--scope", scope)
     by_callers = callers_attacks(reader, writer)
     attacks = ATTACKS | by_callers
     scenes = {name: Scene(is_caller=name in by_callers) for name in attacks}

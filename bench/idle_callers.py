@@ -130,9 +130,9 @@ def run(daemon: Daemon) -> int:
     assert daemon._process is not None
     process = psutil.Process(daemon._process.pid)
     url = f"ws://127.0.0.1:{daemon.port}/"
-    static = parse_daemon_key(daemon.run("key", "show").strip())
+    static = parse_daemon_key(daemon.run("key").strip())
     caller = Identity.generate()
-    daemon.run("callers", "add", format_public_key(caller.public_key, "worker"))
+    daemon.run("device", "add", format_public_key(caller.public_key, "worker"))
     idle = [Identity.generate() for _ in range(CALLERS)]
     enroll(daemon, idle)
     alone = asyncio.run(measure(url, static, caller))

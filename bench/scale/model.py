@@ -99,7 +99,7 @@ class Measured:
         snapshot_s, snapshot_log, snapshot_disk: of a MiB of a file.
         entry_disk: bytes of an entry with its index.
         beat_s, look_s: of a heartbeat that asks for a thousand spaces, and of a look at the registry's end.
-        status_s: by the clock, of `confided store status`, for each space.
+        status_s: by the clock, of `confided store`, for each space.
         connection_mib: of memory.
         deadline_s: of a statement.
         connections: of a node.
@@ -143,7 +143,7 @@ class Need:
         log_mb: of the write-ahead log in a second, and `log_gb` in a day.
         disk_gb: of tables and indexes.
         connections: of all nodes.
-        status_s: that `confided store status` takes.
+        status_s: that `confided store` takes.
         registry: share of the changes that its registry can take, of which each node makes one a second.
     """
 
@@ -222,9 +222,7 @@ def walls(measured: Measured, server: Server = SERVER) -> dict[str, int]:
         f"its connections: {server.connections}": lambda it: it.connections > server.connections - server.reserved,
         f"its disk: {server.disk_gb:,} GB": lambda it: it.disk_gb > server.disk_gb,
         f"its registry: {changes_a_s(measured):.0f} changes a second": lambda it: it.registry > 1,
-        f"confided store status: {measured.deadline_s:.0f} s for a statement": lambda it: (
-            it.status_s > measured.deadline_s
-        ),
+        f"confided store: {measured.deadline_s:.0f} s for a statement": lambda it: it.status_s > measured.deadline_s,
     }
     found = {name: _most(measured, is_over) for name, is_over in limits.items()}
     return dict(sorted(found.items(), key=lambda each: each[1]))
@@ -246,7 +244,7 @@ def lines(measured: Measured) -> list[str]:
         "its disk, GB": lambda it: f"{it.disk_gb:,.0f}",
         "its connections": lambda it: f"{it.connections:,}",
         "changes that the registry can take, used": lambda it: f"{it.registry:.0%}",
-        "`confided store status`, s": lambda it: f"{it.status_s:.1f}",
+        "`confided store`, s": lambda it: f"{it.status_s:.1f}",
     }
     head = f"| | {' | '.join(f'{size:,}' for size in SIZES)} |"
     return [head, *(f"| {name} | {' | '.join(map(row, needs))} |" for name, row in rows.items())]

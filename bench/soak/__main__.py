@@ -66,7 +66,7 @@ class Soak:
         self.kills = self.snapshots = 0
         self.seen = [Seen() for _ in range(plan.spaces)]
         url = f"ws://127.0.0.1:{daemon.port}/"
-        static = parse_daemon_key(daemon.run("key", "show").strip())
+        static = parse_daemon_key(daemon.run("key").strip())
         self._address = url, static
         self.workers = [
             Worker(

@@ -238,7 +238,7 @@ def _vault_url_problem(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Where a Prometheus may have the daemon's metrics; `confided top` needs none of it."""
+    """Where a Prometheus may have the daemon's metrics; `confided status --watch` needs none of it."""
 
     listen: str = ""  # host and port of a socket for metrics alone; "" is none
     # of mode 0600, with the token alone that a scraper sends; where it is "", `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`

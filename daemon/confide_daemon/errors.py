@@ -256,7 +256,7 @@ class HookError(ConfideError):
     def __init__(self, program: str, problem: str) -> None:
         super().__init__(
             f"the program {program} of [backup] in daemon.toml {problem}",
-            hint="what it has printed is in the daemon's log: confided logs",
+            hint="what it has printed is in the daemon's log: confided status --log",
         )
 
 

@@ -70,7 +70,7 @@ def run(fleet: Fleet, drawn: list[Round], after: list[Step]) -> None:
             fleet.copy_data()
             for step in each.lost:
                 perform(step, fleet, book)
-            fleet.daemon.run("revoke", name)
+            fleet.daemon.run("device", "rm", name)
             revoked.append(thief)
             put_back(fleet, project, book)
         for step in after:

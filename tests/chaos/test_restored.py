@@ -95,7 +95,7 @@ class World:
         return await Backed(self.daemon, self._folder / "target").take()
 
     def revoke(self, name: str) -> None:
-        """As `confided revoke` does."""
+        """As `confided device rm` does."""
         self.daemon.state.registry.revoke(name)
         Revocations.beside(self._folder / "target", self.daemon.state).keep(self.daemon.state.registry)
 

@@ -74,7 +74,7 @@ def test_a_copy_without_their_folders_is_the_core(tmp_path: Path) -> None:
     }
     core = {entry.name for entries in commands.COMMANDS.values() for entry in entries if not entry.is_hidden}
     assert core <= shown
-    assert not {"backup", "restore", "store", "gateway"} & shown
+    assert not {"backup", "restore", "store", "http"} & shown
 
 
 def test_its_catalogue_has_the_tools_of_the_core(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_all_commands_stand_where_people_look_for_them() -> None:
     names = list(inner_commands(typer.main.get_command(commands.app)))
     data = names[names.index("doctor") :]
     assert data[:5] == ["doctor", "restore", "upgrade", "backup", "store"]
-    assert names[names.index("revoke") + 1] == "gateway"
+    assert names[names.index("device") + 1] == "http"
 
 
 def test_one_that_cannot_be_loaded_keeps_the_daemon_from_starting(tmp_path: Path) -> None:

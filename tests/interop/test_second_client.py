@@ -61,7 +61,7 @@ async def test_join_and_come_again(daemon: Daemon) -> None:
         first = link.session.records.session_id.hex()
         key = link.daemon_key
     assert (await asyncio.shield(link.session.ended)).word is not None
-    assert fingerprint(me.key) in await asyncio.to_thread(daemon.run, "callers")
+    assert fingerprint(me.key) in await asyncio.to_thread(daemon.run, "device")
     async with connect(invite.url, invite.static, me, hello={"program": "second/2"}) as link:
         assert link.daemon_key == key
         second = link.session.records.session_id.hex()
@@ -72,17 +72,17 @@ async def test_join_and_come_again(daemon: Daemon) -> None:
 
 
 async def test_a_key_line_by_hand(daemon: Daemon) -> None:
-    """`confided callers add` takes our line; before that the caller is unknown, after `revoke` it is revoked."""
+    """`confided device add` takes our line; before that the caller is unknown, after `revoke` it is revoked."""
     static = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody")).static
     me, url = Identity.generate(), f"ws://127.0.0.1:{daemon.port}/"
     with pytest.raises(DeniedError) as unknown:
         async with connect(url, static, me):
             pass
     assert unknown.value.reason == "unknown"
-    await asyncio.to_thread(daemon.run, "callers", "add", me.line + " byhand")
+    await asyncio.to_thread(daemon.run, "device", "add", me.line + " byhand")
     async with connect(url, static, me) as link:
         await attach(link, "p")
-        await asyncio.to_thread(daemon.run, "revoke", "byhand")
+        await asyncio.to_thread(daemon.run, "device", "rm", "byhand")
         ended = await asyncio.wait_for(asyncio.shield(link.session.ended), 10)
         assert ended.word == "revoked"
     with pytest.raises(DeniedError) as revoked:

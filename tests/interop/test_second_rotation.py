@@ -53,7 +53,7 @@ async def test_a_new_key_that_is_refused(daemon: Daemon) -> None:
     invite = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody"))
     old, other, new = (Identity.generate() for _ in range(3))
     for name, identity in (("first", old), ("other", other)):
-        await asyncio.to_thread(daemon.run, "callers", "add", f"{identity.line} {name}")
+        await asyncio.to_thread(daemon.run, "device", "add", f"{identity.line} {name}")
     async with connect(invite.url, invite.static, old) as link:
         session_id = link.session.records.session_id
         for signer, named, code in ((old, other, "conflict"), (new, new, "invalid")):
@@ -70,7 +70,7 @@ async def test_the_ninth_connection_replaces_one(daemon: Daemon) -> None:
     """8.2 and 7.9: `busy`, but for the connection that says which one it replaces."""
     invite = Invite.parse(await asyncio.to_thread(daemon.invite, "nobody"))
     me = Identity.generate()
-    await asyncio.to_thread(daemon.run, "callers", "add", f"{me.line} many")
+    await asyncio.to_thread(daemon.run, "device", "add", f"{me.line} many")
     async with AsyncExitStack() as stack:
         links = [await stack.enter_async_context(connect(invite.url, invite.static, me)) for _ in range(CONNECTIONS)]
         with pytest.raises(DeniedError) as denied:
@@ -98,7 +98,7 @@ async def test_a_daemons_new_key(daemon: Daemon) -> None:
     async with connect(invite.url, invite.static, me, invite=invite) as link:
         first = link.daemon_key
         assert successor(link.welcome, invite.static, first) is None
-    await asyncio.to_thread(daemon.run, "key", "rotate")
+    await asyncio.to_thread(daemon.run, "key", "--new")
     async with asyncio.timeout(20):
         while True:
             async with connect(invite.url, invite.static, me) as link:
@@ -109,11 +109,11 @@ async def test_a_daemons_new_key(daemon: Daemon) -> None:
             await asyncio.sleep(0.1)
     assert time.time() < link.welcome["rotation"]["until"] <= time.time() + MONTH_S
     static, key = led
-    assert encode("confided", static) in await asyncio.to_thread(daemon.run, "key", "show")
+    assert encode("confided", static) in await asyncio.to_thread(daemon.run, "key")
     async with connect(invite.url, static, me) as link:
         assert link.daemon_key == key
         assert successor(link.welcome, static, key) is None
-    await asyncio.to_thread(daemon.run, "key", "retire")
+    await asyncio.to_thread(daemon.run, "key", "--end-old")
     async with asyncio.timeout(20):
         while True:
             try:

@@ -73,7 +73,7 @@ def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Identit
     """A caller of a real daemon."""
     with running_daemon(tmp_path_factory.mktemp("rules"), opens_itself=True) as daemon:
         me = Identity.generate()
-        daemon.run("callers", "add", me.line + " hand")
+        daemon.run("device", "add", me.line + " hand")
         yield me, Invite.parse(daemon.invite("nobody"))
 
 

@@ -115,7 +115,7 @@ class Identity:
 
     @property
     def line(self) -> str:
-        """What `confided callers add` takes (PROTOCOL.md 2.3)."""
+        """What `confided device add` takes (PROTOCOL.md 2.3)."""
         return "confide-ed25519 " + encode("confide", self.key)
 
     @property

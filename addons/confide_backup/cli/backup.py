@@ -1,4 +1,6 @@
-"""`confided backup`: snapshots of the data folder, taken, listed, proven and let go; by the running daemon where one runs."""
+"""`confided backup`: take, list, verify and remove snapshots of the data folder, by the running
+daemon if there is one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from confide_backup.daemon.offline_spaces import OfflineSpaces
 from confide_backup.daemon.target import SnapshotHistory, signers_of
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import EXIT_OK, EXIT_OTHER, EXIT_STORAGE, ConfideError
-from confide_daemon.cli.console import AsJson, CommandContext, Config, Data, Output, command, remark, say
+from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.control_client import ask
 from confide_daemon.datadir.instance import DaemonLock
@@ -24,42 +26,44 @@ from confide_memory.commands.progress import Progress
 
 POLL_S: Final = 0.1
 
-backup_app = typer.Typer(invoke_without_command=True)
 To = Annotated[str | None, typer.Option("--to", help="The folder for backups.", show_default="of daemon.toml")]
 
 
-@backup_app.callback()
-def backup(
-    context: typer.Context, config_file: Config = None, data: Data = None, to: To = None, as_json: AsJson = False
-) -> None:
-    """Take a snapshot now, also while the daemon serves."""
-    if context.invoked_subcommand is None:
-        _take(config_file=config_file, data=data, to=to, as_json=as_json)
-
-
 @command
-def _take(here: CommandContext, to: To = None) -> Output:
+def take(
+    here: CommandContext,
+    to: To = None,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Take none: remove the snapshots that keep_daily and others no longer keep."),
+    ] = False,
+) -> Output:
+    """Take a snapshot now, also while the daemon serves."""
+    if prune:
+        return _pruned(here, to)
     done = work(here, BackupRequest("take", to or ""))
     notes = []
     if done["behind"]:
         with here.opened() as state:
             names = [name for name, space_id in state.registry.spaces().items() if space_id in done["behind"]]
         notes = [
-            f"as this machine had them last, if at all, since another node has their keys: {', '.join(sorted(names))}"
+            f"another node has the keys of {', '.join(sorted(names))}: the snapshot has only the state that this node last had, if any"
         ]
     return Output(done, [f"{done['snapshot']}: {done['spaces']} spaces, in {done['folder']}"], notes)
 
 
-@backup_app.command(epilog="confided backup init --to /srv/backups/confide")
 @command
 def init(
     here: CommandContext,
     to: Annotated[str, typer.Option("--to", help="A new or empty folder, on another disk than the data.")],
     new_code: Annotated[
-        bool, typer.Option("--new-code", help="A new recovery code for snapshots from now on; older ones keep theirs.")
+        bool, typer.Option("--new-code", help="Make a new recovery code for later snapshots; earlier ones keep theirs.")
     ] = False,
 ) -> Output:
-    """Make a folder ready for backups, and the key that they are sealed to; its recovery code is shown once."""
+    """Prepare a folder for backups, and make their key and its recovery code.
+
+    The recovery code is shown once.
+    """
     settings = here.config().table(BackupConfig)
     with here.opened(as_it_is=True) as state:
         target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
@@ -71,21 +75,20 @@ def init(
         if code is not None:
             say(f"recovery code: {code}")
             remark("Write it down, and keep it apart from this machine and from the backups. It is not shown again.")
-            remark("Who has it and a snapshot has all that the daemon could read.")
+            remark("With this code and a snapshot, anyone can read all that the daemon can read.")
         else:
-            remark("The recovery code of before opens what is backed up here too.")
+            remark("The existing recovery code opens the backups in this folder too.")
         if settings.to != to:
             remark(
-                f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and say: confided backup'
+                f'Next: write to = "{target.folder}" under [backup] in {here.paths.config}, and run: confided backup'
             )
 
     return Output({"folder": str(target.folder), "recoveryCode": code}, print_text)
 
 
-@backup_app.command("ls")
 @command
 def list_(here: CommandContext, to: To = None) -> Output:
-    """List the snapshots, the oldest first."""
+    """List the snapshots, oldest first."""
     with here.opened() as state:
         history = SnapshotHistory.read(target_of(here.config().table(BackupConfig), to or ""), state)
     rows: list[dict[str, Any]] = [
@@ -112,16 +115,19 @@ def list_(here: CommandContext, to: To = None) -> Output:
     return Output(rows, print_text)
 
 
-@backup_app.command("verify")
 @command
 def verify_(
     here: CommandContext,
     name: Annotated[
-        str, typer.Argument(metavar="ID", help="The snapshot, as ls shows it.", show_default="the newest")
+        str,
+        typer.Argument(metavar="ID", help="The snapshot, as `confided backup ls` shows it.", show_default="the newest"),
     ] = "",
     to: To = None,
 ) -> Output:
-    """Prove a snapshot: every file, every page, every canary; ends with 10 where some spaces are locked."""
+    """Verify a snapshot: every file, every page and a known text of each space.
+
+    Ends with 10 if some spaces are locked.
+    """
     done = work(here, BackupRequest("verify", to or "", name))
     with here.opened() as state:
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
@@ -139,32 +145,29 @@ def verify_(
     return Output(told, print_text, exit_code=_EXITS[done["verdict"]])
 
 
-@backup_app.command()
-@command
-def prune(here: CommandContext, to: To = None) -> Output:
-    """Let older snapshots go, as keep_daily and others say; only proven ones let others go."""
+def _pruned(here: CommandContext, to: str | None) -> Output:
     removed = work(here, BackupRequest("prune", to or ""))["removed"]
-    return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to let go"])
+    return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to remove"])
 
 
 _VERDICTS: Final = {
-    "proven": "proven",
-    "unproven": "copied, not proven: nobody has its key here now",
-    "differs": "it is not what it was",
+    "proven": "verified",
+    "unproven": "copied, not verified: its key is not here now",
+    "differs": "it differs from what was saved",
     "unreadable": "it cannot be read",
 }
 _EXITS: Final = {"proven": EXIT_OK, "differs": EXIT_OTHER, "unreadable": EXIT_STORAGE, "unproven": EXIT_UNPROVEN}
 
 
 def _named(problem: str, names: dict[str, str]) -> str:
-    """With the space's name in place of its id, which stands behind the word."""
+    """Replace the id of a space, after the word `space`, by its name."""
     for space_id, name in names.items():
         problem = problem.replace(f"space {space_id}", name)
     return problem
 
 
 def work(here: CommandContext, asked: BackupRequest) -> dict[str, Any]:
-    """Does it: here, or in the daemon that runs. Raises ConfideError: what keeps it from being done."""
+    """Do it here, or in the running daemon. Raises ConfideError: it failed."""
     try:
         lock = DaemonLock.take(here.paths.data.lock)
     except OSError as error:
@@ -198,7 +201,7 @@ def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, 
 
 def _ask(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, Any]:
     socket = here.paths.data.control
-    # A relative folder is meant from here, not from where the daemon runs.
+    # A relative path counts from here, not from the folder of the daemon.
     to = str(Path(asked.to).expanduser().absolute()) if asked.to else ""
     task = ask(socket, "backup", what=asked.what, to=to, name=asked.name)["task"]
     while not (told := ask(socket, "backup task", task=task))["outcome"]:

@@ -6,6 +6,8 @@ from typing import Final
 
 from confide_memory.commands.entries import Command, Entry
 
+_MODULE: Final = "confide_backup.cli.backup"
+
 COMMANDS: Final = (
     Command(
         "Data",
@@ -13,7 +15,7 @@ COMMANDS: Final = (
         Entry(
             "restore",
             "confide_backup.cli.restore",
-            "Make the data folder out of a snapshot.",
+            "Restore the data folder from a snapshot.",
             "confided restore /mnt/backups/2026-11-22T023000Z --code",
         ),
     ),
@@ -22,9 +24,32 @@ COMMANDS: Final = (
         ("upgrade",),
         Entry(
             "backup",
-            "confide_backup.cli.backup:backup_app",
-            "Take snapshots of the data folder, and prove them.",
-            "confided backup init --to /srv/backups/confide\nconfided backup ls",
+            "",
+            "Take snapshots of the data folder, list, verify and remove them.",
+            "confided backup init --to /srv/backups/confide\nconfided backup\nconfided backup ls",
+            commands=(
+                Entry(
+                    "take",
+                    f"{_MODULE}:take",
+                    "Take a snapshot now; `confided backup` alone does the same.",
+                    "confided backup\nconfided backup --prune",
+                ),
+                Entry(
+                    "init",
+                    f"{_MODULE}:init",
+                    "Prepare a folder for backups, and make their key and its recovery code.",
+                    "confided backup init --to /srv/backups/confide",
+                ),
+                Entry("ls", f"{_MODULE}:list_", "List the snapshots, oldest first.", "confided backup ls"),
+                Entry(
+                    "verify",
+                    f"{_MODULE}:verify_",
+                    "Verify a snapshot: every file, every page and a known text of each space.",
+                    "confided backup verify",
+                ),
+            ),
+            default="take",
         ),
+        moved={"backup prune": "backup --prune"},
     ),
 )

@@ -1,4 +1,4 @@
-"""`confided restore`: a snapshot becomes a data folder again, on this machine or on a new one."""
+"""`confided restore`: restore the data folder from a snapshot, on this machine or on a new one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def restore(
     ],
     code: Annotated[
         bool,
-        typer.Option("--code", help="Take the keys from the recovery code, which is asked for, or read from stdin."),
+        typer.Option("--code", help="Take the keys from the recovery code: asks for it, or reads it from stdin."),
     ] = False,
     keys: Annotated[
         Path | None,
@@ -38,10 +38,13 @@ def restore(
         ),
     ] = None,
 ) -> Output:
-    """Make the data folder out of a snapshot; it may hold nothing yet, and no daemon serves it."""
+    """Restore the data folder from a snapshot.
+
+    The data folder must be empty, and no daemon may serve it.
+    """
     folder = _folder(snapshot, here.config().table(BackupConfig).to)
     if code and keys is not None:
-        raise typer.BadParameter("the keys come from one place: --code or --keys", param_hint="--keys")
+        raise typer.BadParameter("use --code or --keys, not both", param_hint="--keys")
     require_there(folder)
     source = _keys(code=code, keys=keys)
 
@@ -71,15 +74,15 @@ def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> O
     def tell_all() -> None:
         say(f"restored: {here.paths.data.root}")
         for name in done.revoked:
-            say(f"revoked since, and again: {name}")
+            say(f"removed since the snapshot, and removed again: {name}")
         if done.invites:
-            say(f"open invites taken back: {done.invites}")
+            say(f"open invites withdrawn: {done.invites}")
         if done.has_config:
             say(f"configuration: written to {here.paths.config}")
         check_lines(checks)
-        remark("Next: confided serve. What machines see then: docs/restore.md")
+        remark("Next: confided serve. What devices see then: docs/restore.md")
 
-    # What else doctor finds, as of a model or a disk, has nothing to do with the snapshot.
+    # Other problems, such as of a model or a disk, do not come from the snapshot.
     is_well = all(check.is_ok for check in checks if check.name.startswith(("data folder", "database of")))
     return Output(told, tell_all, exit_code=0 if is_well else 1)
 
@@ -98,7 +101,7 @@ def _keys(*, code: bool, keys: Path | None) -> Keys:
         return ByFiles(keys.expanduser().absolute())
     if not code and not sys.stdin.isatty():
         hint = "--code reads the recovery code from stdin, --keys DIR takes identity.key and master.key from a folder"
-        raise ConfideError("the snapshot's keys are sealed, and nothing says where the daemon's are", hint=hint)
+        raise ConfideError("the keys of the snapshot are sealed: name a source for the daemon's keys", hint=hint)
     return ByCode(RecoveryCode.parse(unseen("recovery code of the backups")))
 
 
@@ -106,8 +109,8 @@ def _lines(outlook: RestorePreview) -> list[str]:
     made = outlook.made
     lines = [
         f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {made.size_bytes / 1e6:,.1f} MB",
-        f"spaces that open by themselves: {', '.join(outlook.opens) or 'none'}",
+        f"spaces that open at once: {', '.join(outlook.opens) or 'none'}",
     ]
     if outlook.waits:
-        lines.append(f"spaces that wait for one of their machines: {', '.join(outlook.waits)}")
+        lines.append(f"spaces that open when one of their devices connects: {', '.join(outlook.waits)}")
     return lines

@@ -69,7 +69,7 @@ async def take(
             return await asyncio.to_thread(copying.finish, name, key, held, registry), copying.behind
         except RefusedError as error:
             if error.number in _FULL:
-                hint = "free some space there, or keep fewer: confided backup prune"
+                hint = "free some space there, or keep fewer: confided backup --prune"
                 raise TargetError(target.folder, "is full", hint=hint) from None
             problem = f"cannot take a snapshot of {state.folder.root}: {error.why}"
             raise TargetError(target.folder, problem, hint="check both disks") from None

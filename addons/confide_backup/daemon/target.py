@@ -51,7 +51,7 @@ _FETCHED: Final = ".fetched-"
 _PREPARING: Final = ".confide-backup."
 _HARMLESS: Final = ("lost+found", ".lock", "revoked")
 _ROOM_HINT: Final = (
-    "free some space there, keep fewer (keep_daily and others under [backup]), or see confided backup prune"
+    "free some space there, keep fewer (keep_daily and others under [backup]), or see confided backup --prune"
 )
 WAIT_S: Final = 5.0
 

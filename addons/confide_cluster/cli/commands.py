@@ -12,9 +12,17 @@ COMMANDS: Final = (
         ("backup", "upgrade"),
         Entry(
             "store",
-            "confide_cluster.cli.store:store_app",
-            "Keep every write of the spaces in a PostgreSQL as well.",
-            "confided store status",
+            "confide_cluster.cli.store",
+            "Show the PostgreSQL store of a cluster, or move spaces into it or out of it.",
+            "confided store\n"
+            "confided store --to postgresql://confide@db.example.org/confide\n"
+            "confided store --release home",
         ),
+        moved={
+            "store status": "store",
+            "store move": "store",
+            "store accept": "store --accept",
+            "store release": "store --release",
+        },
     ),
 )

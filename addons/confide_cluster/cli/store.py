@@ -1,4 +1,6 @@
-"""`confided store`: the PostgreSQL that holds the logs of the spaces. What is in it, and spaces that go there and come back."""
+"""`confided store`: the PostgreSQL that holds the logs of the spaces; moves spaces into it and out
+of it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,47 @@ from typing import Annotated, Any
 import typer
 
 from confide_cluster.settings import StoreConfig
-from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
 
-store_app = typer.Typer()
 
-
-@store_app.command("status")
 @command
-def store_status(here: CommandContext) -> Output:
-    """Show the nodes of the store, who holds which space, what a new holder has to apply, and how safe commits are."""
+def store(
+    here: CommandContext,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="Move all spaces into the store at this address.")
+    ] = None,
+    to_files: Annotated[
+        bool, typer.Option("--to-files", help="Move all spaces out of the store, into files alone.")
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Continue with a store that was restored to an earlier state.")
+    ] = False,
+    release: Annotated[
+        str | None,
+        typer.Option("--release", metavar="SPACE", help="Take a space from its node, so that another can have it."),
+    ] = None,
+) -> Output:
+    """Show the PostgreSQL store of a cluster, or move spaces into it or out of it.
+
+    Shows the nodes, which of them holds each space, how much a new holder has to apply, and how
+    safe commits are. A move compares what arrives, and needs all daemons to be stopped. After
+    --accept the store opens spaces again, and new devices may connect; run it on each node.
+    --release loses nothing.
+    """
+    if sum((to is not None, to_files, accept, release is not None)) > 1:
+        raise typer.BadParameter("use one of --to, --to-files, --accept and --release")
+    if to is not None or to_files:
+        return _move(here, to)
+    if accept:
+        return _accept(here)
+    if release is not None:
+        return _release(here, release)
+    return _status(here)
+
+
+def _status(here: CommandContext) -> Output:
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     config = here.config().table(StoreConfig)
@@ -65,42 +96,35 @@ def store_status(here: CommandContext) -> Output:
         if registry is not None:
             say(f"registry: {registry[0]} entries, {registry[1]} behind its snapshot")
         for space in spaces:
-            holder = "nobody holds it" if space["node"] is None else f"held by node {space['node']}"
+            holder = "no node holds it" if space["node"] is None else f"held by node {space['node']}"
             say(
                 f"{space['space']}: {holder}; {space['entries']} entries, {space['behindSnapshot']} behind its snapshot"
             )
         for name in ahead:
-            remark(f"kept: {name} has what the store has lost")
+            remark(f"kept: {name} has data that the store has lost")
         for name in refused:
-            remark(f"put back: {name}; look at what happened, then: confided store accept")
+            remark(f"restored to an earlier state: {name}; find out why, then run: confided store --accept")
 
     return Output(told, print_text)
 
 
-@store_app.command("move", epilog="confided store move --to postgresql://confide@db.example.org/confide")
-@command
-def store_move(
-    here: CommandContext,
-    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Into the store at this address.")] = None,
-    to_files: Annotated[bool, typer.Option("--to-files", help="Out of the store, into the files alone.")] = False,
-) -> Output:
-    """Bring all spaces into a store, or out of it, while no daemon serves them. What arrives is compared."""
+def _move(here: CommandContext, to: str | None) -> Output:
+    """Move all spaces into the store at the address `to`, or out of the store for None."""
 
     from confide_cluster.daemon.log.configured import open_engine
     from confide_cluster.daemon.spaces import node_bootstrap
     from confide_cluster.daemon.store import Postgres
     from confide_daemon.access.registry import open_master
 
-    if (to is None) is not to_files:
-        raise BadNameError("say where the spaces go", hint="confided store move --to URL, or --to-files")
+    to_files = to is None
     config = here.config().table(StoreConfig)
     if to is not None:
         config = replace(config, url=to)
         if (problem := config.problem()) is not None:
-            raise ConfigError(here.paths.config, "has an address for [store] that cannot be used", hint=problem[1])
+            raise ConfigError(here.paths.config, "has an unusable address for [store]", hint=problem[1])
     _require(config.url)
     folder = here.paths.data
-    open_master(folder)  # before a lock is made in what is no data folder
+    open_master(folder)  # before a lock is made in a folder that is no data folder
     lock = DaemonLock.take(folder.lock)
     if lock is None:
         raise AlreadyServedError(folder.root)
@@ -110,26 +134,23 @@ def store_move(
 
         work = relocation.to_files if to_files else relocation.to_store
         if to_files and folder.node.exists():
-            node_bootstrap.join(folder, Postgres(config))  # all spaces, also those that came on another node
+            node_bootstrap.join(folder, Postgres(config))  # all spaces, also those that were added on another node
         with here.opened() as state, here.progress() as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.step(name, 0, 0))
         (node_bootstrap.leave if to_files else node_bootstrap.join)(folder, Postgres(config))
     finally:
         lock.release()
     where = "files" if to_files else "store"
-    lines = [f"moved: {name}" for name in done.moved] + [f"there already: {name}" for name in done.there]
+    lines = [f"moved: {name}" for name in done.moved] + [f"already there: {name}" for name in done.there]
     if not lines:
         lines = ["there is no space yet"]
-    then = "take url out of [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
+    then = "remove url from [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
     return Output(
-        {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then confided serve"]
+        {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then run: confided serve"]
     )
 
 
-@store_app.command("accept")
-@command
-def store_accept(here: CommandContext) -> Output:
-    """Go on from a store that was put back to an earlier state: it opens spaces again, and new machines may come in. On each node."""
+def _accept(here: CommandContext) -> Output:
     from confide_cluster.daemon.log import log_snapshot
 
     _require(here.config().table(StoreConfig).url)
@@ -138,20 +159,15 @@ def store_accept(here: CommandContext) -> Output:
         registry = state.registry.shared.accept()
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
         spaces = [names.get(space_id, space_id) for space_id in log_snapshot.accept(state.folder.spaces)]
-    lines = [f"accepted: the registry; what was here is kept as {path.name}" for path in registry]
-    lines += [f"accepted: {name}; what was here is kept beside it when it is opened" for name in spaces]
+    lines = [f"accepted: the registry; the copy from here is kept as {path.name}" for path in registry]
+    lines += [f"accepted: {name}; the copy from here is kept beside it when it is opened" for name in spaces]
     return Output(
-        {"registry": [path.name for path in registry], "spaces": spaces}, lines or ["the store was not put back"]
+        {"registry": [path.name for path in registry], "spaces": spaces},
+        lines or ["nothing to accept: the store was not restored"],
     )
 
 
-@store_app.command("release", epilog="confided store release home")
-@command
-def store_release(
-    here: CommandContext,
-    space: Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")],
-) -> Output:
-    """Take a space away from the node that holds it, so that another one can have it at once. Nothing is lost."""
+def _release(here: CommandContext, space: str) -> Output:
     from confide_cluster.daemon.log.configured import open_engine
 
     config = here.config().table(StoreConfig)
@@ -162,10 +178,10 @@ def store_release(
         raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")
     with closing(open_engine(config)) as engine:
         engine.ready()
-        # The number is counted up too: the former holder is fenced, should it be alive.
+        # The lease number goes up too: it fences the former holder, if that is alive.
         freed = "UPDATE log SET holder = NULL, lease = lease + 1 WHERE id = %(id)s AND holder IS NOT NULL"
         count, _ = engine.run(freed, {"id": known[space]})
-    said = f"released: {space}" if count else f"nobody holds {space}"
+    said = f"released: {space}" if count else f"no node holds {space}"
     return Output({"space": space, "released": bool(count)}, [said])
 
 
@@ -178,8 +194,8 @@ def _of_log(
 
 def _require(url: str) -> None:
     if not url:
-        error = ConfideError(
-            "there is no store: daemon.toml names none", hint="set url of [store]; see docs/cluster.md"
-        )
+        from confide_crypto.errors import EXIT_CONFIG, ConfideError
+
+        error = ConfideError("daemon.toml names no store", hint="set url of [store]; see docs/cluster.md")
         error.exit_code = EXIT_CONFIG
         raise error

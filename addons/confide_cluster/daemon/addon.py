@@ -88,13 +88,13 @@ def _store(found: DaemonPaths) -> Iterator[Check]:
         yield Check(
             "what the store has lost of the registry",
             f"it was put back to an earlier state, and nobody new is let in; kept in the data folder: {', '.join(had[:3])}",
-            "see with confided callers and confided audit what is missing; then: confided store accept",
+            "see with confided device and confided audit what is missing; then: confided store --accept",
         )
     if back := sorted(path.name for path in found.data.spaces.glob("*.db.put-back")):
         yield Check(
             "spaces that the store was put back for",
             f"{len(back)} are not opened, since this machine has more of them",
-            "find out who has put PostgreSQL back; confided store accept goes on from what it has",
+            "find out who has put PostgreSQL back; confided store --accept goes on from what it has",
         )
     if kept := sorted(path.name for path in found.data.spaces.glob("*.db.ahead*")):
         yield Check(

@@ -26,7 +26,9 @@ from confide_daemon.store.migrations import migrate, version
 
 Follow = Callable[[str], None]
 """Told of each space by its name, before anything is done to it."""
-_HINT_LOCKED = "with one of its machines connected: confided custody NAME server; then stop the daemon and say it again"
+_HINT_LOCKED = (
+    "with one of its machines connected: confided space key NAME server; then stop the daemon and say it again"
+)
 _COMPARED = ".compared"
 
 

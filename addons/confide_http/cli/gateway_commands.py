@@ -1,4 +1,4 @@
-"""`confided gateway`: who may reach a space by HTTP. Each has a token, which is shown once."""
+"""`confided http`: the apps that may reach a space by HTTP, with a token or by OAuth."""
 
 from __future__ import annotations
 
@@ -17,89 +17,97 @@ from confide_http.server.access import server_tokens
 from confide_http.server.access.applications import Application, Applications
 from confide_http.settings import GatewayConfig
 
-gateway_app = typer.Typer()
-client_app = typer.Typer(help="Say which programs may ask a person to let them in, by OAuth.")
-gateway_app.add_typer(client_app, name="client")
 POLL_S: Final = 1.0
 KEPT_OPEN_S: Final = 5.0
-"""After which registration is closed where this command was killed."""
-Name = Annotated[str, typer.Argument(help="What to call the client; it stands beside what it writes.")]
+"""Seconds until registration is closed after this command was killed."""
+_DAYS: Final = 90
 
 
-@gateway_app.command("allow", epilog="confided gateway allow chat --space home --scope write --project shop")
 @command
-def gateway_allow(
+def allow(
     here: CommandContext,
-    name: Name,
-    space: Annotated[str, typer.Option("--space", help="The space that it reaches.")],
-    scope: Annotated[str, typer.Option("--scope", help="read or write.")] = "read",
-    project: Annotated[
-        list[str] | None, typer.Option("--project", help="This project alone; again for each.", show_default="all")
+    name: Annotated[
+        str | None, typer.Argument(help="The name of the app, which people see and its notes carry.")
     ] = None,
-    days: Annotated[int, typer.Option("--days", help="How long its token is good.")] = 90,
+    space: Annotated[str, typer.Option("--space", help="The space that it may use.")] = "",
+    scope: Annotated[
+        str | None, typer.Option("--scope", help="read or write, for a token.", show_default="read")
+    ] = None,
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", help="Only this project, for a token; repeat for more.", show_default="all"),
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", help="Days until its token expires.", show_default=str(_DAYS))
+    ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="What it stores is an agent's word; else it is untrusted.")
+        bool, typer.Option("--trusted", help="With a token: treat its notes as an agent's, not as untrusted.")
     ] = False,
+    redirect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redirect",
+            help="Use OAuth: an address that the app redirects to after sign-in, exactly, but for the port of loopback; "
+            "repeat for more.",
+        ),
+    ] = None,
+    secret: Annotated[
+        bool,
+        typer.Option("--secret", help="With --redirect: make a client secret, for an app that runs on a server."),
+    ] = False,
+    self_registered: Annotated[
+        bool, typer.Option("--open", help="Use OAuth: let apps register themselves while this command runs.")
+    ] = False,
+    minutes: Annotated[int, typer.Option("--minutes", min=1, max=10, help="With --open: how long, at most 10.")] = 10,
 ) -> Output:
-    """Let a program in by a token, which is printed this once."""
+    """Let an app in with a token, or let it ask people for access by OAuth.
+
+    A token or a client secret is shown once. An app with --redirect, or one that registered itself
+    during --open, asks people for access; you approve it on one of your devices.
+    """
+    if not space:
+        raise typer.BadParameter("name the space that it may use", param_hint="--space")
+    for_token = scope is not None or bool(project) or days is not None or trusted
+    if self_registered:
+        if name is not None or redirect or secret or for_token:
+            raise typer.BadParameter("takes only --space and --minutes: apps name themselves", param_hint="--open")
+        return _opened(here, space, minutes)
+    if name is None:
+        raise typer.BadParameter("name the app", param_hint="NAME")
+    if redirect:
+        if for_token:
+            raise typer.BadParameter(
+                "cannot be used with --scope, --project, --days or --trusted", param_hint="--redirect"
+            )
+        return _registered_app(here, name, space, redirect, has_secret=secret)
+    if secret:
+        raise typer.BadParameter("needs --redirect", param_hint="--secret")
     config = here.config().table(GatewayConfig)
     with here.opened() as state:
         text, caller = server_tokens.allow(
             state.registry,
             name,
             space=space,
-            scope=scope,
+            scope=scope or "read",
             projects=project or (),
-            days=days,
+            days=_DAYS if days is None else days,
             gateway="trusted" if trusted else "untrusted",
         )
 
     def print_text() -> None:
         remark(f"{caller.alias} may {caller.scope} the space {caller.space} until {clock(caller.expires_at or 0)}.")
-        remark("Its token, which is shown this once. Whoever has it reads in clear what is not sealed:")
+        remark("Its token, shown only once. Anyone with the token can read everything there that is not sealed:")
         say(text)
         if not config.listen:
-            remark("note: there is no gateway yet: set listen of [gateway] in daemon.toml, and start confided again")
+            remark(
+                "note: the daemon has no HTTP gateway yet: set listen of [gateway] in daemon.toml, and restart confided"
+            )
 
     return Output({**facts(caller), "token": text}, print_text)
 
 
-@gateway_app.command("ls")
-@command
-def gateway_ls(here: CommandContext) -> Output:
-    """List who may come by HTTP."""
-    with here.opened() as state:
-        found = state.registry.gateway_clients()
-        now = state.registry.clock()
-    width = max((len(one.alias) for one in found), default=0)
-
-    def print_text() -> None:
-        if not found:
-            remark("nobody comes by HTTP; let a program in with: confided gateway allow NAME --space SPACE")
-        for one in found:
-            say(_line(one, width, now))
-
-    return Output([facts(one) for one in found], print_text)
-
-
-@gateway_app.command("rm", epilog="confided gateway rm chat")
-@command
-def gateway_rm(here: CommandContext, name: Name) -> Output:
-    """Take a token away: it is refused within a second, and its streams end."""
-    with here.opened() as state:
-        gone = server_tokens.remove(state.registry, name)
-        _keep(here, state)
-    return Output({"removed": gone.alias}, [f"removed: {gone.alias}"])
-
-
-@gateway_app.command("open", epilog="confided gateway open --space home")
-@command
-def gateway_open(
-    here: CommandContext,
-    space: Annotated[str, typer.Option("--space", help="The space that they may ask for.")],
-    minutes: Annotated[int, typer.Option("--minutes", min=1, max=10, help="How long, at most.")] = 10,
-) -> Output:
-    """Let programs register themselves, as long as this runs: ten minutes at most. Each still has to be approved by a device."""
+def _opened(here: CommandContext, space: str, minutes: int) -> Output:
+    """Let apps register themselves for `minutes`, or until Ctrl-C."""
     with here.opened() as state:
         applications = Applications(state.registry)
         known = {one.id for one in applications.all()}
@@ -110,11 +118,11 @@ def gateway_open(
                 if one.id not in known:
                     known.add(one.id)
                     found.append(one)
-                    remark(f"registered: {one.name}, which sends people back to {', '.join(one.redirects)}")
+                    remark(f"registered: {one.name}, which redirects to {', '.join(one.redirects)}")
 
         ends = time.monotonic() + 60 * minutes
         applications.keep_open(space, for_s=KEPT_OPEN_S)
-        remark(f"programs may register themselves for the space {space}, for {minutes} minutes; Ctrl-C ends it")
+        remark(f"apps may register themselves for the space {space} for {minutes} minutes; Ctrl-C ends it")
         try:
             while time.monotonic() < ends:
                 time.sleep(POLL_S)
@@ -124,41 +132,20 @@ def gateway_open(
             pass
         finally:
             applications.close(space)
-        look()  # who came just before the end is told as well
+        look()  # also those that registered just before the end
     return Output([application_facts(one) for one in found], [f"registered: {len(found)}"])
 
 
-@client_app.command(
-    "add",
-    epilog="confided gateway client add Claude --space home --redirect https://claude.ai/api/mcp/auth_callback",
-)
-@command
-def client_add(
-    here: CommandContext,
-    name: Annotated[str, typer.Argument(help="What people are shown when it asks.")],
-    space: Annotated[str, typer.Option("--space", help="The space that it may ask for.")],
-    redirect: Annotated[
-        list[str],
-        typer.Option(
-            "--redirect",
-            help="Where it may send a person back to, to the letter but for the port of loopback; again for each.",
-        ),
-    ],
-    secret: Annotated[
-        bool,
-        typer.Option("--secret", help="Make a secret, for one that keeps it on a server; it is printed this once."),
-    ] = False,
-) -> Output:
-    """Let a program ask a person to be let in, by OAuth; prints its id."""
-    text = secrets.token_urlsafe(32) if secret else None
+def _registered_app(here: CommandContext, name: str, space: str, redirects: list[str], *, has_secret: bool) -> Output:
+    text = secrets.token_urlsafe(32) if has_secret else None
     with here.opened() as state:
         made = Applications(state.registry).add(
-            name, space=space, redirects=redirect, method="client_secret_post" if secret else "none", secret=text
+            name, space=space, redirects=redirects, method="client_secret_post" if has_secret else "none", secret=text
         )
 
     def print_text() -> None:
         remark(
-            f"{made.name} may ask for the space {made.space}. Its client id{' and its secret, shown this once' if text else ''}:"
+            f"{made.name} may ask for the space {made.space}. Its client id{' and its secret, shown only once' if text else ''}:"
         )
         say(made.id)
         if text:
@@ -167,31 +154,61 @@ def client_add(
     return Output({**application_facts(made), "secret": text}, print_text)
 
 
-@client_app.command("ls")
 @command
-def client_ls(here: CommandContext) -> Output:
-    """List the programs that may ask."""
+def list_(
+    here: CommandContext,
+    apps: Annotated[bool, typer.Option("--apps", help="List the apps that are registered for OAuth.")] = False,
+) -> Output:
+    """List the apps with access, or those that are registered for OAuth."""
     with here.opened() as state:
-        found = Applications(state.registry).all()
+        if apps:
+            return _registered(Applications(state.registry).all())
+        found = state.registry.gateway_clients()
+        now = state.registry.clock()
+    width = max((len(one.alias) for one in found), default=0)
+
+    def print_text() -> None:
+        if not found:
+            remark("no app has access by HTTP; let one in with: confided http allow NAME --space SPACE")
+        for one in found:
+            say(_line(one, width, now))
+
+    return Output([facts(one) for one in found], print_text)
+
+
+@command
+def remove(
+    here: CommandContext,
+    name: Annotated[str, typer.Argument(help="The name of the app, or the id of a registered one.")],
+    app: Annotated[
+        bool, typer.Option("--app", help="Remove an app that is registered for OAuth, and all its access.")
+    ] = False,
+) -> Output:
+    """Take the access of an app away, or its registration.
+
+    Its token is refused within a second, and its streams end.
+    """
+    with here.opened() as state:
+        if app:
+            registered = Applications(state.registry).remove(name)
+            found, removed = {"removed": registered.id}, registered.name
+        else:
+            removed = server_tokens.remove(state.registry, name).alias
+            found = {"removed": removed}
+        _keep(here, state)
+    return Output(found, [f"removed: {removed}"])
+
+
+def _registered(found: list[Application]) -> Output:
     lines = [
         f"{one.id}  {one.name}  {one.space}  {'registered itself' if one.is_registered else 'added'}  {', '.join(one.redirects)}"
         for one in found
     ]
-    return Output([application_facts(one) for one in found], lines or ["no program may ask"])
-
-
-@client_app.command("rm", epilog="confided gateway client rm Claude")
-@command
-def client_rm(here: CommandContext, name: Annotated[str, typer.Argument(help="Its id, or its name.")]) -> Output:
-    """Take one away, and with it all that it was granted."""
-    with here.opened() as state:
-        gone = Applications(state.registry).remove(name)
-        _keep(here, state)
-    return Output({"removed": gone.id}, [f"removed: {gone.name}"])
+    return Output([application_facts(one) for one in found], lines or ["no app is registered"])
 
 
 class ApplicationFacts(TypedDict):
-    """A program that may ask, as --json shows it."""
+    """An app that is registered for OAuth, as --json shows it."""
 
     id: str
     name: str
@@ -202,7 +219,7 @@ class ApplicationFacts(TypedDict):
 
 
 class Facts(TypedDict):
-    """A gateway client, as --json shows it."""
+    """An app with access, as --json shows it."""
 
     name: str
     space: str
@@ -215,14 +232,14 @@ class Facts(TypedDict):
 
 
 def _keep(here: CommandContext, state: RegistryState) -> None:
-    """Keep what was revoked beside the data folder too, where that is configured."""
+    """Write the revocation beside the data folder too, if that is configured."""
     revocations = Revocations.configured(beside_the_data(here.config()), state)
     if revocations is not None:
         revocations.keep(state.registry)
 
 
 def application_facts(one: Application) -> ApplicationFacts:
-    """A program that may ask, as --json shows it; `addedAt` is seconds since 1970."""
+    """Return an app as --json shows it; `addedAt` is seconds since 1970."""
     return {
         "id": one.id,
         "name": one.name,
@@ -234,7 +251,7 @@ def application_facts(one: Application) -> ApplicationFacts:
 
 
 def facts(caller: Caller) -> Facts:
-    """A gateway client as --json shows it. Times are seconds since 1970; null is all, or not yet."""
+    """Return an app as --json shows it. Times are seconds since 1970; null is all, or not yet."""
     projects = caller.grants.projects
     return {
         "name": caller.alias,

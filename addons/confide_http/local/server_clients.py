@@ -102,7 +102,7 @@ async def status(connection: RequestChannel) -> AddonMessage:
 async def findings(connection: RequestChannel) -> list[DoctorFinding]:
     """What `confide doctor` tells of them."""
     return [
-        DoctorFinding("gateway", "hint", line(each), f"on the server: confided gateway rm {each['name']}")
+        DoctorFinding("gateway", "hint", line(each), f"on the server: confided http rm {each['name']}")
         for each in await clients_of(connection)
     ]
 

@@ -11,7 +11,7 @@ from confide_daemon.access.registry import Registry
 from confide_http.server.access.sign_ins import SignIns
 
 SCOPES: Final = ("memory:read", "memory:write")
-HINT: Final = "confided gateway allow makes one on the server; send it as Authorization: Bearer TOKEN"
+HINT: Final = "confided http allow makes one on the server; send it as Authorization: Bearer TOKEN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ async def remove(desk: PageContext) -> Response:
     told = f"{printable(device.name)} is removed. Change the secrets that it could open at their source: see Secrets."
     if not device.is_paper:
         told += (
-            f" It can still read and write your memory. On the server, run: confided revoke {printable(device.name)}"
+            f" It can still read and write your memory. On the server, run: confided device rm {printable(device.name)}"
         )
     if brought:
         told += f" It approved {', '.join(brought)}: remove them too, if they are not yours."

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 LOCAL_SPACE = "local"
 CUT_OFF = "this node cannot reach its store; another one may, or try again later"
-PUT_BACK = "its store was put back to an earlier state, so nobody new is let in; whoever runs the daemon says: confided store accept"
+PUT_BACK = "its store was put back to an earlier state, so nobody new is let in; whoever runs the daemon says: confided store --accept"
 # A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
 MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
@@ -185,12 +185,12 @@ class CallerAuthorization:
                 why = f"a new key of this machine took its place on {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
                 raise denied("revoked", public_key, why)
             case "disabled":
-                why = f"the daemon's owner has to compare the words, and then: confided callers approve {caller.alias}"
+                why = f"the daemon's owner has to compare the words, and then: confided device approve {caller.alias}"
                 raise denied("disabled", public_key, why)
             case "expired":
                 why = (
                     f"it expired at {_clock(caller.expires_at)}; the daemon's owner gives it more time with: "
-                    f"confided callers grant {caller.alias} --expires 90d"
+                    f"confided device edit {caller.alias} --expires 90d"
                 )
                 raise denied("expired", public_key, why)
         return caller

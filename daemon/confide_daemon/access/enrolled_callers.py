@@ -129,7 +129,7 @@ class Grants:
         value = shlex.quote(",".join(sorted(dict.fromkeys(values))))
         return GrantError(
             f"this machine {what}",
-            hint=f"whoever runs the daemon gives it with: confided callers grant {self.alias} --{option} {value}",
+            hint=f"whoever runs the daemon gives it with: confided device edit {self.alias} --{option} {value}",
         )
 
 
@@ -197,7 +197,7 @@ def named_now(database: apsw.Connection, alias: str) -> Caller | None:
 def require_free(database: apsw.Connection, alias: str) -> None:
     """Refuse a name that a caller has. Raises TakenError."""
     if named_now(database, alias):
-        hint = f"choose another name, or: confided revoke {alias}"
+        hint = f"choose another name, or: confided device rm {alias}"
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
 

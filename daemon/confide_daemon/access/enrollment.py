@@ -173,7 +173,7 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
     if gone is None:
         waiting = [entry.alias for entry in Invites(registry).open_ones()]
         if registry.caller_named(alias) is not None:
-            hint = f"{alias} has joined already; to shut it out: confided revoke {alias}"
+            hint = f"{alias} has joined already; to shut it out: confided device rm {alias}"
         else:
             hint = _meant(alias, waiting, "open invites are for")
         raise TakenError(f"there is no open invite for '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
@@ -257,7 +257,7 @@ def _known(registry: Registry, alias: str, caller: Caller | None) -> Caller:
         return caller
     hint = _meant(alias, [known.alias for known in registry.callers()], "machines are")
     if any(entry.alias == alias for entry in Invites(registry).open_ones()):
-        hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite rm {alias}"
+        hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite --cancel {alias}"
     raise TakenError(f"there is no machine named '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
 
 
@@ -273,7 +273,7 @@ _SPAN = re.compile(r"(\d{1,6})\s*([smhd])")
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_TTL_S = 30 * 86400
 LONGEST_SPAN_S = 3650 * 86400
-# `confided invite ls` and `confided invite rm` are commands.
+# `invite ls` and `invite rm` are old spellings of commands, which still work.
 RESERVED_NAMES = ("ls", "rm")
 
 

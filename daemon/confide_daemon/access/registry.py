@@ -180,7 +180,7 @@ class Registry:
         if self.is_put_back:
             raise TakenError(
                 "the store was put back to an earlier state, so nobody new is let in",
-                hint="whoever runs the daemon looks at it, and says: confided store accept",
+                hint="whoever runs the daemon looks at it, and says: confided store --accept",
             )
 
     def leave_store(self) -> None:
@@ -509,7 +509,7 @@ class Registry:
                 if is_copy(self._database):
                     raise StorageError(
                         "cannot write to the registry: it is a copy of what is in a store, and daemon.toml names none",
-                        hint="set url of [store] again, or bring it back: confided store move --to-files",
+                        hint="set url of [store] again, or bring it back: confided store --to-files",
                     )
                 yield self._database
 

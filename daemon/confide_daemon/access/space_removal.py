@@ -37,7 +37,7 @@ def remove(state: RegistryState, name: str) -> int:
     if inside:
         raise TakenError(
             f"machines may connect to it: {', '.join(inside[:5])}",
-            hint=f"shut them out first: confided revoke {inside[0]}",
+            hint=f"shut them out first: confided device rm {inside[0]}",
         )
     mark = state.folder.spaces / f"{space_id}{_MARK}"
     mark.touch(mode=0o600)

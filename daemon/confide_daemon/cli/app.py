@@ -1,7 +1,8 @@
-"""The command line of `confided`, for whoever runs the daemon: its commands and their lines, and how each of them ends.
+"""The command line of `confided`, for operators: its commands with their summaries, and the exit
+code of each failure.
 
-Data goes to stdout and everything for the person to stderr, so commands can be piped; with `--json` the data is JSON. Each command is
-imported when it is asked for. Exit codes: docs/commands.md.
+Data goes to stdout and everything for the person to stderr, so commands can be piped; with `--json`
+the data is JSON. Each command is imported when it is asked for. Exit codes: docs/commands.md.
 """
 
 from __future__ import annotations
@@ -18,94 +19,153 @@ from confide_daemon.cli.console import remark, say
 from confide_daemon.entry_points import loaded
 from confide_daemon.errors import StorageError
 from confide_memory.commands import command_runner, group
-from confide_memory.commands.entries import Command, Entry, Groups
+from confide_memory.commands.entries import Command, Entry, Groups, Moved
 from confide_memory.commands.spelling import OtherWords, Words
 from confide_memory.errors import with_extra
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 other, 2 usage, 3 configuration, 4 keys and permissions, 5 unreachable or port in use, 6 denied or invite, "
-    "7 bad input, 8 storage (disk full, not writable), 10 a backup that is not wholly proven."
+    "7 bad input, 8 storage (disk full, not writable), 10 a backup that is not fully verified."
 )
 
 COMMANDS: Final[Groups] = {
     "Start here": (
         Entry("init", "service", "Make the data folder and its keys."),
+        Entry("serve", "service", "Run the daemon until SIGTERM or Ctrl-C.", "confided serve --listen 0.0.0.0:7733"),
         Entry(
-            "serve", "service", "Serve until told to stop (SIGTERM, Ctrl-C).", "confided serve --listen 0.0.0.0:7733"
+            "status",
+            "status",
+            "Show whether the daemon runs and what it holds, watch it work, or read its log.",
+            "confided status --watch\nconfided status --log -n 100 -f",
         ),
-        Entry("status", "status", "Show whether the daemon runs, and what it holds."),
-        Entry("top", "top", "Show the running daemon as it works.", "confided top --once"),
         Entry("stop", "running", "Stop the daemon of this data folder."),
-        Entry("logs", "running", "Show the daemon's last log lines.", "confided logs -n 100 -f"),
     ),
-    "Machines": (
+    "Devices": (
         Entry(
             "invite",
-            "invites:invite_app",
-            "Print the one string with which a machine joins.",
-            "confided invite laptop --url confide://myserver:7733\nconfided invite ls\nconfided invite rm laptop",
+            "invites",
+            "Invite a device: print the string that it joins with, or list the open invites.",
+            "confided invite laptop --url confide://myserver:7733\nconfided invite\nconfided invite --cancel laptop",
         ),
         Entry(
-            "callers",
-            "callers:callers_app",
-            "List the machines that may connect; add, approve, rename and change them.",
-            "confided callers show laptop",
+            "device",
+            "",
+            "List, add, approve, change and remove the devices that may connect.",
+            "confided device ls laptop\nconfided device rm laptop",
+            commands=(
+                Entry(
+                    "ls",
+                    "callers:devices",
+                    "List the devices that may connect, or show everything about one.",
+                    "confided device ls\nconfided device ls laptop",
+                ),
+                Entry(
+                    "add",
+                    "callers:add",
+                    "Add a device by its public key line, without an invite.",
+                    "confided device add 'x25519 … laptop'",
+                ),
+                Entry(
+                    "approve",
+                    "callers:approve",
+                    "Approve a device that has joined, by the six words that it shows.",
+                    "confided device approve laptop",
+                ),
+                Entry(
+                    "edit",
+                    "callers:edit",
+                    "Change the name of a device, or what it may do.",
+                    "confided device edit laptop desk\nconfided device edit laptop --projects app,web",
+                ),
+                Entry("rm", "callers:remove", "Remove a device for good.", "confided device rm laptop"),
+            ),
+            default="ls",
         ),
-        Entry("revoke", "callers", "Shut a machine out for good.", "confided revoke laptop"),
-        Entry("audit", "status", "Show who came, and what was changed.", "confided audit --since 2d"),
+        Entry("audit", "status", "Show who connected, and what was changed.", "confided audit --since 2d"),
     ),
     "Data": (
-        Entry("doctor", "status", "Check everything, and put right what can be.", "confided doctor --fix"),
+        Entry("doctor", "status", "Check everything, and repair what can be repaired.", "confided doctor --fix"),
         Entry(
             "upgrade",
             "upgrade",
-            "Bring the data folder to this version, or say what that would do.",
+            "Upgrade the data folder to this version, or show what that would do.",
             "confided upgrade --check",
         ),
-        Entry("reindex", "status", "Rebuild the index from the documents."),
-        Entry("bench", "bench", "Measure how well and how fast the index answers its owner's own questions."),
-        Entry("space", "spaces:space_app", "List the spaces; remove one that nobody needs any more."),
         Entry(
-            "custody",
-            "jobs",
-            "Show or change who keeps the key of a space's database.",
-            "confided custody home\nconfided custody home server",
+            "space",
+            "",
+            "List, index, measure and remove spaces, and manage their keys.",
+            "confided space ls\nconfided space reindex --space home",
+            commands=(
+                Entry("ls", "spaces:list_spaces", "List the spaces: devices, size, and who keeps the database key."),
+                Entry("rm", "spaces:remove", "Delete a space and all that it holds.", "confided space rm old"),
+                Entry(
+                    "reindex", "status", "Rebuild the index from the documents.", "confided space reindex --space home"
+                ),
+                Entry("bench", "bench", "Measure the quality and the speed of search with your own questions."),
+                Entry(
+                    "key",
+                    "jobs:space_key",
+                    "Show or change who keeps the key of a space's database, or make a new one.",
+                    "confided space key home\nconfided space key home server\nconfided space key home --new",
+                ),
+            ),
+            default="ls",
         ),
         Entry(
-            "rekey", "jobs", "Encrypt the database of a space under a new key of this server's.", "confided rekey home"
+            "key",
+            "key",
+            "Show the daemon's own key, or give it a new one.",
+            "confided key\nconfided key --new --keep 30d\nconfided key --end-old",
         ),
-        Entry("key", "key:key_app", "Show the daemon's own key, or give it a new one."),
-        Entry("vault", "jobs:vault_app", "Keep sealed records in a HashiCorp Vault or an OpenBao."),
+        Entry("vault", "jobs:vault_app", "Keep sealed records in HashiCorp Vault or OpenBao."),
         Entry("catalogue", "service", "Print the tools as a client sees them, as JSON.", is_hidden=True),
     ),
 }
 """In the order in which people need them."""
 
+MOVED: Final[Moved] = {
+    "callers": "device",
+    "callers grant": "device edit",
+    "callers rename": "device edit",
+    "callers show": "device ls",
+    "revoke": "device rm",
+    "top": "status --watch",
+    "logs": "status --log",
+    "reindex": "space reindex",
+    "bench": "space bench",
+    "custody": "space key",
+    "invite ls": "invite --list",
+    "invite rm": "invite --cancel",
+    "rekey": "space key --new",
+    "key show": "key",
+    "key rotate": "key --new",
+    "key retire": "key --end-old",
+}
+"""Spellings of 0.2, which still work; a later version may drop this table."""
+
 WORDS: Final[Words] = {
     "serve": "start run",
     "init": "setup install",
     "stop": "quit shutdown",
-    "logs": "log journal",
-    "status": "info",
-    "top": "stats metrics monitor",
+    "status": "info stats metrics monitor log journal",
     "doctor": "check fix repair",
     "verify": "check test prove",
     "invite": "add join enroll",
-    "callers": "machines machine devices clients users",
-    "gateway": "token http",
-    "revoke": "ban remove kick rm",
-    "rm": "remove delete del drop destroy purge",
-    "prune": "remove rm delete del drop purge clean",
+    "http": "token oauth",
+    "rm": "remove delete del drop destroy purge ban kick",
+    "device": "machines machine devices clients users caller remove ban kick rm",
     "audit": "history events",
-    "reindex": "index rebuild",
+    "space": "spaces index rebuild",
     "upgrade": "migrate update",
     "key": "keys",
-    "space": "spaces",
     "ls": "list",
     "allow": "new",
-    "grant": "allow",
+    "edit": "rename grant",
 }
-"""A command, and what people try first for it; where a group has no such command, the words say nothing there."""
+"""A command, and the words that people try first for it; in a group without that command, the words
+say nothing.
+"""
 
 OPTION_WORDS: Final[Words] = {
     "yes": "force",
@@ -115,14 +175,14 @@ OPTION_WORDS: Final[Words] = {
     "days": "expires ttl",
     "dry-run": "simulate preview",
 }
-"""The same of options, without their hyphens."""
+"""Options without their hyphens, and the words that people try first for them."""
 
 GROUP: Final = "confide.commands.daemon"
-"""The entry points by which add-ons bring their commands: each a sequence of `Command`."""
+"""Entry points by which add-ons bring their commands: each a sequence of `Command`."""
 
 
 def of_addons() -> tuple[list[Command], OtherWords]:
-    """Return the commands of the add-ons that are installed, and no other words for them."""
+    """Return the commands of the installed add-ons, and no other words for them."""
     return [command for commands in loaded(GROUP) for command in commands], {}
 
 
@@ -132,8 +192,9 @@ app = group.app(
     COMMANDS,
     (WORDS, OPTION_WORDS),
     of_addons,
-    help="Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel.",
-    epilog=f"confided help COMMAND tells more of one. {EXIT_CODES}",
+    help="Confide's daemon: it keeps the memory of your devices, searchable, behind an encrypted channel.",
+    epilog=f"Run `confided help COMMAND` for details. {EXIT_CODES}",
+    moved=MOVED,
 )
 
 
@@ -171,4 +232,6 @@ def program_itself(
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and end."),
     ] = False,
 ) -> None:
-    """Confide's daemon: it keeps the memory of your machines, searchable, behind an encrypted channel."""
+    """Confide's daemon: it keeps the memory of your devices, searchable, behind an encrypted
+    channel.
+    """

@@ -1,4 +1,4 @@
-"""`confided bench`: how well and how fast an index answers its owner's own questions, also while the daemon serves it.
+"""`confided space bench`: how well and how fast an index answers its owner's own questions, also while the daemon serves it.
 
 The database is only read, through a connection of its own. Questions go to the configured model and nowhere else; they are in no log and
 in no result. What loads the store is imported when the command runs.
@@ -67,7 +67,7 @@ def bench(
     try:
         _, key = custodian.opening_key()
     except LockedError:
-        hint = f"its machines give its key to the daemon alone; let the server keep it meanwhile: confided custody {name} server"
+        hint = f"its machines give its key to the daemon alone; let the server keep it meanwhile: confided space key {name} server"
         raise LockedError(hint) from None
     store = Store.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)

@@ -1,4 +1,6 @@
-"""The commands about machines: list, add, approve, rename, change what they may do, shut one out."""
+"""`confided device`: list the devices that may connect; add, approve, rename, limit and remove
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,7 @@ from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import beside_the_data
 from confide_daemon.cli.console import (
-    AsJson,
     CommandContext,
-    Config,
-    Data,
     Expires,
     Output,
     Projects,
@@ -39,66 +38,32 @@ from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.space_store import Store
 from confide_memory.documents import GLOBAL_PROJECT
 
-callers_app = typer.Typer(invoke_without_command=True)
 _TRIES = 3
 """To type six words."""
-Name = Annotated[str, typer.Argument(help="The machine, as `confided callers` shows it.")]
-
-
-@callers_app.callback()
-def callers(context: typer.Context, config_file: Config = None, data: Data = None, as_json: AsJson = False) -> None:
-    """List the machines that may connect."""
-    if context.invoked_subcommand is None:
-        _list(config_file=config_file, data=data, as_json=as_json)
+Name = Annotated[str, typer.Argument(help="The device, as `confided device ls` shows it.")]
 
 
 @command
-def _list(here: CommandContext) -> Output:
+def devices(
+    here: CommandContext,
+    name: Annotated[str | None, typer.Argument(help="Show everything about this device.", show_default="all")] = None,
+) -> Output:
+    """List the devices that may connect, or show everything about one."""
     with here.opened() as state:
+        if name is not None:
+            return _details(enrollment.named(state.registry, name))
         found = state.registry.callers()
     width = max((len(caller.alias) for caller in found), default=0)
-    empty = "no machine may connect yet; invite one with: confided invite laptop"
+    empty = "no device may connect yet; invite one with: confided invite laptop"
     return Output(list(map(facts, found)), (_line(caller, width) for caller in found), empty=empty)
 
 
-@callers_app.command("add", epilog="confided callers add 'x25519 … laptop'")
-@command
-def callers_add(
-    here: CommandContext,
-    line: Annotated[str, typer.Argument(help="The line that `confide device key show` prints on the machine.")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="What to call the machine.", show_default="the line's own")
-    ] = None,
-    space: Space = None,
-    scope: Scope = None,
-    projects: Projects = None,
-    sources: Sources = None,
-    expires: Expires = None,
-) -> Output:
-    """Let a machine in by its public key line, without an invite."""
-    rights = rights_of(scope, projects, sources, expires)
-    with here.opened() as state:
-        caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
-        key = format_daemon_key(state.identity.static_key)
-
-    def print_text() -> None:
-        say(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
-        remark(f"On the machine: confide join --pin <url> {key}")
-
-    return Output({**facts(caller), "daemonKey": key}, print_text)
-
-
-@callers_app.command("show", epilog="confided callers show laptop")
-@command
-def callers_show(here: CommandContext, name: Name) -> Output:
-    """Show everything about one machine."""
-    with here.opened() as state:
-        caller = enrollment.named(state.registry, name)
-    told = facts(caller)
+def _details(caller: Caller) -> Output:
+    data = facts(caller)
     lines = {
         "name": caller.alias,
-        "fingerprint": told["fingerprint"],
-        "key": told["key"] or "none: it comes by HTTP with a token",
+        "fingerprint": data["fingerprint"],
+        "key": data["key"] or "none: it connects by HTTP with a token",
         "space": caller.space,
         "scope": caller.scope,
         "projects": _listed(caller.grants.projects),
@@ -109,69 +74,95 @@ def callers_show(here: CommandContext, name: Name) -> Output:
         "last seen": clock(caller.last_seen_at) if caller.last_seen_at else "never",
     }
     if caller.proxy_version:
-        lines["confide"] = f"version {caller.proxy_version}, when it was last connected"
-    if told["nextFingerprint"]:
-        lines["new key"] = f"{told['nextFingerprint']}, from its first connection on"
-    return Output(told, [f"{label:<12} {value}" for label, value in lines.items()])
+        lines["confide"] = f"version {caller.proxy_version}, when it last connected"
+    if data["nextFingerprint"]:
+        lines["new key"] = f"{data['nextFingerprint']}, from its first connection on"
+    return Output(data, [f"{label:<12} {value}" for label, value in lines.items()])
 
 
-@callers_app.command("approve", epilog="confided callers approve laptop")
 @command
-def callers_approve(
+def add(
+    here: CommandContext,
+    line: Annotated[str, typer.Argument(help="The line that `confide device key show` prints on the device.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="A name for the device.", show_default="the line's own")
+    ] = None,
+    space: Space = None,
+    scope: Scope = None,
+    projects: Projects = None,
+    sources: Sources = None,
+    expires: Expires = None,
+) -> Output:
+    """Add a device by its public key line, without an invite."""
+    rights = rights_of(scope, projects, sources, expires)
+    with here.opened() as state:
+        caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
+        key = format_daemon_key(state.identity.static_key)
+
+    def print_text() -> None:
+        say(f"added: {caller.alias}  {fingerprint_words(caller.public_key)}")
+        remark(f"On the device, run: confide join --pin <url> {key}")
+
+    return Output({**facts(caller), "daemonKey": key}, print_text)
+
+
+@command
+def approve(
     here: CommandContext,
     name: Name,
     words: Annotated[
-        str | None, typer.Option("--words", help="The six words that the machine shows; left out, they are asked for.")
+        str | None, typer.Option("--words", help="The six words that the device shows; without them, the command asks.")
     ] = None,
 ) -> Output:
-    """Let a machine in that has joined and waits, by the six words that it shows."""
+    """Approve a device that has joined, by the six words that it shows."""
     with here.opened() as state:
         caller = enrollment.named(state.registry, name)
         if caller.approved_at is None:
             confirm(caller, words)
         is_new = caller.approved_at is None
         caller = enrollment.approve(state.registry, caller)
-    told = facts(caller)
-    done = "approved" if is_new else "was approved already"
-    return Output(told, [f"{done}: {caller.alias}  {told['fingerprint']}"])
+    data = facts(caller)
+    done = "approved" if is_new else "already approved"
+    return Output(data, [f"{done}: {caller.alias}  {data['fingerprint']}"])
 
 
-@callers_app.command("rename", epilog="confided callers rename laptop desk")
 @command
-def callers_rename(
-    here: CommandContext, name: Name, new_name: Annotated[str, typer.Argument(help="What to call it from now on.")]
-) -> Output:
-    """Give a machine another name; it stays connected, and keeps its space."""
-    with here.opened() as state:
-        caller = enrollment.rename(state.registry, name, new_name)
-    return Output(facts(caller), [f"renamed: {name} is now {caller.alias}"])
-
-
-@callers_app.command("grant", epilog="confided callers grant laptop --projects app,web")
-@command
-def callers_grant(
+def edit(
     here: CommandContext,
     name: Name,
+    new_name: Annotated[str | None, typer.Argument(help="Its new name.", show_default="unchanged")] = None,
     scope: Scope = None,
     projects: Projects = None,
     sources: Sources = None,
     expires: Expires = None,
 ) -> Output:
-    """Change what a machine may do, within a second also where it is connected; what is not given stays as it was."""
+    """Change the name of a device, or what it may do.
+
+    Options that you leave out keep their values. A connected device has its new rights within a
+    second. With a new name it stays connected, and keeps its space.
+    """
     rights = rights_of(scope, projects, sources, expires)
-    if rights.is_empty:
-        raise typer.BadParameter("give at least one of --scope, --projects, --sources, --expires")
+    if new_name is None and rights.is_empty:
+        raise typer.BadParameter("give a new name, or at least one of --scope, --projects, --sources, --expires")
+    lines, missing = [], []
     with here.opened() as state:
-        caller = enrollment.grant(state.registry, name, rights)
-        missing = _missing_projects(state, caller) if projects is not None else []
+        if new_name is not None:
+            caller = enrollment.rename(state.registry, name, new_name)
+            lines.append(f"renamed: {name} is now {caller.alias}")
+        if not rights.is_empty:
+            caller = enrollment.grant(state.registry, new_name or name, rights)
+            missing = _missing_projects(state, caller) if projects is not None else []
+            lines.append(_line(caller, len(caller.alias)))
     notes = [
-        f"note: nothing is stored in a project '{one}' yet; {caller.alias} reaches what will be" for one in missing
+        f"note: project '{one}' is empty; {caller.alias} will reach the notes that are added to it" for one in missing
     ]
-    return Output(facts(caller), [_line(caller, len(caller.alias))], notes)
+    return Output(facts(caller), lines, notes)
 
 
 def _missing_projects(state: RegistryState, caller: Caller) -> list[str]:
-    """The projects of its grant that hold nothing, as far as the database can be opened here: its machines may keep the key."""
+    """Return the projects of the grant that hold nothing; none if the database key is with the
+    devices, so that this command cannot open it.
+    """
     wanted = (caller.grants.projects or frozenset()) - {GLOBAL_PROJECT}
     path = state.folder.space(caller.space_id)
     if not wanted or not path.exists():
@@ -186,22 +177,29 @@ def _missing_projects(state: RegistryState, caller: Caller) -> list[str]:
 
 
 @command
-def revoke(
+def remove(
     here: CommandContext,
     name: Name,
     added: Annotated[
-        bool, typer.Option("--added", help="Shut out as well what it has brought in, what that has, and so on.")
+        bool,
+        typer.Option(
+            "--added", help="Also remove the devices and apps that it has let in, those that these let in, and so on."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
-    """Shut a machine out for good; its live connections end within a second. Then list whom it has brought in."""
+    """Remove a device for good.
+
+    Its connections end within a second. The command then lists the devices and apps that this
+    device has let in, and asks whether to remove these too.
+    """
     with here.opened() as state:
         if not (yes or here.is_quiet) and can_ask():
             words = fingerprint_words(enrollment.named(state.registry, name).public_key)
-            # It comes back by a new invite alone, with another key.
-            if not typer.confirm(f"Shut out {name}  {words}  for good?", err=True):
+            # It can come back only with a new invite and a new key.
+            if not typer.confirm(f"Remove {name}  {words}  for good?", err=True):
                 error = ConfideError(
-                    "nothing was changed", hint=f"with --yes nobody is asked: confided revoke {name} --yes"
+                    "nothing was changed", hint=f"to remove it without a question: confided device rm {name} --yes"
                 )
                 error.exit_code = EXIT_INPUT
                 raise error
@@ -210,44 +208,51 @@ def revoke(
         if revocations is not None:
             revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)
-        brought = _shut_out_brought(state.registry, gone, roster, is_all=added)
+        brought = _remove_let_in(state.registry, gone, roster, is_all=added)
         if revocations is not None:
             revocations.keep(state.registry)
     words = fingerprint_words(gone.public_key)
     is_device = roster is not None and gone.public_key in roster.devices
 
     def print_text() -> None:
-        say(f"revoked: {gone.alias}  {words}")
+        say(f"removed: {gone.alias}  {words}")
         if is_device:
             remark(
-                f"It still has the keys of its space: for new ones, on another of its machines, confide device rm {words}"
+                f"It still has the keys of its space. To change them, run on another device: confide device rm {words}"
             )
         for one, went in brought:
             if went:
-                say(f"revoked: {one.alias}  {fingerprint_words(one.public_key)}  which it had brought in")
+                say(f"removed: {one.alias}  {fingerprint_words(one.public_key)}  which {gone.alias} had let in")
             else:
-                remark(f"It had brought in {one.alias}, which may still connect: confided revoke {one.alias}")
+                remark(
+                    f"{gone.alias} had let in {one.alias}, which may still connect. To remove it: confided device rm {one.alias}"
+                )
 
     listed = [
         {"name": one.alias, "fingerprint": fingerprint_words(one.public_key), "isRevoked": went}
         for one, went in brought
     ]
-    told = {"revoked": gone.alias, "fingerprint": words, "isDevice": is_device, "broughtIn": listed}
-    return Output(told, print_text)
+    data = {"revoked": gone.alias, "fingerprint": words, "isDevice": is_device, "broughtIn": listed}
+    return Output(data, print_text)
 
 
-def _shut_out_brought(
+def _remove_let_in(
     registry: Registry, gone: Caller, roster: Roster | None, *, is_all: bool
 ) -> list[tuple[Caller, bool]]:
-    """Whom a machine has brought in, and these, each with whether it was shut out too; a person is asked where one is there."""
+    """Return the devices and apps that a device let in, directly or through others, each with
+    whether it was removed too.
+
+    Asks a person about each at a terminal.
+    """
     keys = [gone.public_key, *(roster.earlier_keys(gone.public_key) if roster else ())]
     added_by = roster.added_by if roster else {}
     brought: dict[bytes, tuple[Caller, bool]] = {}
     ended = set(keys)
-    # Again: until it is shut out itself, one of them may let in another.
+    # In rounds: until it is removed itself, one of them may let in another.
     while new := [one for one in registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
-        for one in sorted(new, key=lambda one: one.gateway is not None):  # machines first: programs go with theirs
-            # A program signs in again, by a machine that may let it in; nobody is asked whether one of a stolen one may stay.
+        for one in sorted(new, key=lambda one: one.gateway is not None):  # devices first: apps end with theirs
+            # An app of a removed device ends without a question: it can sign in again through
+            # another device.
             is_program = one.gateway is not None and one.invited_by in ended
             is_to_go = is_all or is_program or (can_ask() and _is_to_go(gone, one))
             brought[one.public_key] = one, is_to_go
@@ -259,20 +264,21 @@ def _shut_out_brought(
 
 def _is_to_go(gone: Caller, one: Caller) -> bool:
     words = fingerprint_words(one.public_key)
-    return typer.confirm(f"{gone.alias} has brought in {one.alias}  {words}: shut it out too?", err=True)
+    return typer.confirm(f"{gone.alias} has let in {one.alias}  {words}. Remove it too?", err=True)
 
 
 def confirm(caller: Caller, given: str | None = None) -> None:
-    """Have the words that the machine shows typed, unless they are `given`; ends the command where they are not its words.
+    """Ask for the words that the device shows, unless they are `given`.
 
-    They are not shown to be looked at: people compare the first and the last, and a key with these two costs minutes (docs/decisions/).
+    They are not shown for comparison: people compare the first and the last word, and an attacker
+    finds a key with these two in minutes (docs/decisions/).
 
-    Raises ConfideError where they are others, or nobody can be asked.
+    Raises ConfideError: the words are wrong, or there is no terminal to ask at.
     """
     if given is None and not can_ask():
         raise ConfideError(
-            f"{caller.alias} was not approved: this is no terminal to ask at",
-            hint=f"give the words that it shows: confided callers approve {caller.alias} --words WORDS",
+            f"{caller.alias} was not approved: there is no terminal to ask for its words",
+            hint=f"pass the words that the device shows: confided device approve {caller.alias} --words WORDS",
         )
     if given is None:
         remark(f"{caller.alias} wants to connect.")
@@ -280,22 +286,22 @@ def confirm(caller: Caller, given: str | None = None) -> None:
         words = (
             given
             if given is not None
-            else typer.prompt("Type the six words that it shows", default="", show_default=False, err=True)
+            else typer.prompt("Type the six words that the device shows", default="", show_default=False, err=True)
         )
         if typed_words(words) == fingerprint_words(caller.public_key):
             return
         if not words:
             break
         if left:
-            remark("Those are other words; was one mistyped?")
+            remark("The words do not match. Is there a typing error?")
     raise ConfideError(
-        f"{caller.alias} was not approved, and cannot connect: these are not its words",
-        hint=f"were they typed as it shows them? if so, somebody else has joined in its place: confided revoke {caller.alias}",
+        f"{caller.alias} was not approved and cannot connect: the words do not match",
+        hint=f"if you typed what the device shows, another device used its invite; remove that one: confided device rm {caller.alias}",
     )
 
 
 def granted(grants: Grants) -> dict[str, object]:
-    """What a machine may do, or will once it uses its invite, as --json shows it; null is all."""
+    """Return the rights of a device or of an invite, as --json shows them; null is all."""
     return {
         "scope": grants.scope,
         "projects": None if grants.projects is None else sorted(grants.projects),
@@ -304,7 +310,9 @@ def granted(grants: Grants) -> dict[str, object]:
 
 
 def facts(caller: Caller) -> dict[str, object]:
-    """A machine as --json shows it. Times are seconds since 1970; null is all, never, or not yet."""
+    """Return a device as --json shows it. Times are seconds since 1970; null is all, never, or not
+    yet.
+    """
     return {
         "name": caller.alias,
         "space": caller.space,
@@ -344,7 +352,9 @@ def _line(caller: Caller, width: int) -> str:
 
 
 def _way(caller: Caller) -> str:
-    """How a machine came: by an invite of the operator's or of another machine, a line, or a file."""
+    """Return how a device was added: by an invite of the operator or of another device, a key line,
+    or a file.
+    """
     return f"{caller.added_by} of {caller.inviter}" if caller.inviter else caller.added_by
 
 

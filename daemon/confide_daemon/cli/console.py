@@ -1,4 +1,4 @@
-"""What the commands share: their options, where they run, how one is run and speaks (data to stdout, the rest to stderr)."""
+"""Options, paths and output that the commands share: data goes to stdout, the rest to stderr."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Data = Annotated[Path | None, typer.Option("--data", help="The data folder.", sh
 Space = Annotated[str | None, typer.Option("--space", help="An existing space.", show_default="a new one")]
 Scope = Annotated[str | None, typer.Option("--scope", help="read, write or admin.", show_default="write")]
 Projects = Annotated[
-    str | None, typer.Option("--projects", help="What it reaches: app,web or all. global is one of them.")
+    str | None, typer.Option("--projects", help="Projects that it may use: app,web or all. global is a project too.")
 ]
-Sources = Annotated[str | None, typer.Option("--sources", help="What it reaches: memory,sessions or all.")]
+Sources = Annotated[str | None, typer.Option("--sources", help="Sources that it may use: memory,sessions or all.")]
 Expires = Annotated[str | None, typer.Option("--expires", help="When its access ends: 90d from now, or never.")]
 
 
 def rights_of(scope: str | None, projects: str | None, sources: str | None, expires: str | None) -> Rights:
-    """What a command line says about a machine's rights."""
+    """Return the rights that the options of a command name."""
     from confide_daemon.access.enrollment import Rights
 
     return Rights(scope, projects, sources, expires)
@@ -47,14 +47,14 @@ def rights_of(scope: str | None, projects: str | None, sources: str | None, expi
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Where the daemon's files are, as the options of a command say."""
+    """The daemon's files, as the options of a command name them."""
 
     paths: paths.DaemonPaths
     must_have_config: bool  # the configuration file was named
     is_quiet: bool  # for programs: no bars, no questions
 
     def config(self) -> config.DaemonConfig:
-        """What is configured. Raises ConfigError."""
+        """Read daemon.toml. Raises ConfigError."""
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
     def opened(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
@@ -62,12 +62,12 @@ class CommandContext:
         from confide_daemon.access.registry import open_state
 
         state = open_state(self.paths.data, as_it_is=as_it_is, store=None if as_it_is else self.store())
-        with contextlib.suppress(StorageError):  # what is read may be a moment old; what is written tells of it
+        with contextlib.suppress(StorageError):  # reading may be a moment late; writing raises it
             state.registry.follow()
         return contextlib.closing(state)
 
     def progress(self) -> Progress:
-        """What shows at a terminal how far a command is; use with `with`."""
+        """Return a progress bar for the terminal; use it in a `with` statement."""
         from confide_memory.commands.progress import Progress  # rich, 40 ms: a daemon on demand is to be there at once
 
         return Progress(name="", is_quiet=self.is_quiet)
@@ -89,7 +89,7 @@ command = commands({"config_file": (Config, None), "data": (Data, None)}, _here,
 
 
 def spaces_of(found: paths.DaemonPaths, space: str | None) -> dict[str, str]:
-    """The ids of the spaces that hold something, by their names; of the one named, if one is.
+    """Return the ids of the spaces that have a database, by name; only the one named, if any.
 
     Raises BadNameError where there is no such space.
     """

@@ -1,4 +1,6 @@
-"""The commands about invites: make one and see who joins with it, list the open ones, take one back."""
+"""`confided invite`: make an invite and wait for the device that joins with it; list open invites;
+withdraw one.
+"""
 
 from __future__ import annotations
 
@@ -38,60 +40,57 @@ from confide_daemon.cli.console import (
 from confide_daemon.cli.health import answers
 from confide_daemon.config import DEFAULT_PORT, DaemonConfig, parse_listen
 from confide_daemon.datadir import instance
-from confide_memory.commands.group import CommandGroup
 
-_MAKE = "make"
 HEARD_S = 0.5
-"""Until an invite is shown that any of several nodes may be asked about: each looks for what is new every 0.2 s."""
+"""Seconds until every node of a cluster knows a new invite: each looks every 0.2 s."""
 
 
-class _MakesByDefault(CommandGroup):
-    """`confided invite NAME` is what people type; only `ls` and `rm` are commands of their own, and so no names."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or args[0] not in self.commands or args[0] == _MAKE:
-            args = [_MAKE, *args]
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return "" if name == _MAKE else name, command, rest
-
-
-invite_app = typer.Typer(cls=_MakesByDefault)
-
-
-@invite_app.command(
-    _MAKE, hidden=True, epilog="confided invite laptop --url confide://myserver:7733\nconfided invite ls"
-)
 @command
 def invite(
     here: CommandContext,
-    name: Annotated[str, typer.Argument(help="What the new machine will be called.")],
+    name: Annotated[
+        str | None, typer.Argument(help="The name of the new device; without one, list the invites.")
+    ] = None,
     space: Space = None,
     scope: Scope = None,
     projects: Projects = None,
     sources: Sources = None,
     expires: Expires = None,
-    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
+    ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is valid.")] = "15m",
     approve: Annotated[
         bool | None,
         typer.Option(
             "--approve/--no-approve",
-            help="Whoever joins has to be approved before it gets in.",
+            help="Require your approval before the device that joins may connect.",
             show_default="for --scope admin",
         ),
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="The address that the machine will use: confide://host:port.")
+        str | None, typer.Option("--url", help="The address that the device connects to: confide://host:port.")
     ] = None,
     qr: Annotated[bool, typer.Option("--qr", help="Show the string as a QR code too.")] = False,
     wait: Annotated[
         bool | None,
-        typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
+        typer.Option(
+            "--wait/--no-wait", help="Wait until the device has joined, and show it.", show_default="wait in a terminal"
+        ),
     ] = None,
-) -> None:
-    """Print the one string with which a machine joins, once; then wait and show who did."""
+    list_: Annotated[bool, typer.Option("--list", hidden=True)] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Withdraw the open invite of this name.")] = False,
+) -> Output | None:
+    """Invite a device: print the string that it joins with, or list the open invites.
+
+    The string works once, and is shown only now. In a terminal the command then waits for the
+    device, and shows it.
+    """
+    if cancel:
+        if name is None:
+            raise typer.BadParameter("name the invite to withdraw", param_hint="--cancel")
+        return _withdraw(here, name)
+    if name is None:
+        return _open_invites(here)
+    if list_:
+        raise typer.BadParameter("takes no name", param_hint="--list")
     settings = here.config()
     rights = rights_of(scope, projects, sources, expires)
     with here.opened() as state:
@@ -106,24 +105,22 @@ def invite(
             print_json({"invite": text, **facts(made.entry)})
         else:
             say(text)
-            remark(f"On {name}: run confide join, and paste it   (good once, until {clock(made.entry.expires_at)})")
+            remark(f"On {name}: run confide join and paste it   (works once, until {clock(made.entry.expires_at)})")
             _advise(state, settings, address)
             if space is None and made.entry.grants.scope == "read":
                 remark(
-                    f"note: {name} may only read, and its space is new and stays empty; "
-                    f"--space lets it see one that a machine writes to"
+                    f"note: {name} may only read, and its new space stays empty; "
+                    f"to share the space of another device, use --space"
                 )
         if qr:
             _show_code(text)
         sys.stdout.flush()
         if sys.stdout.isatty() if wait is None else wait:
             _await_join(state, made, as_json=here.is_quiet)
+    return None
 
 
-@invite_app.command("ls")
-@command
-def invite_ls(here: CommandContext) -> Output:
-    """List the invites that can still be used; their strings are shown only once, when they are made."""
+def _open_invites(here: CommandContext) -> Output:
     with here.opened() as state:
         entries = Invites(state.registry).open_ones()
 
@@ -135,24 +132,21 @@ def _line(entry: OpenInvite) -> str:
     told = facts(entry)
     parts = [entry.alias, entry.space, entry.grants.scope]
     parts += [f"{kind} {','.join(told[kind])}" for kind in ("projects", "sources") if told[kind] is not None]
-    parts += ["to be approved"] if entry.needs_approval else []
+    parts += ["needs approval"] if entry.needs_approval else []
     parts += [f"access until {clock(entry.caller_expires_at)}"] if entry.caller_expires_at else []
-    return "  ".join([*parts, f"good until {clock(entry.expires_at)}"])
+    return "  ".join([*parts, f"valid until {clock(entry.expires_at)}"])
 
 
-@invite_app.command("rm", epilog="confided invite rm laptop")
-@command
-def invite_rm(
-    here: CommandContext, name: Annotated[str, typer.Argument(help="The machine that the invite was made for.")]
-) -> Output:
-    """Take an open invite back: nobody joins with it any more."""
+def _withdraw(here: CommandContext, name: str) -> Output:
     with here.opened() as state:
         gone = enrollment.take_back(state.registry, name)
     return Output({"removed": gone.alias}, [f"removed: the invite for {gone.alias}"])
 
 
 def facts(entry: OpenInvite) -> dict[str, Any]:
-    """An invite as --json shows it, without its secret. Times are seconds since 1970; null is all or never."""
+    """Return an invite as --json shows it, without its secret. Times are seconds since 1970; null
+    is all or never.
+    """
     return {
         "name": entry.alias,
         "space": entry.space,
@@ -165,15 +159,17 @@ def facts(entry: OpenInvite) -> dict[str, Any]:
 
 
 def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
-    """Show who joins; where that is to be approved, ask right here if somebody can be asked."""
+    """Wait for the device that joins, and show it. If it needs approval, ask for that here at a
+    terminal.
+    """
     if not as_json:
-        remark("Waiting for it to be used. Ctrl-C stops waiting and keeps the invite.")
+        remark("Waiting for the device to join. Ctrl-C stops waiting; the invite stays valid.")
     used = enrollment.wait_for_join(state.registry, made)
     if used is None:
         if time.time() < made.entry.expires_at:
-            raise ConfideError(f"nobody joined: the invite for {made.entry.alias} was taken back or replaced")
+            raise ConfideError(f"no device joined: the invite for {made.entry.alias} was withdrawn or replaced")
         hint = f"make a new one: confided invite {made.entry.alias}"
-        raise ConfideError(f"nobody joined: the invite for {made.entry.alias} has expired", hint=hint)
+        raise ConfideError(f"no device joined: the invite for {made.entry.alias} has expired", hint=hint)
     words = fingerprint_words(used.public_key)
     caller = state.registry.caller(used.public_key)
     is_waiting = caller is not None and caller.approved_at is None
@@ -187,17 +183,17 @@ def _await_join(state: Any, made: MadeInvite, *, as_json: bool) -> None:
     else:
         say(f"joined: {used.alias}  {words}")
     if is_waiting:
-        remark(f"It waits. Compare the words with those on the machine, then: confided callers approve {used.alias}")
+        remark(f"{used.alias} waits for approval. Run: confided device approve {used.alias}")
 
 
 def _show_code(text: str) -> None:
-    # To stderr like everything that is not data, so that a pipe gets the string alone.
+    # To stderr, as all that is not data: a pipe gets only the string.
     segno.make(text, error="m", micro=False).terminal(out=sys.stderr, compact=True)
     remark("")
 
 
 def _advise(state: RegistryState, settings: DaemonConfig, url: str) -> None:
-    """Say what would keep this invite from working."""
+    """Print why this invite would not work, and how to fix it."""
     is_running = answers(state.folder.address)
     found = instance.read(state.folder.address) if is_running else None
     bound = found.listens if found and found.listens else parse_listen(settings.server.listen)[0]
@@ -205,16 +201,16 @@ def _advise(state: RegistryState, settings: DaemonConfig, url: str) -> None:
     name = socket.gethostname() or "this-host"
     listen = f"confided serve --listen 0.0.0.0:{port}"
     if _is_loopback(asked):
-        remark(f"note: {url} can be reached from this machine only. For another machine:")
+        remark(f"note: only this machine can reach {url}. For another device:")
         if _is_loopback(bound):
             remark(f"      {listen}")
         remark(f"      confided invite NAME --url confide://{name}:{port}")
     elif _is_loopback(bound) and not url.startswith("confides:"):
         remark(
-            f"warning: {'confided listens' if is_running else 'confided will listen'} on {bound} alone, so nobody reaches {url}"
+            f"warning: no device can reach {url}: confided {'listens' if is_running else 'will listen'} only on {bound}"
         )
         remark(
-            f"hint: {listen}   (right as it is only if a reverse proxy or a tunnel on this machine passes {asked}:{port} on to it)"
+            f"hint: {listen}   (not needed if a reverse proxy or a tunnel on this machine forwards {asked}:{port} to it)"
         )
     if not is_running:
         remark("note: confided is not running here; start it with: confided serve")

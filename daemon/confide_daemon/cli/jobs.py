@@ -1,8 +1,5 @@
-"""What commands have done in spaces (`access.job_queue`), here or by the daemon that runs; and those that are nothing else.
-
-confided custody       who keeps the key of a space's database
-confided rekey         a new key where the server keeps it
-confided vault move    sealed records between the spaces' databases and the vault that is configured
+"""Jobs in spaces (`access.job_queue`), done here or by the running daemon; `confided space key` and
+`confided vault move`.
 """
 
 from __future__ import annotations
@@ -26,26 +23,27 @@ from confide_daemon.datadir.paths import DaemonPaths
 from confide_daemon.errors import BadNameError, DataFolderError, LockedError
 
 POLL_S = 0.2
-# A daemon sees what is asked within a moment, and begins when it has done what was asked before.
+# The daemon sees a job within a moment, and starts it after the jobs before it.
 SEEN_S = 30.0
-# How often it is looked whether the daemon still lives, which has the lock then.
+# Seconds between two checks that the daemon lives, by its lock.
 LIVES_S = 2.0
 
 Space = Annotated[str | None, typer.Option("--space", help="Only this space.", show_default="all")]
 
 
 def work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
-    """Does a job in one space or all: here, or in the daemon that runs; what it came to by the spaces' names.
+    """Do a job in one space or all, here or in the running daemon; return the outcomes by the names
+    of the spaces.
 
-    Of all spaces, those that are locked are left out, and said to be.
-    Raises LockedError where the one that is named is locked; ConfideError: what keeps it from being done.
+    Without a name, skips locked spaces and prints a line for each.
+    Raises LockedError: the named space is locked; ConfideError: the job failed.
     """
     done = _work(here, kind, space)
     locked = [name for name, outcome in done.items() if outcome.get("locked")]
     if locked and space is not None:
         raise LockedError
     for name in locked:
-        remark(f"{name}: left out: {LockedError()}")
+        remark(f"{name}: skipped: {LockedError()}")
         del done[name]
     return done
 
@@ -75,7 +73,7 @@ def _work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict
 def _ask(
     found: DaemonPaths, kind: Kind, name: str, space_id: str, follow: Callable[[str, str, int, int], None]
 ) -> dict[str, Any]:
-    """Asks the running daemon, and waits until it has done it; interrupted, it takes that back."""
+    """Ask the running daemon, and wait until it is done; an interrupt cancels the job."""
     with closing(open_state(found.data)) as state:
         jobs = Jobs(state.registry)
         identity = jobs.ask(kind, space_id)
@@ -96,36 +94,47 @@ def _wait(found: DaemonPaths, jobs: Jobs, identity: int, follow: Callable[[str, 
     while True:
         job = jobs.get(identity)
         if job is None:
-            raise ConfideError("what was asked of the daemon is gone", hint="ask again")
+            raise ConfideError("the job was removed from the daemon's queue", hint="run the command again")
         if job.has_ended:
             return job
         if time.monotonic() - looked_at > LIVES_S:
             looked_at = time.monotonic()
             if (lock := DaemonLock.take(found.data.lock)) is not None:
                 lock.release()
-                raise ConfideError("the daemon has ended before it was done", hint="what was done stays; ask again")
+                raise ConfideError(
+                    "the daemon ended before the job was done", hint="finished parts stay; run the command again"
+                )
         is_first = jobs.first_open() == identity
         if job.state == "asked" and is_first and time.monotonic() - asked_at > SEEN_S:
             raise ConfideError(
-                "the running daemon does not take it up", hint="restart it: an older version does not know of this"
+                "the running daemon does not start the job", hint="restart it; an older version may not know this job"
             )
         follow(job.step or "waiting for the daemon", job.done, job.total)
         time.sleep(POLL_S)
 
 
-Name = Annotated[str, typer.Argument(metavar="SPACE", help="The space, as confided status shows it.")]
+Name = Annotated[str, typer.Argument(metavar="SPACE", help="The space, as `confided space ls` shows it.")]
 
 
 @command
-def custody(
+def space_key(
     here: CommandContext,
     space: Name,
-    keeper: Annotated[str | None, typer.Argument(metavar="caller|server", help="Who is to keep it.")] = None,
+    keeper: Annotated[str | None, typer.Argument(metavar="caller|server", help="The new keeper.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Encrypt the database under a new key of the server.")] = False,
 ) -> Output:
-    """Show or change who keeps the key of a space's database: its machines (caller) or this server, while it is in use."""
+    """Show or change who keeps the key of a space's database, or make a new one.
+
+    `caller`: the devices of the space keep the key, and the server has it only while one of them is
+    connected. `server`: the server keeps it. The space stays in use meanwhile.
+    """
+    if new:
+        if keeper is not None:
+            raise typer.BadParameter("name a new keeper, or use --new")
+        return _rekeyed(here, space)
     if keeper is not None:
         if keeper not in KEEPERS:
-            raise BadNameError(f"'{keeper[:40]}' keeps no keys", hint=f"it is one of {', '.join(KEEPERS)}")
+            raise BadNameError(f"'{keeper[:40]}' cannot keep keys", hint=f"choose one of {', '.join(KEEPERS)}")
         _require(here, space)
         work(here, "to-caller" if keeper == "caller" else "to-server", space)
     with here.opened() as state:
@@ -143,23 +152,21 @@ def custody(
 
 
 _WAITS: dict[str, str] = {
-    "caller": "Its key is changed when one of its machines next connects; until then it stays as it is.",
-    "server": "Its key is changed when one of its machines has unlocked it; until then it stays as it is.",
+    "caller": "The key changes hands when one of the devices of the space next connects.",
+    "server": "The key changes hands when one of the devices of the space has unlocked it.",
 }
 
 
-@command
-def rekey(here: CommandContext, space: Name) -> Output:
-    """Encrypt the database of a space under a new key of this server's, while it is in use."""
+def _rekeyed(here: CommandContext, space: str) -> Output:
     _require(here, space)
     outcome = work(here, "rekey", space)[space]
     data = {"space": space, "custody": outcome["custody"], "generation": outcome["number"]}
-    return Output(data, [f"{space}: encrypted under a new key, its generation {outcome['number']}"])
+    return Output(data, [f"{space}: encrypted under a new key, generation {outcome['number']}"])
 
 
 def _require(here: CommandContext, space: str) -> None:
     if space not in spaces_of(here.paths, space):
-        raise BadNameError(f"the space {space} holds nothing yet", hint="connect one of its machines first")
+        raise BadNameError(f"the space {space} is empty", hint="connect one of its devices first")
 
 
 vault_app = typer.Typer()
@@ -170,9 +177,11 @@ vault_app = typer.Typer()
 def move(
     here: CommandContext,
     space: Space = None,
-    back: Annotated[bool, typer.Option("--back", help="From the vault into the databases.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Move them from the vault into the databases.")] = False,
 ) -> Output:
-    """Bring sealed records that are in the databases into the vault, or back; interrupted, it goes on from there when it is said again."""
+    """Move sealed records from the databases into the vault, or back. After an interrupt, run it
+    again: it continues.
+    """
     kind: Kind = "from-vault" if back else "to-vault"
     done = work(here, kind, space)
     rows = [{"space": name, **outcome} for name, outcome in done.items()]
@@ -183,9 +192,9 @@ def move(
     notes = []
     if spaces_of(here.paths, space).keys() - done.keys():
         notes.append(
-            "hint: start the daemon, let a machine of each space that was left out connect (confide status), and say it again"
+            "hint: start the daemon, connect a device of each skipped space (confide status), and run the command again"
         )
     if lost := sum(row["lost"] for row in rows):
-        notes.append(f"{lost} of those that should be in the vault are not there any more; they stay listed.")
-        notes.append("hint: they come back with the vault's own backup")
+        notes.append(f"{lost} records that should be in the vault are missing there; they stay listed.")
+        notes.append("hint: restore them from the vault's own backup")
     return Output(rows, lines, notes, exit_code=1 if notes else 0)

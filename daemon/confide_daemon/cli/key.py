@@ -1,4 +1,4 @@
-"""The commands about the daemon's own key: show it, give the daemon a new one, end the old one."""
+"""`confided key`: show the daemon's own key, give the daemon a new one, end the old one."""
 
 from __future__ import annotations
 
@@ -18,35 +18,47 @@ from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError
 
 UPTAKE_DEADLINE_S = 5.0
+_MOST_KEPT = "30d"
 
-key_app = typer.Typer()
 
-
-@key_app.command("show")
 @command
-def key_show(here: CommandContext) -> Output:
-    """Print the daemon's public key, for `confide join --pin`; during a rotation also the old one."""
-    keys = rotation.load(_folder(here))
-    key = format_daemon_key(keys.current.static_key)
+def key(
+    here: CommandContext,
+    new: Annotated[bool, typer.Option("--new", help="Make a new key.")] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", help="With --new: how long the old key stays valid.", show_default=_MOST_KEPT),
+    ] = None,
+    end_old: Annotated[bool, typer.Option("--end-old", help="End the old key now.")] = False,
+) -> Output:
+    """Show the daemon's own key, or give it a new one.
+
+    The output is the line for `confide join --pin`; during a rotation it shows the old key too.
+    After --new, the daemon answers to both keys. Devices that connect while the old key is valid
+    switch to the new one by themselves. After --end-old, a device that knows only the old key has
+    to join again.
+    """
+    if (new and end_old) or (keep is not None and not new):
+        raise typer.BadParameter("use --new [--keep SPAN], or --end-old")
+    folder = _folder(here)
+    return _rotated(here, folder, keep or _MOST_KEPT) if new else _retired(here, folder) if end_old else _shown(folder)
+
+
+def _shown(folder: DataFolder) -> Output:
+    keys = rotation.load(folder)
+    line = format_daemon_key(keys.current.static_key)
     old = keys.rotation
 
     def print_text() -> None:
-        say(key)
+        say(line)
         if old:
-            remark(f"old key, answers until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
+            remark(f"old key, valid until {clock(old.until)}: {format_daemon_key(old.old.static_key)}")
 
     previous = {"key": format_daemon_key(old.old.static_key), "until": old.until} if old else None
-    return Output({"key": key, "previous": previous}, print_text)
+    return Output({"key": line, "previous": previous}, print_text)
 
 
-@key_app.command("rotate", epilog="confided key rotate --keep 30d")
-@command
-def key_rotate(
-    here: CommandContext,
-    keep: Annotated[str, typer.Option("--keep", help="How long the old key goes on answering; at most 30d.")] = "30d",
-) -> Output:
-    """Make a new key; machines that connect while the old one still answers follow by themselves."""
-    folder = _folder(here)
+def _rotated(here: CommandContext, folder: DataFolder, keep: str) -> Output:
     keep_s = parse_ttl(keep)
     store = here.store()
     rotate = daemon_keys.rotate if store is None else store.rotate
@@ -55,21 +67,21 @@ def key_rotate(
     new, old = (format_daemon_key(one.static_key) for one in (keys.current, keys.rotation.old))
     until = keys.rotation.until
     is_taken_up = _is_taken_up(folder, new)
-    notes = ["Back up identity.key again. Machines that do not connect until then have to join again."]
+    notes = ["Back up identity.key again. Devices that do not connect until then have to join again."]
     if is_taken_up is not None:
-        taken_up = "the running daemon answers to both", "note: the running daemon has not taken them up; restart it"
+        taken_up = (
+            "the running daemon uses both keys",
+            "note: the running daemon has not loaded the new key; restart it",
+        )
         notes.insert(0, taken_up[0] if is_taken_up else taken_up[1])
-    lines = [f"new key: {new}", f"old key: {old}  (answers until {clock(until)})"]
+    lines = [f"new key: {new}", f"old key: {old}  (valid until {clock(until)})"]
     return Output({"key": new, "previous": {"key": old, "until": until}}, lines, notes)
 
 
-@key_app.command("retire")
-@command
-def key_retire(here: CommandContext) -> Output:
-    """End the old key of a rotation now; machines that know only that one have to join again."""
-    folder, store = _folder(here), here.store()
+def _retired(here: CommandContext, folder: DataFolder) -> Output:
+    store = here.store()
     old = daemon_keys.retire(folder) if store is None else store.retire(folder)
-    return Output({"retired": old}, [f"retired: {old or 'a damaged old key'}"])
+    return Output({"retired": old}, [f"ended: {old or 'a damaged old key'}"])
 
 
 def _folder(here: CommandContext) -> DataFolder:
@@ -81,7 +93,7 @@ def _folder(here: CommandContext) -> DataFolder:
 
 
 def _is_taken_up(folder: DataFolder, key: str) -> bool | None:
-    """Whether the running daemon names the key as its own, waiting a little for it; None where none runs."""
+    """Return whether the running daemon uses the key, after at most 5 s; None if none runs."""
     if not health.answers(folder.address):
         return None
     deadline = time.monotonic() + UPTAKE_DEADLINE_S

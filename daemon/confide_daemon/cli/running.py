@@ -1,4 +1,4 @@
-"""`confided stop` and `logs`: the running daemon of the data folder, ended and listened to."""
+"""`confided stop`, and the log lines of `confided status --log`."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ STOP_S: Final = 30.0
 """Running calls get some seconds, and databases are closed."""
 _LOOK_S: Final = 0.1
 _FOLLOW_S: Final = 0.5
-_MOST_LINES: Final = 100_000
+MOST_LINES: Final = 100_000
 
 
 @command
 def stop(
     here: CommandContext,
-    wait: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for its end.")] = STOP_S,
+    wait: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait until it has ended.")] = STOP_S,
 ) -> Output:
-    """Stop the daemon of this data folder: what runs is finished, then it ends."""
+    """Stop the daemon of this data folder.
+
+    It finishes the calls that run.
+    """
     lock = here.paths.data.lock
     found = instance.read(here.paths.data.address)
     if found is None or not _is_held(lock):
         return Output({"stopped": False, "pid": None}, ["confided is not running"])
     with contextlib.suppress(ProcessLookupError):
         if not _may_be_ours(found.pid):
-            # A killed daemon leaves its address behind, and its number may be another program's by now.
+            # A killed daemon leaves its address; another program may have its number by now.
             raise ConfideError(
-                "the folder is in use by a process that has written no address",
-                hint="another confided command may be at work; try again",
+                "a process that is not a daemon uses the folder",
+                hint="another confided command may be running; try again",
             )
         os.kill(found.pid, signal.SIGTERM)
     deadline = time.monotonic() + wait
@@ -50,24 +53,22 @@ def stop(
         if time.monotonic() >= deadline:
             raise ConfideError(
                 f"confided (process {found.pid}) has not ended within {wait:g} s",
-                hint="it is told to stop, and finishes what runs; wait longer with --wait, or see confided logs",
+                hint="it finishes the calls that run; wait longer with --wait, or see confided status --log",
             )
         time.sleep(_LOOK_S)
     notes = []
     if shutil.which("systemctl") and _is_of_unit():
-        notes = [f"note: systemd may start it again; to keep it stopped: systemctl --user disable --now {UNIT}"]
+        notes = [f"note: systemd may start it again; to prevent that: systemctl --user disable --now {UNIT}"]
     return Output({"stopped": True, "pid": found.pid}, [f"stopped: process {found.pid}"], notes)
 
 
-@command
-def logs(
-    here: CommandContext,
-    lines: Annotated[
-        int, typer.Option("-n", "--lines", min=1, max=_MOST_LINES, help="How many of the last lines.")
-    ] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes.")] = False,
-) -> Output | None:
-    """Show the daemon's last log lines: of the one that was started on demand, else of its systemd unit."""
+def log_lines(here: CommandContext, lines: int, *, follow: bool) -> Output | None:
+    """Return the last log lines of the daemon that was started on demand, else run `journalctl` for
+    its systemd unit.
+
+    Prints them itself where a person reads them.
+    Raises ConfideError: there is no log.
+    """
     log = here.paths.data.log
     if not log.exists():
         if (journal := shutil.which("journalctl")) and _is_of_unit():
@@ -76,7 +77,7 @@ def logs(
             options = ["-f"] if follow else ["--no-pager"]
             os.execv(journal, [journal, "--user-unit", UNIT, "-n", str(lines), *options])  # noqa: S606 - no shell
         error = ConfideError(
-            "there is no log here: no daemon was started on demand in this folder, and none by systemd",
+            "there is no log: this folder has no daemon that was started on demand, and no systemd unit",
             hint="confided serve writes its log to its own terminal",
         )
         error.exit_code = EXIT_UNREACHABLE
@@ -93,7 +94,7 @@ def logs(
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has the lock of the folder."""
+    """Return whether a process has the lock of the folder."""
     if not lock.exists():
         return False
     taken = DaemonLock.take(lock)
@@ -104,7 +105,9 @@ def _is_held(lock: Path) -> bool:
 
 
 def _may_be_ours(pid: int) -> bool:
-    """Whether a process of that number can be the daemon, as far as the system tells."""
+    """Return whether the process with this number can be the daemon; True if the system does not
+    show its command line.
+    """
     try:
         return b"confide" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -117,8 +120,11 @@ def _is_of_unit() -> bool:
 
 
 def _last(log: Path, count: int) -> tuple[list[str], int]:
-    """The last lines, of the file before it too where it was turned over a moment ago, and where they end in the file. What a library or
-    a native error has written there steers no terminal."""
+    """Return the last lines, also from the file before the last rotation, and the position of their
+    end.
+
+    Control characters are replaced: libraries write there too.
+    """
     kept: deque[str] = deque(maxlen=count)
     end = 0
     for path in (log.with_name(f"{log.name}.1"), log):
@@ -129,7 +135,9 @@ def _last(log: Path, count: int) -> tuple[list[str], int]:
 
 
 def _follow(log: Path, end: int) -> None:
-    """Until Ctrl-C, from there on: nothing that is written meanwhile is left out. A file that is turned over is followed by the new one."""
+    """Print what is appended after `end` until Ctrl-C; after a rotation continue with the new
+    file.
+    """
     file = log.open(encoding="utf-8", errors="replace")
     file.seek(end)
     while True:

@@ -1,6 +1,7 @@
-"""`confided init` and `serve`: the data folder is made, and the daemon runs in it. And `catalogue`, which the proxy's package is made with.
+"""`confided init` and `serve`; and `catalogue`, from which the proxy's package is made.
 
-What loads the store and the models is imported when it is needed, so that a daemon that is started on demand can look at its lock first.
+Modules that load the store and the models are imported late: a daemon that is started on demand
+first looks at its lock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class LogFormat(StrEnum):
-    """How a line of the log is written."""
+    """The format of a log line."""
 
     TEXT = "text"
     JSON = "json"
@@ -49,13 +50,11 @@ def init(here: CommandContext) -> Output:
     def print_text() -> None:
         say(f"{'made' if is_new else 'already there'}: {found.data.root}")
         say(f"daemon key: {key}")
-        say(f"configuration: {found.config}{'' if found.config.exists() else ' (not there yet; defaults hold)'}")
+        say(f"configuration: {found.config}{'' if found.config.exists() else ' (does not exist; defaults apply)'}")
         if is_new:
             remark("Back up identity.key and master.key: without master.key the data cannot be read.")
-            remark(
-                "Next, for machines on the network: confided serve --listen 0.0.0.0:7733   (default: this machine alone)"
-            )
-            remark("and in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
+            remark("Next, to serve your network: confided serve --listen 0.0.0.0:7733   (default: only this machine)")
+            remark("Then, in another terminal: confided invite laptop --url confide://THIS-HOST:7733")
 
     return Output(
         {"data": str(found.data.root), "config": str(found.config), "key": key, "created": is_new}, print_text
@@ -68,24 +67,26 @@ def serve(
     listen: Annotated[str | None, typer.Option("--listen", help="host:port.", show_default="127.0.0.1:7733")] = None,
     on_demand: Annotated[
         bool,
-        typer.Option("--on-demand", help="For this machine alone: a free port, and an end when nobody is connected."),
+        typer.Option(
+            "--on-demand", help="Serve only this machine, on a free port, and end when no device is connected."
+        ),
     ] = False,
     idle_exit: Annotated[
         int | None,
-        typer.Option("--idle-exit", min=1, help="Seconds without a connection until an on-demand daemon ends."),
+        typer.Option("--idle-exit", min=1, help="With --on-demand: seconds without a connection until it ends."),
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How the log is written: for people, or an object a line.")
+        LogFormat, typer.Option("--log-format", help="The format of the log: text, or a JSON object a line.")
     ] = LogFormat.TEXT,
     no_snapshot: Annotated[
-        bool, typer.Option("--no-snapshot", help="Upgrade a folder of an older version without a snapshot of it.")
+        bool, typer.Option("--no-snapshot", help="Upgrade an older data folder without a snapshot first.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call (never its content).")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every call, never its content.")] = False,
 ) -> None:
-    """Serve until told to stop (SIGTERM, Ctrl-C)."""
+    """Run the daemon until SIGTERM or Ctrl-C."""
     logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
     for foreign in ("mcp", "anyio", "asyncio", "websockets"):
-        # Their records quote messages; ours say what an operator needs.
+        # Their records quote messages of the wire.
         logging.getLogger(foreign).setLevel(logging.CRITICAL)
     found = paths.find(config=config_file, data=data)
     handler = log_file.handler(found.data.log)
@@ -95,13 +96,13 @@ def serve(
     lock = _take(found.data, on_demand=on_demand, has_store=bool(settings.tables) and _has_store(settings))
     if lock is None:
         return
-    log.info("configuration: %s", found.config if found.config.exists() else f"none at {found.config}; defaults hold")
+    log.info("configuration: %s", found.config if found.config.exists() else f"none at {found.config}; defaults apply")
     misplaced = found.data.root / found.config.name
     if misplaced.exists() and misplaced.resolve() != found.config.resolve():
-        log.warning("%s is not read; the configuration belongs at %s", misplaced, found.config)
+        log.warning("%s is ignored; the configuration file is %s", misplaced, found.config)
     # The modules stay loaded: collecting garbage would be an eighth of the start. `daemon_process` enables it again.
     gc.disable()
-    # Only now, since a second daemon on demand should be gone before it has loaded anything.
+    # Late: a second daemon on demand ends before it has loaded anything.
     from confide_daemon.server import daemon_process
 
     if not on_demand and sys.stderr.isatty():
@@ -122,7 +123,7 @@ def serve(
 def _formatter(wanted: LogFormat) -> logging.Formatter:
     if wanted is LogFormat.TEXT:
         return logging.Formatter(LOG_FORMAT)
-    # Imported late: hardly anybody asks for it, and a daemon that is started on demand is to be there at once.
+    # Imported late: few use it, and a daemon on demand has to start fast.
     from confide_daemon.cli.log_objects import LogObjects
 
     return LogObjects()
@@ -135,9 +136,10 @@ def _has_store(settings: config.DaemonConfig) -> bool:
 
 
 def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False) -> Any:
-    """The data folder's lock; None where another daemon that was started on demand serves already.
+    """Take the lock of the data folder; return None if another daemon that was started on demand
+    serves already.
 
-    `has_store`: what the folder lacks beside the master key may be in a store.
+    `has_store`: a store may hold what the folder lacks besides the master key.
     """
     from confide_daemon.datadir.credentials import MASTER, credential
     from confide_daemon.datadir.instance import DaemonLock
@@ -156,14 +158,18 @@ def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False)
             return lock
         if not on_demand:
             raise AlreadyServedError(folder.root)
-        # The holder has an address, or is about to write it, or has just taken it away to end: then this one takes over.
+        # The holder has an address, or writes it soon, or has removed it since it ends: then
+        # this one takes over.
         if folder.address.exists() or time.monotonic() >= deadline:
             return None
         time.sleep(0.05)
 
 
 def catalogue(toolsets: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Print the tools as a client sees them, as JSON; the proxy ships this."""
+    """Print the tools as a client sees them, as JSON.
+
+    The proxy ships this.
+    """
     from confide_daemon.server.mcp import tool_calls
 
     say(json.dumps(tool_calls.catalogue(toolsets or ["core"]), indent=1, sort_keys=True, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`confided space ls` and `rm`: what each space is, and the end of one that nobody needs any more."""
+"""`confided space ls` and `rm`: list the spaces, delete one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from confide_daemon.cli.console import CommandContext, Output, can_ask, command
 from confide_daemon.spaces.custodian import Custodian
 from confide_daemon.store.logs import log_store
 
-space_app = typer.Typer()
 _MB = 1_000_000
 
 
-@space_app.command("ls")
 @command
 def list_spaces(here: CommandContext) -> Output:
-    """List the spaces: their machines, how large they are, and who keeps the keys of their databases."""
+    """List the spaces: devices, size, and who keeps the database key."""
     found: list[dict[str, Any]] = []
     with here.opened() as state:
         callers = state.registry.callers()
@@ -35,31 +33,35 @@ def list_spaces(here: CommandContext) -> Output:
 
     lines = []
     for one in found:
-        key = "its machines keep the key" if one["keyKeptBy"] == "caller" else "the server keeps the key"
-        who = ", ".join(one["machines"]) or "no machine may connect"
+        key = "its devices keep the key" if one["keyKeptBy"] == "caller" else "the server keeps the key"
+        who = ", ".join(one["machines"]) or "no device may connect"
         lines.append(f"{one['space']}  {one['bytes'] / _MB:.1f} MB  {key}  {who}")
-    empty = "there is no space yet; the first machine that joins makes one: confided invite laptop"
+    empty = "there is no space yet; the first device that joins makes one: confided invite laptop"
     return Output(found, lines, empty=empty)
 
 
-@space_app.command("rm", epilog="confided space rm old")
 @command
 def remove(
     here: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The space, as `confided space ls` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Output:
-    """Remove a space with all that is in it, for good. Its machines have to be shut out before."""
-    if not yes and not (can_ask() and typer.confirm(f"Remove all that the space {name} holds, for good?", err=True)):
-        error = ConfideError("nothing was removed", hint=f"with --yes nobody is asked: confided space rm {name} --yes")
+    """Delete a space and all that it holds.
+
+    Remove its devices first. Snapshots and backups from before keep their copies.
+    """
+    if not yes and not (can_ask() and typer.confirm(f"Delete the space {name} and all that it holds?", err=True)):
+        error = ConfideError(
+            "nothing was deleted", hint=f"to delete it without a question: confided space rm {name} --yes"
+        )
         error.exit_code = EXIT_INPUT
         raise error
     store = log_store(here.config())
-    # Where the log cannot be asked, nothing is removed.
+    # If the log cannot be reached, nothing is deleted.
     with store.forgetting() if store is not None else nullcontext() as forget, here.opened() as state:
         space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
         if forget is not None:
             forget(space_id)
-    notes = ["note: snapshots and backups that were made before still have it"]
+    notes = ["note: earlier snapshots and backups still contain it"]
     return Output({"space": name, "bytes": freed}, [f"removed: {name}, {freed / _MB:.1f} MB"], notes)

@@ -1,4 +1,6 @@
-"""`confided top`: the running daemon as it works, from its own figures; nothing of it is a name or a text that somebody stored."""
+"""`confided status --watch`: a live view of the running daemon, from its own metrics; it shows no
+names and no stored text.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,15 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from confide_crypto.errors import printable
-from confide_daemon.cli.console import CommandContext, Output, command
+from confide_daemon.cli.console import CommandContext, Output
 from confide_daemon.datadir import control_client
 from confide_daemon.errors import NotServedError
 
@@ -83,13 +84,12 @@ class TopFigures:
         return {key: Times(each.get(_INFINITE, 0.0), each) for key, each in bounds.items()}
 
 
-@command
-def top(
-    here: CommandContext,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, since the daemon's start.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.5, max=60, help="Seconds between two looks.")] = 2.0,
-) -> Output | None:
-    """Show the running daemon as it works: calls, searches, writes, spaces and disk. Ctrl-C ends it."""
+def top(here: CommandContext, *, once: bool, interval: float) -> Output | None:
+    """Show calls, searches, writes, spaces and disk of the running daemon until Ctrl-C, every
+    `interval` seconds.
+
+    Returns one view, since the daemon's start, for `once`, for programs and without a terminal.
+    """
     console = Console(highlight=False)
     now = _asked(here)
     if once or here.is_quiet or not console.is_terminal:
@@ -104,7 +104,7 @@ def _live(here: CommandContext, console: Any, now: TopFigures, interval: float) 
         while True:
             time.sleep(interval)
             now, took = _asked(here), time.monotonic() - asked_at
-            # Another daemon may serve by now, whose counts begin anew.
+            # Another daemon may serve by now, and its counts begin at 0.
             live.update(frame(now, before if before.pid == now.pid else None, took), refresh=True)
             before, asked_at = now, asked_at + took
 
@@ -114,12 +114,12 @@ def _asked(here: CommandContext) -> TopFigures:
         return TopFigures(control_client.ask(here.paths.data.control, "top"))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise NotServedError(
-            here.paths.data.root, "its figures are none that this command knows", hint="is it of this version?"
+            here.paths.data.root, "this command cannot read its figures", hint="restart it if it is of another version"
         ) from None
 
 
 def facts(now: TopFigures) -> dict[str, object]:
-    """What `--json` prints: counts since the daemon's start, durations in seconds."""
+    """Return what `--json` prints: counts since the daemon's start, durations in seconds."""
 
     def durations(label: str, name: str) -> dict[str, object]:
         return {
@@ -162,7 +162,9 @@ def facts(now: TopFigures) -> dict[str, object]:
 
 
 def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> RenderableType:
-    """The whole picture: since `before`, `took_s` seconds ago, or since the daemon's start."""
+    """Return the whole view, of the time since `before`, `took_s` seconds ago, or since the
+    daemon's start.
+    """
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
     earlier = None if before is None else before.one("process_cpu_seconds_total")
     cpu = _rate(now.one("process_cpu_seconds_total"), earlier, took_s)
@@ -170,7 +172,7 @@ def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> Renderab
     lines = [
         f"confided {now.version}  process {now.pid}  up {_span(now.up_s)}  {well}",
         f"sessions {now.one('sessions'):.0f}  spaces {_listed(now.by('state', 'spaces'))}"
-        f"  pieces waiting {now.one('index_pieces_waiting'):.0f}",
+        f"  chunks waiting {now.one('index_pieces_waiting'):.0f}",
         f"memory {_size(now.one('process_resident_memory_bytes'))}"
         + (f"  cpu {100 * cpu:.0f} %" if cpu is not None else f"  cpu {now.one('process_cpu_seconds_total'):.1f} s")
         + f"  files {now.one('process_open_fds'):.0f}  loop late {1e3 * now.one('loop_lag_seconds'):.0f} ms",

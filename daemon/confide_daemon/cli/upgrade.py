@@ -1,4 +1,4 @@
-"""`confided upgrade`: a data folder of an older version is brought to this one, and before that, what this would do."""
+"""`confided upgrade`: upgrade a data folder of an older version, or show what that would do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from confide_memory.versions import WINDOW, is_behind
 @command
 def upgrade(
     here: CommandContext,
-    check: Annotated[bool, typer.Option("--check", help="Say what would happen, and write nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Show what would happen, and change nothing.")] = False,
     no_snapshot: Annotated[
-        bool, typer.Option("--no-snapshot", help="Go on without a snapshot of the folder as it is.")
+        bool, typer.Option("--no-snapshot", help="Upgrade without a snapshot of the folder first.")
     ] = False,
 ) -> Output:
-    """Bring the data folder to this version, as serve does when it starts; or say what that would do."""
+    """Upgrade the data folder to this version, or show what that would do.
+
+    `confided serve` does the same when it starts.
+    """
     return _outlook(here) if check else _upgraded(here, wants_snapshot=not no_snapshot)
 
 
@@ -50,19 +53,17 @@ def _outlook(here: CommandContext) -> Output:
     }
     lines = [f"data: {here.paths.data.root}"]
     if pending is None:
-        lines.append(f"nothing to do: it is of this version, {__version__}, or one that keeps it the same")
+        lines.append(f"nothing to do: this version, {__version__}, can use it as it is")
     else:
         lines.append(f"written by confided {pending.program}; this is {__version__}")
         lines.append(f"registry: {_steps(pending.registry)}, when confided serve starts")
         lines.append(f"spaces: {len(found.spaces)}, {_steps(pending.spaces)} each, when it is opened next")
-        none = "none, for no target is configured: confided upgrade --no-snapshot goes on without"
+        none = "none, since no target is configured: run confided upgrade --no-snapshot"
         lines.append(f"snapshot before: {f'in {target}' if target else none}")
     if ends_others:
-        lines.append(
-            "other nodes: those of an older version end when this one serves; nobody goes back behind what it writes"
-        )
+        lines.append("other nodes: those of an older version end when this one serves, and cannot be started again")
     lines += [
-        f"machine {name} has confide {version}: more than {WINDOW} minor versions behind"
+        f"device {name} has confide {version}: more than {WINDOW} minor versions behind"
         for name, version in behind.items()
     ]
     return Output(told, lines, ["nothing was changed"])
@@ -71,7 +72,7 @@ def _outlook(here: CommandContext) -> Output:
 def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
     config = here.config()
     folder = here.paths.data
-    open_master(folder)  # before a lock is made in what is no data folder
+    open_master(folder)  # before a lock is made in a folder that is no data folder
     lock = DaemonLock.take(folder.lock)
     if lock is None:
         raise AlreadyServedError(folder.root)
@@ -93,15 +94,17 @@ def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
         "spaces": [{"space": name, "isDone": is_done} for name, is_done in spaces.items()],
     }
     said = (
-        f"upgraded: from {done.before.program} to {__version__}" if done else f"nothing to do: it is of {__version__}"
+        f"upgraded: from {done.before.program} to {__version__}"
+        if done
+        else f"nothing to do: the folder is of version {__version__}"
     )
 
     def print_text() -> None:
         say(said)
         if done and done.snapshot:
-            say(f"the snapshot before it: {done.snapshot}")
+            say(f"snapshot from before: {done.snapshot}")
         for name in (name for name, is_done in spaces.items() if not is_done):
-            remark(f"{name}: its machines keep its key; it follows when one of them connects")
+            remark(f"{name}: its devices keep its key; it is upgraded when one of them connects")
 
     return Output(told, print_text)
 

@@ -89,7 +89,9 @@ def ask(path: Path, verb: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
     except PermissionError:
         raise NotServedError(path.parent, "its socket is not this user's", hint="run it as the daemon's user") from None
     except TimeoutError:
-        raise NotServedError(path.parent, "it does not answer in time", hint="confided logs may say why") from None
+        raise NotServedError(
+            path.parent, "it does not answer in time", hint="confided status --log may say why"
+        ) from None
     except (OSError, ValueError, RecursionError):
         raise NotServedError(path.parent, "what listens there gives no answer", hint="try again") from None
     if isinstance(answer, dict) and isinstance(done := answer.get("ok"), dict):

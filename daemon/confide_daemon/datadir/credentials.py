@@ -137,7 +137,7 @@ class MasterKey:
         return blake2b(key=self._key, person=_REGISTRY, digest_size=KEY_BYTES).digest()
 
     def space_key(self, space_id: str, generation: int = 0) -> bytes:
-        """The key of the database of one space; each generation is another one, for `confided rekey`."""
+        """The key of the database of one space; each generation is another one, for `confided space key --new`."""
         if not generation:
             return blake2b(space_id.encode(), key=self._key, person=_SPACE, digest_size=KEY_BYTES).digest()
         about = generation.to_bytes(4, "big") + space_id.encode()

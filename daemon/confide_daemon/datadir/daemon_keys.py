@@ -56,7 +56,7 @@ def load(folder: DataFolder, *, now: float | None = None) -> Keys:
     try:
         succession = KeySuccession.parse(json.loads(statement), old_static=old.static_key, old_key=old.public_key)
     except (ValueError, RecursionError) as error:
-        hint = "end the old key with: confided key retire"
+        hint = "end the old key with: confided key --end-old"
         raise KeyFileError(folder.rotation, "is damaged", hint=hint) from error
     rotation = KeyRotation(old, succession)
     fits = (succession.new_static, succession.new_key) == (current.static_key, current.public_key)
@@ -74,7 +74,7 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
         if keys.rotation is not None:
             raise RotationError(
                 f"a rotation is under way: the old key answers until {clock(keys.rotation.until)}",
-                hint="machines that have not connected since it began know the old key only; to end that now: confided key retire",
+                hint="machines that have not connected since it began know the old key only; to end that now: confided key --end-old",
             )
         old, new, until = keys.current, Identity.generate(), int(time.time() + keep_s)
         _clear(folder)
@@ -95,7 +95,7 @@ def retire(folder: DataFolder) -> str | None:
     with _alone(folder):
         if not folder.rotation.exists():
             raise RotationError(
-                "there is no old key to end: no rotation is under way", hint="one begins with: confided key rotate"
+                "there is no old key to end: no rotation is under way", hint="one begins with: confided key --new"
             )
         old = None
         with contextlib.suppress(KeyFileError):

@@ -76,7 +76,7 @@ def run(
         raise DataFolderError(
             folder.root,
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
-            hint="set url of [store] again, or take them out of it: confided store move --to-files",
+            hint="set url of [store] again, or take them out of it: confided store --to-files",
         )
     # A new node has nothing to upgrade before it has joined; any other folder is upgraded before it is compared with the store.
     if not folder.identity.exists():

@@ -12,15 +12,18 @@ class Entry(NamedTuple):
 
     Attributes:
         name: the word that a person types.
-        place: `module:attribute` below the program's package of commands: a function, or a `typer.Typer` of commands. Without an
-            attribute it is the name. "" for a group with `commands`.
-        line: the summary, one line. The help shows below it all paragraphs of the function's docstring but the first. The commands of a
-            `typer.Typer` have their summaries in their docstrings, since they are loaded when the help of their group is asked for.
-        examples: complete command lines, one a line, where the usage alone does not show them; the commands of a `typer.Typer` have
-            theirs in `epilog`.
+        place: `module:attribute` below the program's package of commands: a function, or a
+            `typer.Typer` of commands. Without an attribute it is the name. "" for a group with
+            `commands`.
+        line: the summary, one line. The help shows below it all paragraphs of the function's
+            docstring but the first. The commands of a `typer.Typer` have their summaries in their
+            docstrings, since they are loaded when the help of their group is asked for.
+        examples: complete command lines, one a line, where the usage alone does not show them; the
+            commands of a `typer.Typer` have theirs in `epilog`.
         is_hidden: works, but no help lists it.
         commands: of a group, each loaded when it is asked for.
-        default: the one of `commands` that runs when a person types the name of the group alone, or with options.
+        default: the one of `commands` that runs when a person types the name of the group alone, or
+            with options.
     """
 
     name: str
@@ -40,14 +43,17 @@ class Entry(NamedTuple):
 Groups = Mapping[str, Sequence[Entry]]
 """The commands by the headings under which the help shows them, all in the order in which people need them."""
 Moved = Mapping[str, str]
-"""Old spellings of commands, without the program's name, and what a person types now: `"top"`, `"status --watch"`."""
+"""Old spellings of commands, without the program's name, and what a person types now: `"top"`,
+`"status --watch"`.
+"""
 
 
 class Command(NamedTuple):
     """A command that an add-on brings to a program.
 
     Attributes:
-        heading: its heading in the help; a new one comes after the heading of the command before it.
+        heading: its heading in the help; a new one comes after the heading of the command before
+            it.
         after: the commands before it: the first of these that exists; without any, it comes last.
         entry: with its place as a full module name.
         group: the group of the program that the command belongs to; "" for a command of its own.
@@ -64,7 +70,8 @@ class Command(NamedTuple):
 def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
     """Return the commands of a program with those of its add-ons, each in its place.
 
-    Of two commands with the same name the first stays, so no add-on replaces a command of the program.
+    Of two commands with the same name the first stays, so no add-on replaces a command of the
+    program.
     """
     found = {heading: list(entries) for heading, entries in groups.items()}
     for command in commands:

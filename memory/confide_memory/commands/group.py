@@ -82,8 +82,10 @@ class CommandGroup(_Ours, TyperGroup):
         # In a group people also try what is done outside of it, as to revoke a machine.
         for outer in (ctx, ctx.parent):
             if near is None and outer is not None:
-                found = meant(word, outer.command.list_commands(outer), ctx.find_root().command.other_words)
-                near = found and f"{outer.command_path} {found}"
+                moved = {old: new for old, new in getattr(outer.command, "moved", {}).items() if " " not in old}
+                names = [*outer.command.list_commands(outer), *moved]
+                found = meant(word, names, ctx.find_root().command.other_words)
+                near = found and f"{outer.command_path} {moved.get(found, found)}"
         if near is None and (option := meant(word, long_options(ctx), {})):
             near = f"{ctx.command_path} --{option}"
         raise UnknownCommandError(ctx, word, near)
@@ -170,7 +172,9 @@ class CommandProgram(CommandGroup):
         return super().parse_args(ctx, args)
 
     def _now(self, args: list[str]) -> list[str]:
-        """Replace an old spelling at the beginning of a command line, and print the new one; a script that reads JSON sees no note."""
+        """Replace an old spelling at the beginning of a command line, and print the new one; a
+        script that reads JSON sees no note.
+        """
         at = _options_before(args)
         before, words = args[:at], args[at:]
         old = self._old(words)
@@ -185,7 +189,9 @@ class CommandProgram(CommandGroup):
         return [*before, *self.moved[old].split(), *words[len(old.split()) :]]
 
     def _old(self, words: Sequence[str]) -> str | None:
-        """Return the old spelling with which a command line begins; one that is the name of a group now counts only alone."""
+        """Return the old spelling with which a command line begins; one that is the name of a group
+        now counts only alone.
+        """
         old = _moved(words, self.moved)
         is_group = old is not None and _entry(self.own, old) is not None
         return None if is_group and not _is_alone(words[1:]) else old
@@ -230,7 +236,9 @@ class CommandProgram(CommandGroup):
 
 
 def _options_before(args: Sequence[str]) -> int:
-    """Return how many arguments stand before the command: `--config` with its value; none where another option is there."""
+    """Return how many arguments stand before the command: `--config` with its value; none where
+    another option is there.
+    """
     at = 0
     while at < len(args) and args[at].partition("=")[0] == "--config":
         at += 1 if "=" in args[at] else 2
@@ -238,7 +246,9 @@ def _options_before(args: Sequence[str]) -> int:
 
 
 def _is_alone(rest: Sequence[str]) -> bool:
-    """Return whether no further command, nor a request for help, stands behind the name of a group."""
+    """Return whether no further command, nor a request for help, stands behind the name of a
+    group.
+    """
     return not rest or (rest[0].startswith("-") and rest[0] not in _HELP)
 
 
@@ -273,9 +283,11 @@ def app(
     Args:
         package: the package with the modules of its commands.
         words: words that people type for its commands, and for options.
-        more: returns the commands of add-ons, and the words for them; called once, and only where one of them may be meant.
+        more: returns the commands of add-ons, and the words for them; called once, and only where
+            one of them may be meant.
         moved: old spellings, which still work.
-        everyday: the commands that `--help` shows; `help all` shows all. Without any, `--help` shows all.
+        everyday: the commands that `--help` shows; `help all` shows all. Without any, `--help`
+            shows all.
     """
     other_words, option_words = map(read_words, words)
     own = {heading: [entry.below(package) for entry in each] for heading, each in groups.items()}

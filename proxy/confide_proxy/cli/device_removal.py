@@ -144,10 +144,10 @@ def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage
         for line in told.remarks:
             remark(line)
     if not device["isPaper"]:
-        # Never by its name: `confided callers rename` changes that of the daemon alone, so it may be another machine's there.
+        # Never by its name: `confided device edit` changes that of the daemon alone, so it may be another machine's there.
         remark(
             "it can still read and write the memory, unless it was revoked; to end that, run on the server: "
-            "confided revoke NAME, with the name that confided callers shows beside these words"
+            "confided device rm NAME, with the name that confided device shows beside these words"
         )
     if exposed is None:
         remark("note: this machine may not list the space's secrets; one with all projects can")

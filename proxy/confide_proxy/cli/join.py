@@ -190,9 +190,9 @@ def left_behind(paths: ProxyPaths) -> str | None:
 
 
 def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
-    """Use the daemon at an address, by the key that `confided key show` printed; its operator has added this device's key line."""
+    """Use the daemon at an address, by the key that `confided key` printed; its operator has added this device's key line."""
     if len(given) != 2:
-        hint = "name the daemon's address, and the key that `confided key show` prints there"
+        hint = "name the daemon's address, and the key that `confided key` prints there"
         raise typer.BadParameter(hint, param_hint="--pin")
     url, daemon_key = given
     address = _websocket_url(url)

@@ -221,6 +221,6 @@ def test_the_command_notes_at_once(tmp_path: Path) -> None:
         file.write(f'\n[backup]\nrevoked = "{tmp_path / "beside"}"\n')
     program.run("init")
     thief = Identity.generate()
-    program.run("callers", "add", format_public_key(thief.public_key, "thief"))
-    program.run("revoke", "thief")
+    program.run("device", "add", format_public_key(thief.public_key, "thief"))
+    program.run("device", "rm", "thief")
     assert thief.public_key.hex() in (tmp_path / "beside/revoked").read_text()

@@ -91,9 +91,9 @@ def test_a_new_key_of_the_daemon_leaves_older_snapshots_its_own(ready: Confided,
     ready.run("backup", "init", "--to", str(target))
     ready.run("backup", "--to", str(target))
     ready.run("backup", "verify", "--to", str(target))
-    ready.run("key", "rotate")
+    ready.run("key", "--new")
     ready.run("backup", "--to", str(target))
-    ready.run("key", "retire")
+    ready.run("key", "--end-old")
     assert [row["verdict"] for row in ready.json("backup", "ls", "--to", str(target))] == ["proven", None]
     ready.run("backup", "verify", "--to", str(target))
 
@@ -152,7 +152,7 @@ async def test_a_verification_ends_with_what_it_has_found(ready: Confided, targe
     whole = database.read_bytes()
     database.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     done = ready.run("backup", "verify", "--to", str(target), code=1)
-    assert "it is not what it was" in done.stdout
+    assert "it differs from what was saved" in done.stdout
     assert ready.json("backup", "ls", "--to", str(target))[0]["said"] == "changed since"
     database.write_bytes(whole)
     ready.end()

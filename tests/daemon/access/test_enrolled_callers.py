@@ -103,7 +103,7 @@ async def test_a_revoked_machine_is_gone_within_a_second_and_stays_out(daemon: S
     identity = daemon.enroll("laptop")
     async with Machine(await daemon.connect(identity)) as laptop, Machine(await daemon.connect(identity)) as second:
         await laptop.attach("proj")
-        # From another process, as `confided revoke` is one.
+        # From another process, as `confided device rm` is one.
         other = daemon.state.folder.registry
         registry = type(daemon.state.registry).open(other, daemon.state.master.registry_key())
         registry.revoke("laptop")
@@ -245,7 +245,7 @@ async def test_who_joins_with_an_invite_to_be_approved_waits_for_it(daemon: Serv
             await daemon.connect(identity, invite=attempt)
         assert refused.value.reason == "disabled"
         assert fingerprint_words(identity.public_key) in str(refused.value)
-        assert "confided callers approve laptop" in (refused.value.hint or "")
+        assert "confided device approve laptop" in (refused.value.hint or "")
     with pytest.raises(DeniedError) as late:
         await daemon.connect(Identity.generate(), invite=invite)
     assert late.value.reason == "invite"

@@ -57,7 +57,7 @@ def said_no(result: Any, what: str) -> None:
     assert result.is_error
     assert result.meta["confide/code"] == "denied"
     assert what in result.content[0].text
-    assert "confided callers grant" in result.content[0].text
+    assert "confided device edit" in result.content[0].text
 
 
 # Projects
@@ -125,7 +125,7 @@ async def test_every_sync_request_of_a_project_without_a_grant_is_denied(filled:
         for op, body in requests.items():
             error = await denied(laptop.request(op, body))
             assert str(error) == "this machine has no grant for the project 'web'", op
-            assert "confided callers grant laptop --projects app,web" in (error.hint or "")
+            assert "confided device edit laptop --projects app,web" in (error.hint or "")
         assert (await laptop.request("pull", {"project": "app", "path": "MEMORY.md"}))["revision"] == 1
     async with machine(filled, "check", space="home") as check:
         await check.attach("web")

@@ -100,7 +100,7 @@ def test_a_name_is_given_once(registry: Registry) -> None:
     Invites(registry).join(INVITE, ALICE)
     with pytest.raises(TakenError, match="laptop already") as caught:
         invite(registry, b"j" * 16)
-    assert "confided revoke laptop" in (caught.value.hint or "")
+    assert "confided device rm laptop" in (caught.value.hint or "")
 
 
 def test_a_new_invite_for_a_name_replaces_the_unused_one(registry: Registry) -> None:

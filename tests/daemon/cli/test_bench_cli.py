@@ -1,4 +1,4 @@
-"""`confided bench`: your own questions against your own index, with the daemon running and without."""
+"""`confided space bench`: your own questions against your own index, with the daemon running and without."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_questions_are_asked_beside_the_daemon_and_after_it(ready: Confide
         f"which database did we choose\tMEMORY.md\nwhere do the herons fish\tmemory/herons.md\n{SECRET}\n",
         encoding="utf-8",
     )
-    beside = ready.json("bench", "--queries", str(queries), "--json")
+    beside = ready.json("space", "bench", "--queries", str(queries), "--json")
     assert (beside["questions"], beside["expected"], beside["answered"]) == (3, 2, 2)
     assert (beside["hitAt1"], beside["hitAt5"], beside["empty"]) == (1.0, 1.0, 0.3333)
     assert (beside["files"], beside["chunks"] > 3, beside["sizeBytes"] > 4096) == (2, True, True)
@@ -37,7 +37,7 @@ async def test_questions_are_asked_beside_the_daemon_and_after_it(ready: Confide
     assert all(0 <= times["p50"] <= times["p95"] for times in beside["stepsMs"].values())
     process.terminate()
     process.wait(DEADLINE_S)
-    alone = ready.run("bench")
+    alone = ready.run("space", "bench")
     assert "3 questions: 3 answered, 0% left empty" in alone.stdout
     assert "the right document first: 100%" in alone.stdout
     assert SECRET.split()[0] not in ready.log + alone.stdout + alone.stderr
@@ -59,13 +59,13 @@ def test_a_file_that_holds_no_questions_is_refused(
     path = tmp_path / "questions.txt"
     if content is not None:
         path.write_bytes(content)
-    assert told in ready.run("bench", "--queries", str(path), code=7).stderr
+    assert told in ready.run("space", "bench", "--queries", str(path), code=7).stderr
 
 
 def test_a_space_is_named_where_there_is_no_only_one(ready: Confided) -> None:
-    assert "no space yet" in ready.run("bench", code=7).stderr
+    assert "no space yet" in ready.run("space", "bench", code=7).stderr
     ready.enroll("laptop")
-    assert "holds nothing yet" in ready.run("bench", code=7).stderr
+    assert "holds nothing yet" in ready.run("space", "bench", code=7).stderr
     ready.enroll("desktop")
-    assert "--space: " in ready.run("bench", code=7).stderr
-    assert "no space 'attic'" in ready.run("bench", "--space", "attic", code=7).stderr
+    assert "--space: " in ready.run("space", "bench", code=7).stderr
+    assert "no space 'attic'" in ready.run("space", "bench", "--space", "attic", code=7).stderr

@@ -17,7 +17,7 @@ from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_proxy.mcp.catalogue import PACKAGED
 
-COMMANDS = ["init", "serve", "invite", "callers", "revoke", "audit", "key", "reindex", "status", "doctor"]
+COMMANDS = ["init", "serve", "invite", "device", "audit", "key", "space", "status", "doctor", "stop", "upgrade"]
 
 
 # Help and mistakes
@@ -42,16 +42,14 @@ def test_an_output_that_cannot_be_written(ready: Confided, is_pipe: bool, code: 
     [
         [],
         *([name] for name in COMMANDS),
-        *(["callers", name] for name in ("add", "approve", "grant", "rename", "show")),
-        ["invite", "ls"],
-        ["invite", "rm"],
-        ["key", "show"],
+        *(["device", name] for name in ("ls", "add", "approve", "edit", "rm")),
+        *(["space", name] for name in ("ls", "rm", "reindex", "bench", "key")),
     ],
 )
 def test_every_command_has_help(confided: Confided, command: list[str]) -> None:
     text = confided.run(*command, "--help").stdout
     assert "Usage: confided" in text
-    if command and command != ["key"]:
+    if command and command not in (["device"], ["space"]):
         assert "--data" in text
         assert "--config" in text
 
@@ -67,30 +65,30 @@ def test_the_help_lists_every_command_and_the_exit_codes(confided: Confided) -> 
 
 def test_the_help_of_a_command_ends_with_an_example(confided: Confided) -> None:
     """Also by `help COMMAND`, in a group, and where the command has no word of its own."""
-    for command in ("serve", "key rotate", "invite", "invite rm"):
+    for command in ("serve", "device edit", "invite", "space rm"):
         text = confided.run("help", *command.split()).stdout
         assert re.search(rf"\nExamples?:\n  confided {command}\b", text), text
 
 
 def test_times_have_their_zone(ready: Confided) -> None:
     ready.run("invite", "laptop", "--no-wait")
-    assert re.search(r"good until \d{4}-\d\d-\d\d \d\d:\d\d [A-Z]", ready.run("invite", "ls").stdout)
+    assert re.search(r"valid until \d{4}-\d\d-\d\d \d\d:\d\d [A-Z]", ready.run("invite").stdout)
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest(confided: Confided) -> None:
-    assert "hint: did you mean confided reindex?" in confided.run("reindx", code=2).stderr
+    assert "hint: did you mean confided space reindex?" in confided.run("reindx", code=2).stderr
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ["invite", "x"],
-        ["invite", "ls"],
-        ["callers"],
-        ["key", "show"],
+        ["invite"],
+        ["device"],
+        ["key"],
         ["status"],
         ["serve"],
-        ["revoke", "x"],
+        ["device", "rm", "x"],
         ["audit"],
     ],
 )
@@ -109,7 +107,7 @@ def test_init_makes_private_keys_and_leaves_them_alone_after(confided: Confided)
         assert path.stat().st_mode & 0o077 == 0, path
     second = confided.json("init")
     assert second == {**first, "created": False}
-    assert confided.run("key", "show").stdout.strip() == first["key"]
+    assert confided.run("key").stdout.strip() == first["key"]
 
 
 def test_init_says_that_the_keys_need_a_backup(confided: Confided) -> None:
@@ -122,10 +120,10 @@ def test_where_the_configuration_belongs_is_said(confided: Confided) -> None:
     assert f"configuration: {file}\n" in confided.run("init").stdout
     misplaced = confided.data / "daemon.toml"
     file.rename(misplaced)
-    assert f"configuration: {file} (not there yet; defaults hold)\n" in confided.run("init").stdout
+    assert f"configuration: {file} (does not exist; defaults apply)\n" in confided.run("init").stdout
     confided.serve()
-    assert f"configuration: none at {file}; defaults hold" in confided.log
-    assert f"{misplaced} is not read; the configuration belongs at {file}" in confided.log
+    assert f"configuration: none at {file}; defaults apply" in confided.log
+    assert f"{misplaced} is ignored; the configuration file is {file}" in confided.log
 
 
 def test_a_lost_master_key_is_not_replaced(ready: Confided) -> None:
@@ -151,7 +149,7 @@ def test_a_damaged_registry_is_named(ready: Confided) -> None:
     (ready.data / "registry.db").write_bytes(b"not a database" * 1000)
     for leftover in ("registry.db-wal", "registry.db-shm"):
         (ready.data / leftover).unlink(missing_ok=True)
-    said = ready.run("callers", code=8).stderr
+    said = ready.run("device", code=8).stderr
     assert "not a database" in said or "damaged" in said
 
 
@@ -177,9 +175,9 @@ async def test_reindex_rebuilds_every_space(ready: Confided) -> None:
         await laptop.put("MEMORY.md", "# One\n\nfact\n")
     process.terminate()
     process.wait(DEADLINE_S)
-    (row,) = ready.json("reindex", "--reembed")
+    (row,) = ready.json("space", "reindex", "--reembed")
     assert row["space"] == "laptop"
-    ready.run("reindex")
+    ready.run("space", "reindex")
 
 
 def test_doctor_finds_nothing_wrong_and_then_something(ready: Confided) -> None:

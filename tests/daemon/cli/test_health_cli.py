@@ -135,7 +135,7 @@ async def test_reindex_beside_the_running_daemon(ready: Confided) -> None:
     before = run(ready, path, "SELECT max(id) FROM generation")
     run(ready, path, "DELETE FROM chunk WHERE document = 3")
     ready.serve()
-    (row,) = ready.json("reindex", "--space", "laptop", "--reembed")
+    (row,) = ready.json("space", "reindex", "--space", "laptop", "--reembed")
     assert row["space"] == "laptop"
     assert row["indexed"]
     assert run(ready, path, "SELECT count(*) FROM chunk")[0] == (5,)
@@ -147,7 +147,7 @@ async def test_reindex_beside_the_running_daemon(ready: Confided) -> None:
 async def test_a_reindex_that_is_interrupted_leaves_the_index_whole(ready: Confided, end: signal.Signals) -> None:
     """With no daemon running the command does the work itself; whenever it ends, what is there is whole."""
     await filled(ready)
-    process = ready.start("reindex", "--reembed")
+    process = ready.start("space", "reindex", "--reembed")
     (path,) = (ready.data / "spaces").glob("*.db")
     wait_until(
         "it to have the database open",

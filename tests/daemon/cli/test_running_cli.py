@@ -28,12 +28,12 @@ def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
     assert process.wait(10) == 0
     assert "confided is not running" in ready.run("stop").stdout
     assert "confided serve" in ready.run("status", code=5).stderr
-    assert "no log here" in ready.run("logs", code=5).stderr
+    assert "there is no log" in ready.run("status", "--log", code=5).stderr
     (ready.data / "confided.log").write_text("".join(f"line {number}\n" for number in range(9)))
-    assert ready.run("logs", "-n", "2").stdout == "line 7\nline 8\n"
-    assert ready.json("logs", "-n", "1")["lines"] == ["line 8"]
+    assert ready.run("status", "--log", "-n", "2").stdout == "line 7\nline 8\n"
+    assert ready.json("status", "--log", "-n", "1")["lines"] == ["line 8"]
     (ready.data / "confided.log").write_text("a name of\x1b]52;c;eA==\x07 and \x9b2J\n")
-    for told in (ready.run("logs").stdout, ready.json("logs")["lines"][0]):
+    for told in (ready.run("status", "--log").stdout, ready.json("status", "--log")["lines"][0]):
         assert "a name of" in told
         assert not {"\x1b", "\x07", "\x9b"} & set(told)
 
@@ -42,7 +42,7 @@ def test_the_log_is_followed_and_a_new_file_too(ready: Confided) -> None:
     """`logs -f` goes on with what comes, also when the file was turned over."""
     log = ready.data / "confided.log"
     log.write_text("before\n")
-    following = ready.start("logs", "-f", "-n", "1")
+    following = ready.start("status", "--log", "-f", "-n", "1")
     assert following.stdout is not None
     assert following.stdout.readline() == "before\n"
     with log.open("a") as file:
@@ -60,15 +60,15 @@ def test_revoke_asks_and_a_no_changes_nothing(ready: Confided, monkeypatch: pyte
     for typed, code, said in (
         ("n\n", 7, "confided: nothing was changed\nhint: "),
         ("", 1, "the input ended before the answer\nhint: "),
-        ("y\n", 0, "Shut out laptop"),
+        ("y\n", 0, "Remove laptop"),
     ):
         err = io.StringIO()
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        monkeypatch.setattr(sys, "argv", ["confided", "revoke", "laptop"])
+        monkeypatch.setattr(sys, "argv", ["confided", "device", "rm", "laptop"])
         with patch.dict(os.environ, ready.env), patch.object(sys, "stderr", err), pytest.raises(SystemExit) as ended:
             app.main()
         assert (ended.value.code, said in err.getvalue()) == (code, True), err.getvalue()
-        assert bool(ready.json("callers")) == (code != 0)
+        assert bool(ready.json("device")) == (code != 0)
 
 
 def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
@@ -89,12 +89,12 @@ def test_an_invite_that_nobody_can_use_is_warned_of(ready: Confided, is_running:
     if is_running:
         ready.serve("--listen", "127.0.0.1:0")
     said = ready.run("invite", "far", "--url", "confide://memory.example.org:7799").stderr
-    assert "on 127.0.0.1 alone, so nobody reaches confide://memory.example.org:7799" in said
+    assert "no device can reach confide://memory.example.org:7799: confided" in said
     assert "hint: confided serve --listen 0.0.0.0:7799" in said
     assert "reverse proxy" in said
-    assert "nobody reaches" not in ready.run("invite", "tls", "--url", "confides://memory.example.org").stderr
+    assert "no device can reach" not in ready.run("invite", "tls", "--url", "confides://memory.example.org").stderr
     local = ready.run("invite", "near", "--url", "confide://127.0.0.1:7799").stderr
-    assert "this machine only" in local
+    assert "only this machine can reach" in local
     assert "confided invite NAME --url confide://" in local
 
 
@@ -106,9 +106,9 @@ def test_a_server_that_listens_on_every_interface_is_not_warned_of(ready: Confid
 
 def test_a_grant_of_a_project_that_holds_nothing_is_noted(ready: Confided) -> None:
     ready.enroll()
-    (caller,) = ready.json("callers")
-    said = ready.run("callers", "grant", caller["name"], "--projects", "nosuch,global").stderr
-    assert "nothing is stored in a project 'nosuch'" in said
+    (caller,) = ready.json("device")
+    said = ready.run("device", "edit", caller["name"], "--projects", "nosuch,global").stderr
+    assert "project 'nosuch' is empty" in said
 
 
 def test_the_log_of_a_daemon_on_demand_has_an_end(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ async def test_revoke_from_the_command_line_ends_the_live_connection(ready: Conf
     ready.serve()
     laptop = await ready.connect(identity)
     await laptop.attach("proj")
-    await asyncio.to_thread(ready.run, "revoke", "laptop")
+    await asyncio.to_thread(ready.run, "device", "rm", "laptop")
     await laptop.ended_within(1.0)
     assert laptop.connection.close_code == "revoked"
     laptop._received.close()

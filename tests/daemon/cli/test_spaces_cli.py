@@ -46,11 +46,11 @@ async def test_a_space_goes_with_all_its_files_while_the_daemon_serves(ready: Co
 
     refused = ready.run("space", "rm", "old", "--yes", code=7).stderr
     assert "machines may connect to it: old" in refused
-    assert "confided revoke old" in refused
+    assert "confided device rm old" in refused
     assert "there is no space 'nosuch'" in ready.run("space", "rm", "nosuch", "--yes", code=7).stderr
     before = ids(ready)
-    ready.run("revoke", "old", "--yes")
-    assert "nothing was removed" in ready.run("space", "rm", "old", code=7).stderr
+    ready.run("device", "rm", "old", "--yes")
+    assert "nothing was deleted" in ready.run("space", "rm", "old", code=7).stderr
     assert "removed: old" in ready.run("space", "rm", "old", "--yes").stdout
     assert not list((ready.data / "spaces").glob(f"{before['old']}*"))
     assert [one["space"] for one in ready.json("space", "ls")] == ["other"]
@@ -72,7 +72,7 @@ async def test_a_removal_that_is_cut_off_is_finished_or_was_never_begun(
     await stored(ready, old, "The queue lives in postgres.\n")
     process.terminate()
     process.wait()
-    ready.run("revoke", "old", "--yes")
+    ready.run("device", "rm", "old", "--yes")
     space_id = ids(ready)["old"]
 
     class Cut(BaseException):

@@ -380,7 +380,7 @@ def test_a_second_rotation_is_refused_with_a_way_out(folder: DataFolder) -> None
     keys = daemon_keys.rotate(folder, keep_s=900)
     with pytest.raises(RotationError, match="under way") as caught:
         daemon_keys.rotate(folder, keep_s=900)
-    assert "confided key retire" in (caught.value.hint or "")
+    assert "confided key --end-old" in (caught.value.hint or "")
     assert daemon_keys.load(folder) == keys
 
 

@@ -46,8 +46,8 @@ class Target:
         self.process = process
         self.caller = Identity.generate()
         self._wire = wire
-        self.static_key = parse_daemon_key(daemon.run("key", "show").strip())
-        daemon.run("callers", "add", format_public_key(self.caller.public_key, "greedy"))
+        self.static_key = parse_daemon_key(daemon.run("key").strip())
+        daemon.run("device", "add", format_public_key(self.caller.public_key, "greedy"))
 
     def serves(self) -> None:
         """A tool call of the caller that was there all along."""

@@ -258,7 +258,7 @@ def test_a_token_that_others_can_read_or_a_port_in_use_ends_it_with_a_way_out(re
         token.write_text(TOKEN)
         ready.serve("--on-demand", "--idle-exit", "60")
         assert "for metrics: the port is in use" in ready.log
-        assert ready.json("top")["sessions"] == 0
+        assert ready.json("status", "--watch")["sessions"] == 0
 
 
 def test_the_worst_lag_is_told_for_a_minute_or_two() -> None:

@@ -58,9 +58,7 @@ async def test_a_call_reaches_no_more_than_its_bounds(desk: Machine) -> None:
         for result in refused:
             assert result.is_error, result.structured_content
             assert "Storks" not in text_of(result)
-            assert "confided callers grant" not in text_of(
-                result
-            )  # which would give the machine more, and not the token
+            assert "confided device edit" not in text_of(result)  # which would give the machine more, and not the token
         assert not (await call("memory_store", content="Grebes dance.", path="memory/d.md")).is_error
         kept = await client.call_tool("memory_read", {"path": OTHER, "project": "other"})
         assert "nest in the reeds" in text_of(kept)

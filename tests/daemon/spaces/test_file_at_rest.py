@@ -134,7 +134,7 @@ async def test_no_file_shows_what_is_remembered(ready: Confided, keeper: str) ->
 async def change_key(ready: Confided, laptop: Machine, device: Device | None) -> None:
     """While everything goes on."""
     if device is None:
-        said = await asyncio.to_thread(ready.json, "rekey", "laptop")
+        said = await asyncio.to_thread(ready.json, "space", "key", "--new", "laptop")
         assert said["generation"] == 1
         return
     await device.rotate(laptop)
@@ -158,34 +158,34 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
         await laptop.attach("proj")
         await laptop.put("memory/a.md", "# A\n\nabout the pool\n")
         await device.found(laptop)
-        assert "next connects" in ready.run("custody", "laptop", "caller").stderr
+        assert "next connects" in ready.run("space", "key", "laptop", "caller").stderr
         await device.unlock(laptop)
-        wait_until("its machines to keep it", lambda: ready.json("custody", "laptop")["custody"] == "caller")
+        wait_until("its machines to keep it", lambda: ready.json("space", "key", "laptop")["custody"] == "caller")
         said = ready.run("status").stdout
         assert "laptop: its machines keep its key (epoch 1); unlocked; 1 device, epoch 1" in said
         told = ready.json("doctor")
         (database,) = [check for check in told if check["check"] == "database of laptop"]
         assert (database["ok"], "unlocked; 1 device, epoch 1" in database["detail"]) == (True, True)
-        refusal = ready.run("rekey", "laptop", code=1).stderr
+        refusal = ready.run("space", "key", "--new", "laptop", code=1).stderr
         assert "the machines of this space keep its key" in refusal
     process.terminate()
     process.wait(DEADLINE_S)
     assert "its machines keep its key (epoch 1); locked" in ready.run("status", code=5).stdout
     assert "locked" in ready.run("doctor").stdout
-    assert "left out: this space is locked" in ready.run("reindex").stderr
-    assert "this space is locked" in ready.run("reindex", "--space", "laptop", code=4).stderr
-    assert "this space is locked" in ready.run("bench", "--space", "laptop", code=4).stderr
-    assert ready.json("custody", "laptop", "server")["wanted"] == "server"
-    ready.run("custody", "laptop", "nobody", code=7)
-    ready.run("custody", "attic", "server", code=7)
-    ready.run("rekey", "attic", code=7)
+    assert "left out: this space is locked" in ready.run("space", "reindex").stderr
+    assert "this space is locked" in ready.run("space", "reindex", "--space", "laptop", code=4).stderr
+    assert "this space is locked" in ready.run("space", "bench", "--space", "laptop", code=4).stderr
+    assert ready.json("space", "key", "laptop", "server")["wanted"] == "server"
+    ready.run("space", "key", "laptop", "nobody", code=7)
+    ready.run("space", "key", "attic", "server", code=7)
+    ready.run("space", "key", "--new", "attic", code=7)
     ready.serve()
     async with await ready.connect(identity) as laptop:
         await device.unlock(laptop)
-        wait_until("the server to keep it", lambda: ready.json("custody", "laptop")["custody"] == "server")
+        wait_until("the server to keep it", lambda: ready.json("space", "key", "laptop")["custody"] == "server")
         await laptop.attach("proj")
         assert (await laptop.request("pull", {"project": "proj", "path": "memory/a.md"}))["text"]
     ready.end()
-    assert ready.json("rekey", "laptop")["generation"] == 2
-    assert ready.json("custody", "laptop")["generation"] == 2
+    assert ready.json("space", "key", "--new", "laptop")["generation"] == 2
+    assert ready.json("space", "key", "laptop")["generation"] == 2
     ready.run("doctor")

@@ -80,7 +80,7 @@ def test_nobody_there(machine: Machine, daemon: Daemon) -> None:
 
 def test_a_wrong_pin_is_not_a_network_fault(machine: Machine, daemon: Daemon) -> None:
     """Another key than the pinned one: the endpoint is named as not holding it, with code 6."""
-    key = daemon.run("key", "show").split()[0]
+    key = daemon.run("key").split()[0]
     address = f"ws://127.0.0.1:{daemon.port}/"
     other = Daemon(machine.home / "other")
     machine.run("pin", address, other.run("key", "show").split()[0])
@@ -96,10 +96,10 @@ def test_a_wrong_pin_is_not_a_network_fault(machine: Machine, daemon: Daemon) ->
 def test_joining_by_hand(machine: Machine, daemon: Daemon) -> None:
     """The pasted key line and the pin do what an invite does."""
     line = machine.run("key", "show").splitlines()[0]
-    daemon.run("callers", "add", " ".join([*line.split()[:2], "byhand"]), "--scope", "write")
-    machine.run("pin", f"ws://127.0.0.1:{daemon.port}/", daemon.run("key", "show").split()[0])
+    daemon.run("device", "add", " ".join([*line.split()[:2], "byhand"]), "--scope", "write")
+    machine.run("pin", f"ws://127.0.0.1:{daemon.port}/", daemon.run("key").split()[0])
     assert machine.json("status")["totalFiles"] == 0
-    daemon.run("revoke", "byhand")
+    daemon.run("device", "rm", "byhand")
     assert "revoked" in machine.run("status", code=6)
 
 

@@ -118,7 +118,7 @@ class Reader:
         """Run one line; it must succeed."""
         if command.startswith(("pip install", "uv tool install")):
             return  # the programs under test are installed already, from this tree (test_installs installs them)
-        if command.startswith(("confide http approve", "confide http rm", "confided gateway open")):
+        if command.startswith(("confide http approve", "confide http rm", "confided http allow --open")):
             return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_oauth.py
         if command.startswith("confided init"):
             self.leave()

@@ -52,9 +52,9 @@ def shown(program: Confided) -> dict[str, str]:
     metrics = control_client.ask(program.data / "daemon.sock", "metrics")["text"]
     return {
         "metrics": metrics,
-        "top": program.run("top").stdout,
-        "top --once": program.run("top", "--once").stdout,
-        "top --json": program.run("top", "--json").stdout,
+        "top": program.run("status", "--watch").stdout,
+        "top --once": program.run("status", "--watch", "--once").stdout,
+        "top --json": program.run("status", "--watch", "--json").stdout,
         "log": program.log,
     }
 
@@ -66,7 +66,7 @@ async def test_nothing_that_an_operator_is_shown_names_or_quotes_anything(confid
     identity = Identity.generate()
     confided.enroll(PLANTED["space"])  # makes a space of that name
     line = format_public_key(identity.public_key, PLANTED["machine"])
-    confided.run("callers", "add", line, "--space", PLANTED["space"])
+    confided.run("device", "add", line, "--space", PLANTED["space"])
     confided.serve("--listen", "127.0.0.1:0", "--log-format", "json", "--verbose")
     async with await confided.connect(identity) as laptop:
         await laptop.attach(PLANTED["project"])
@@ -79,8 +79,8 @@ async def test_nothing_that_an_operator_is_shown_names_or_quotes_anything(confid
             await agent.call_tool("memory_read", {"path": f"memory/{PLANTED['path']}-none.md"})
             with suppress(Exception):
                 await agent.call_tool(PLANTED["text"], {})
-        confided.run("reindex")
-        confided.run("revoke", PLANTED["machine"], "--yes")
+        confided.run("space", "reindex")
+        confided.run("device", "rm", PLANTED["machine"], "--yes")
         await laptop.ended_within(DEADLINE_S)
     looked = shown(confided)
     confided.run("stop")
@@ -105,7 +105,7 @@ async def test_nothing_that_an_operator_is_shown_names_or_quotes_anything(confid
 
 def test_top_draws_anew_at_a_terminal_until_it_is_interrupted(confided: Confided) -> None:
     """The whole screen, with rates; Ctrl-C ends it, and so does the end of the daemon, with a sentence."""
-    assert "it is not running" in confided.run("top", code=5).stderr
+    assert "it is not running" in confided.run("status", "--watch", code=5).stderr
     confided.serve()
     for is_stopped in (False, True):
         master, slave = pty.openpty()

@@ -29,9 +29,9 @@ def test_a_machine_that_joined_works_once_it_is_approved(daemon: Daemon, machine
     assert "read the six words to the daemon's owner" in told
     words = machine.run("key", "show").split()[-1]
     assert words in told
-    assert words in daemon.run("callers", "show", "waits")
+    assert words in daemon.run("device", "ls", "waits")
     assert "waits for approval" in machine.run("status", code=6)
-    daemon.run("callers", "approve", "waits", "--words", words)
+    daemon.run("device", "approve", "waits", "--words", words)
     assert "link up" in machine.run("status")
     machine.run("store", "- It works now.")
     assert "works now" in machine.run("search", "works")
@@ -41,8 +41,8 @@ def test_a_machine_that_may_only_read_ends_with_the_right_code(daemon: Daemon, m
     machine.run("join", daemon.invite("reader", "--scope", "read"))
     told = machine.run("store", "- Not to be kept.", code=6)
     assert "may read the memory but not write it" in told
-    assert "confided callers grant reader --scope write" in told
-    daemon.run("callers", "grant", "reader", "--scope", "write")
+    assert "confided device edit reader --scope write" in told
+    daemon.run("device", "edit", "reader", "--scope", "write")
     machine.run("store", "- To be kept.")
 
 
@@ -54,13 +54,13 @@ def test_a_machine_of_another_project_is_told_which_grant_is_missing(daemon: Dae
     for command in (["search", "x"], ["store", "x"], ["read", "MEMORY.md"], ["sync"]):
         said = machine.run(*command, code=6)
         assert "has no grant for the project" in said
-        assert "confided callers grant limited --projects elsewhere," in said
+        assert "confided device edit limited --projects elsewhere," in said
     with Wire(machine) as agent:
         agent.open()
         answer = agent.tool("memory_search", {"query": "x"})
         assert answer["isError"]
         assert "has no grant for the project" in answer["content"][0]["text"]
-        daemon.run("callers", "grant", "limited", "--projects", f"elsewhere,{machine.project.name}")
+        daemon.run("device", "edit", "limited", "--projects", f"elsewhere,{machine.project.name}")
 
         def stored() -> bool:
             result = agent.tool("memory_store", {"content": "- Kept at last.", "path": "memory/a.md"})

@@ -91,7 +91,7 @@ def test_what_no_attempt_mends_ends_it_with_its_code(tmp_path: Path) -> None:
     """A revoked key, a broken configuration, a folder that is none."""
     with running_daemon(tmp_path) as daemon:
         (machine,) = joined(tmp_path, daemon, "ann")
-        daemon.run("revoke", "ann")
+        daemon.run("device", "rm", "ann")
         assert "revoked" in machine.run("watch", code=6)
     assert "not a folder" in machine.run("watch", "/no/such/folder", code=7)
     (machine.home / "proxy.toml").write_text("toolsets = [")

@@ -252,5 +252,5 @@ def test_the_command_itself_is_killed(daemon: Daemon, machine: Machine, moment: 
         assert machine.json("status")["sealing"]["canSeal"]
         devices = machine.json("device", "ls")["devices"]
         assert [device["words"] for device in devices] == [words(machine)], "one machine is one device"
-    rows = json.loads(daemon.run("callers", "--json"))
+    rows = json.loads(daemon.run("device", "--json"))
     assert words(machine) in json.dumps(rows)

@@ -35,8 +35,8 @@ def pinned(machine: Machine) -> dict[str, Any]:
 
 
 def rotate(daemon: Daemon) -> dict[str, Any]:
-    """Rotate with `confided key rotate`; returns what it printed."""
-    told = daemon.run("key", "rotate", "--json")
+    """Rotate with `confided key --new`; returns what it printed."""
+    told = daemon.run("key", "--new", "--json")
     assert "the running daemon answers to both" in told
     answer: dict[str, Any] = json.loads(told.splitlines()[0])
     return answer
@@ -45,7 +45,7 @@ def rotate(daemon: Daemon) -> dict[str, Any]:
 def until_retired(daemon: Daemon) -> None:
     """End the old key, and wait until the running daemon says so."""
     ended = daemon.log.read_text().count("its old one ended")
-    assert daemon.run("key", "retire").startswith("retired: confided1")
+    assert daemon.run("key", "--end-old").startswith("retired: confided1")
     wait_until("the daemon to drop its old key", lambda: daemon.log.read_text().count("its old one ended") > ended)
 
 
@@ -60,7 +60,7 @@ def test_an_agents_session_lives_through_a_rotation_and_its_pin_follows(tmp_path
     with RecordingRelay(daemon.port) as relay:
         laptop = joined_machine(tmp_path, "laptop", daemon, port=relay.port)
         before = pinned(laptop)
-        assert before["daemonKey"] == daemon.run("key", "show").strip()
+        assert before["daemonKey"] == daemon.run("key").strip()
         an_agent_follows(laptop, daemon, relay)
     told = sleeper.run("status", code=6)
     assert "this endpoint does not hold the pinned key" in told
@@ -78,7 +78,7 @@ def an_agent_follows(laptop: Machine, daemon: Daemon, relay: RecordingRelay) -> 
         agent.tool("memory_store", {"content": "we chose postgres for its row locks"})
         keys = rotate(daemon)
         assert keys["previous"]["key"] == before["daemonKey"] != keys["key"]
-        assert {keys["key"], keys["previous"]["key"]} <= set(daemon.run("key", "show").split())
+        assert {keys["key"], keys["previous"]["key"]} <= set(daemon.run("key").split())
         assert found(agent, "why postgres", "row locks"), "an open session goes on"
         assert pinned(laptop) == before, "nobody has told it yet"
         relay.cut()
@@ -109,7 +109,7 @@ def test_a_rotation_of_a_stopped_daemon_holds_over_kills_and_restarts(tmp_path: 
     laptop = joined_machine(tmp_path, "laptop", daemon)
     other = joined_machine(tmp_path, "other", daemon)
     daemon.kill()
-    key = json.loads(daemon.run("key", "rotate", "--json").splitlines()[0])["key"]
+    key = json.loads(daemon.run("key", "--new", "--json").splitlines()[0])["key"]
     daemon.start()
     laptop.run("status")
     assert pinned(laptop)["daemonKey"] == key
@@ -117,13 +117,13 @@ def test_a_rotation_of_a_stopped_daemon_holds_over_kills_and_restarts(tmp_path: 
     daemon.start()
     other.run("status")
     assert pinned(other)["daemonKey"] == key
-    told = daemon.run("key", "rotate", code=4)
+    told = daemon.run("key", "--new", code=4)
     assert "a rotation is under way" in told
-    assert "confided key retire" in told
+    assert "confided key --end-old" in told
     assert "old one answers until" in daemon.run("status")
     daemon.stop()
-    daemon.run("key", "retire")
-    assert "no rotation is under way" in daemon.run("key", "retire", code=4)
+    daemon.run("key", "--end-old")
+    assert "no rotation is under way" in daemon.run("key", "--end-old", code=4)
     daemon.start()
     laptop.run("status")
 
@@ -155,7 +155,7 @@ def test_no_seed_and_no_signature_is_printed_or_logged(tmp_path: Path, daemon: D
     laptop = joined_machine(tmp_path, "laptop", daemon)
     folder = DataFolder(daemon.data)
     before = daemon_keys.load(folder).current
-    printed = daemon.run("key", "rotate", "--keep", "2d") + daemon.run("key", "show") + laptop.run("status")
+    printed = daemon.run("key", "--new", "--keep", "2d") + daemon.run("key") + laptop.run("status")
     keys = daemon_keys.load(folder)
     assert keys.rotation is not None
     assert format_daemon_key(keys.current.static_key) in printed

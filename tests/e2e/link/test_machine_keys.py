@@ -137,7 +137,7 @@ def test_a_key_is_rotated_under_an_agent_s_session(daemon: Daemon, machine: Mach
         if form == "keyring":
             assert len(json.loads(entries.read_text())) == 1, "the old seed is no longer there"
     assert not (machine.home / "proxy/identity.next.key").exists()
-    assert after in daemon.run("callers")
+    assert after in daemon.run("device")
 
 
 def test_the_daemon_of_this_machine_takes_the_new_key_too(machine: Machine) -> None:
@@ -227,10 +227,10 @@ def test_joining_by_each_way_answers_in_json(daemon: Daemon, machine: Machine, t
     joined = machine.json("join", daemon.invite("scripted"))
     assert joined["name"] == "scripted"
     assert joined["words"] == words(machine)
-    assert joined["words"] in daemon.run("callers")
+    assert joined["words"] in daemon.run("device")
     assert joined["files"] == 0
     by_hand = Inside(tmp_path, "by-hand")
-    url, key = f"ws://127.0.0.1:{daemon.port}", daemon.run("key", "show").split()[0]
+    url, key = f"ws://127.0.0.1:{daemon.port}", daemon.run("key").split()[0]
     assert by_hand.json("pin", url, key) == {"daemon": url, "words": words(by_hand)}
     alone = Inside(tmp_path, "alone")
     alone.write("memory/birds.md", "# Birds\n\nHerons nest in March.\n")

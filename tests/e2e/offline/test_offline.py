@@ -241,7 +241,7 @@ def test_a_revoked_machine_is_told_and_keeps_its_own_files(
         assert is_up(wire)
         relay.cut()
         store(wire, "- waits", path="memory/log.md")
-        daemon.run("revoke", machine.name)
+        daemon.run("device", "rm", machine.name)
         relay.mend()
 
         def refusal() -> str:

@@ -33,7 +33,7 @@ async def test_two_callers_two_spaces_and_nothing_on_the_wire(tmp_path: Path, er
     with running_daemon(tmp_path, has_model=True) as daemon, RecordingRelay(daemon.port) as relay:
         invites = [daemon.invite(name, port=relay.port) for name in ("ann", "bob")]
         joined = [machine.run("join", invite) for machine, invite in zip((ann, bob), invites, strict=True)]
-        callers = daemon.run("callers")
+        callers = daemon.run("device")
         for text in joined:
             assert words_in(text) in callers
         async with session(ann, era, by_sdk=True) as first, session(bob, era) as second:

@@ -70,8 +70,8 @@ def test_a_copy_from_before_the_daemons_key_change(tmp_path: Path) -> None:
         ann.write("memory/a.md", f"kept, with {TOKEN}\n")
         ann.run("sync")
         copy = copied(daemon, tmp_path / "copy")
-        old_key = daemon.run("key", "show").strip()
-        daemon.run("key", "rotate")
+        old_key = daemon.run("key").strip()
+        daemon.run("key", "--new")
         ann.write("memory/b.md", "of the lost time\n")
         ann.run("sync")
         words = ann.json("device", "ls")["space"]["headWords"]
@@ -114,15 +114,15 @@ def test_revocations_outlive_a_new_key_of_the_daemons(tmp_path: Path, starts_bet
     with running_daemon(tmp_path) as daemon:
         ann, bob = joined(tmp_path, daemon, "ann", "bob")
         copy = copied(daemon, tmp_path / "copy")
-        daemon.run("key", "rotate")
+        daemon.run("key", "--new")
         for machine in (ann, bob):
             machine.run("status")
         if starts_between:
             daemon.stop()
             daemon.start()
-        daemon.run("revoke", "bob")
+        daemon.run("device", "rm", "bob")
         daemon.stop()
-        daemon.run("key", "retire")
+        daemon.run("key", "--end-old")
         shutil.copy2(daemon.data / "identity.key", tmp_path)
         if starts_between:
             with pytest.raises(AssertionError, match="older than the daemon's last new key"):

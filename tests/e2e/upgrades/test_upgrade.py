@@ -37,7 +37,7 @@ def ends(daemon: Daemon, folder: Path, release: Release) -> None:
             aside.rename(queue)
             machine.run("sync")
             assert told["queued"]["line"] in machine.json("read", told["queued"]["path"])["content"]
-    rows = json.loads(daemon.run("callers", "--json"))
+    rows = json.loads(daemon.run("device", "--json"))
     assert [{name: one[name] for name in release.facts["callers"][0]} for one in rows] == release.facts["callers"]
 
 

@@ -76,7 +76,7 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
         assert [one["check"] for one in found if not one["ok"]] == ["disk of the backups"]
         assert machine.json("status")["daemonVersion"] == __version__
         assert "row locks" in machine.run("search", "why postgres")
-        wait_until("the version of the machine", lambda: __version__ in new.run("callers", "show", "ann"))
+        wait_until("the version of the machine", lambda: __version__ in new.run("device", "ls", "ann"))
     finally:
         old.stop()
         new.stop()

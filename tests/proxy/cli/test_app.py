@@ -116,16 +116,16 @@ def test_what_was_meant(word: str, command: str | None) -> None:
 @pytest.mark.parametrize(
     ("typed", "command"),
     [
-        ("remove laptop", "revoke"),
+        ("remove laptop", "device"),
         ("space remove home", "space rm"),
         ("space delete home", "space rm"),
         ("space drop home", "space rm"),
         ("backup list", "backup ls"),
-        ("backup rm x", "backup prune"),
+        ("revok laptop", "device rm"),
         ("backup check", "backup verify"),
         ("backup restore x", "restore"),
-        ("callers remove laptop", "revoke"),
-        ("callers rm laptop", "revoke"),
+        ("device remove laptop", "device rm"),
+        ("device delete laptop", "device rm"),
         ("space xyzzy", None),
     ],
 )

@@ -56,5 +56,5 @@ def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr()
     assert "removed: laptop  one two three four five six" in told.out
     assert "it can still read and write the memory, unless it was revoked" in told.err
-    assert "the name that confided callers shows beside these words" in told.err
+    assert "the name that confided device shows beside these words" in told.err
     assert "revoke laptop" not in told.err

@@ -201,7 +201,7 @@ class Schedule:
                 await asyncio.to_thread(self._postgres.start)
             case "release":
                 with contextlib.suppress(AssertionError):  # the engine may be away
-                    await asyncio.to_thread(node.program.run, "store", "release", "home")
+                    await asyncio.to_thread(node.program.run, "store", "--release", "home")
 
     async def _look(self, acknowledged: int) -> list[str]:
         # One that a space was released from shows what it had until its next heartbeat; who has written is up to date.

@@ -2,11 +2,12 @@
 
     python rekey_kills.py FOLDER KEEPER STRIDE
 
-KEEPER server: `confided rekey`; caller: a new epoch of the roster. A point is a moment before a file is renamed, removed or brought to
-the disk, or a slice of the database copied. At every STRIDEth of them, a process is forked that writes documents all the time, changes
-the key, and kills itself there. What it has acknowledged has to be there when the space is opened again, as a whole database with one
-key, and nothing beside it. The last one is not killed. For each a JSON line: the point, how many documents were acknowledged, and what
-is wrong.
+KEEPER server: `confided space key --new`; caller: a new epoch of the roster. A point is a moment
+before a file is renamed, removed or brought to the disk, or a slice of the database copied. At
+every STRIDEth of them, a process is forked that writes documents all the time, changes the key, and
+kills itself there. What it has acknowledged has to be there when the space is opened again, as a
+whole database with one key, and nothing beside it. The last one is not killed. For each a JSON
+line: the point, how many documents were acknowledged, and what is wrong.
 """
 
 from __future__ import annotations

@@ -102,5 +102,5 @@ class Confided:
     def enroll(self, name: str = "laptop", *options: str) -> Identity:
         """An identity whose key line was added."""
         identity = Identity.generate()
-        self.run("callers", "add", format_public_key(identity.public_key, name), *options)
+        self.run("device", "add", format_public_key(identity.public_key, name), *options)
         return identity

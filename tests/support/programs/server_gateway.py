@@ -29,7 +29,7 @@ class ServerGateway(Door):
 
     def made(self, name: str, *options: str) -> Any:
         """What making one tells."""
-        return self.confided.json("gateway", "allow", name, "--space", "home", *options)
+        return self.confided.json("http", "allow", name, "--space", "home", *options)
 
 
 def served(home: Path, *, more: str = "", gateway: str = GATEWAY) -> ServerGateway:

@@ -110,7 +110,7 @@ def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> b
         # One that was never there, or all of the store was lost, or its address is another one's: to begin anew would be no help.
         raise StorageError(
             "cannot open the space: the store has nothing of it, and this machine has",
-            hint="is url of [store] the right one? then stop the daemon, and say confided store move --to with that address",
+            hint="is url of [store] the right one? then stop the daemon, and say confided store --to with that address",
         )
     if found is None:
         _put_aside(space_log, path, key)
@@ -124,7 +124,7 @@ def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> b
         log_snapshot.put_back(path).touch(mode=0o600)
         raise StorageError(
             "cannot open the space: the store was put back to an earlier state, and this machine has more",
-            hint="confided store accept goes on from what the store has; what is here is kept beside it",
+            hint="confided store --accept goes on from what the store has; what is here is kept beside it",
         )
     if found.is_alone or is_back:
         _put_aside(space_log, path, key)

@@ -173,7 +173,7 @@ class SharedLog:
             if is_copy(connection):
                 raise StorageError(
                     "cannot use the registry: the store has nothing of it, and this machine has",
-                    hint="is url of [store] the right one? then stop the daemon, and say confided store move --to with that address",
+                    hint="is url of [store] the right one? then stop the daemon, and say confided store --to with that address",
                 )
             self.bring(connection)
             return "brought"
@@ -448,7 +448,7 @@ class SharedLog:
             raise
         log.error(
             "the store was put back: access that had ended stays so, what was here is kept as %s, and nobody new is let in before: "
-            "confided store accept",
+            "confided store --accept",
             kept.name,
         )
 

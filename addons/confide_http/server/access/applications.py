@@ -153,7 +153,7 @@ class Applications:
                 ids = ", ".join(one.id for one in found)
                 raise TakenError(f"there are {len(found)} applications of that name", hint=f"name one by its id: {ids}")
             near = nearest(name, [one.name for one in known])
-            hint = f"did you mean {near}?" if near else "confided gateway client ls shows which there are"
+            hint = f"did you mean {near}?" if near else "confided http ls --apps shows which there are"
             raise TakenError(f"there is no application '{printable(name[:MAX_NAME_CHARS])}'", hint=hint)
         (gone,) = found
         with self._registry.transaction() as database:
@@ -299,5 +299,5 @@ def _make_room(database: apsw.Connection) -> None:
            AND NOT EXISTS (SELECT 1 FROM codes WHERE application = applications.id) ORDER BY added_at LIMIT 1"""
     ).get
     if idle is None:
-        raise TakenError(f"there are {MOST} applications already", hint="confided gateway client ls shows which")
+        raise TakenError(f"there are {MOST} applications already", hint="confided http ls --apps shows which")
     database.execute("DELETE FROM applications WHERE id = ?", (idle,))

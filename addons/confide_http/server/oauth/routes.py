@@ -177,7 +177,7 @@ class SignInRoutes:
 
     async def _register(self, request: Request) -> Response:
         if await asyncio.to_thread(self._applications.open_space) is None:
-            hint = "whoever runs the daemon opens it for ten minutes: confided gateway open --space SPACE"
+            hint = "whoever runs the daemon opens it for ten minutes: confided http allow --open --space SPACE"
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         # As they stand there: the SDK writes addresses in its own way, and they are compared to the letter.
@@ -194,7 +194,7 @@ class SignInRoutes:
         return RedirectResponse(address, status_code=302)
 
 
-_KNOWN: Final = "whoever runs the daemon adds it with: confided gateway client add"
+_KNOWN: Final = "whoever runs the daemon adds it with: confided http allow"
 
 
 def _redirects_of(body: bytes) -> list[str]:

@@ -145,7 +145,7 @@ class Control:
         except Exception as error:
             # Its text may quote anything.
             log.error("a command was not answered: %s", type(error).__name__)
-            return _refused(RequestError("internal", "it failed inside the daemon", "confided logs says more"))
+            return _refused(RequestError("internal", "it failed inside the daemon", "confided status --log says more"))
 
 
 def _busy() -> RequestError:

@@ -65,7 +65,7 @@ class Exposition:
             )
         except OSError as error:
             why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or type(error).__name__
-            hint = "choose another one as listen of [metrics] in daemon.toml, or take it out: confided top needs none"
+            hint = "choose another one as listen of [metrics] in daemon.toml, or take it out: confided status --watch needs none"
             raise ListenError(f"{host}:{port} for metrics", why, hint=hint) from error
 
     @property

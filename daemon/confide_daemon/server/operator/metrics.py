@@ -51,7 +51,7 @@ class Metrics(Collector):
         return generate_latest(self._registry).decode()
 
     async def top(self) -> dict[str, object]:
-        """The same for `confided top`: the samples, and what has no series."""
+        """The same for `confided status --watch`: the samples, and what has no series."""
         self._now = now = await self._looking.look()
         samples = [
             [sample.name, sample.labels, sample.value]

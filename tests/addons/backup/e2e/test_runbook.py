@@ -41,7 +41,7 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
     (snapshot,) = (path for path in backups.iterdir() if re.fullmatch(r"\d{4}-.*Z", path.name))
     ann.write("memory/since.md", "# Since\n\nThe heron colony has nineteen nests.\n")
     ann.run("sync")
-    lost.run("revoke", "eve", "--yes")
+    lost.run("device", "rm", "eve", "--yes")
     lost.kill()
     shutil.rmtree(lost.data)
 

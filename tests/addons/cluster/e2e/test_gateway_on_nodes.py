@@ -65,7 +65,7 @@ def all_serve(nodes: Nodes) -> None:
 
 
 def token(node: Node, space: str, name: str = "chat") -> str:
-    made: str = node.json("gateway", "allow", f"{name}-{space}", "--space", space, "--scope", "write")["token"]
+    made: str = node.json("http", "allow", f"{name}-{space}", "--space", space, "--scope", "write")["token"]
     return made
 
 
@@ -175,7 +175,7 @@ def test_the_steps_of_a_sign_in_may_be_taken_at_different_nodes(nodes: Nodes, tm
     url = f"confide://127.0.0.1:{second.port}"
     machine.run("join", first.json("invite", "ann", "--no-wait", "--url", url)["invite"])
     machine.run("sync")
-    made = first.json("gateway", "client", "add", "Chat", "--space", "ann", "--redirect", REDIRECT)
+    made = first.json("http", "allow", "Chat", "--space", "ann", "--redirect", REDIRECT)
     here, there = (Program(at(node, Named), made["id"]) for node in nodes.nodes)
     there.verifier = here.verifier
     page = there.page()

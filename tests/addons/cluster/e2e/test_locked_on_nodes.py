@@ -13,7 +13,7 @@ from tests.support.programs.processes import Inside, wait_until
 
 
 def is_kept_by_machines(node: Node) -> bool:
-    return bool(node.json("custody", "ann")["custody"] == "caller")
+    return bool(node.json("space", "key", "ann")["custody"] == "caller")
 
 
 async def test_an_agent_s_session_goes_on_when_the_node_is_killed_that_it_was_on(
@@ -42,7 +42,9 @@ async def test_an_agent_s_session_goes_on_when_the_node_is_killed_that_it_was_on
                 assert word in str((await client.call_tool("memory_search", {"query": query})).content)
             assert is_kept_by_machines(first)
             # Given to the server for a while, and back, as docs/cluster.md has it for a move.
-            assert (await asyncio.to_thread(first.json, "custody", "ann", "server"))["custody"] == "server"
-            await asyncio.to_thread(first.run, "custody", "ann", "caller")  # a machine that is connected brings the key
+            assert (await asyncio.to_thread(first.json, "space", "key", "ann", "server"))["custody"] == "server"
+            await asyncio.to_thread(
+                first.run, "space", "key", "ann", "caller"
+            )  # a machine that is connected brings the key
             await asyncio.to_thread(wait_until, "the machines to keep the key", lambda: is_kept_by_machines(first))
         balancer.close()

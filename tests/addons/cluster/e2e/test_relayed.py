@@ -111,7 +111,7 @@ async def test_whoever_is_revoked_on_one_node_is_out_on_all_at_once(nodes: Nodes
         await here.put("memory/a.md", "text\n")
         async with await second.connect(identity) as there:
             await there.attach("proj")
-            await asyncio.to_thread(second.run, "revoke", "space3")
+            await asyncio.to_thread(second.run, "device", "rm", "space3")
             revoked = time.monotonic()
             for machine in (here, there):
                 await machine.ended_within(DEADLINE_S)
@@ -166,7 +166,7 @@ async def test_nobody_but_a_node_comes_in_at_the_address_for_nodes(nodes: Nodes)
     right = await connect(url, node, daemon.static_key, hello=said.hello(daemon, node.public_key, now=now))
     assert right.welcome["caller"] == "space4"
     await right.close()
-    await asyncio.to_thread(second.run, "revoke", "space4")
+    await asyncio.to_thread(second.run, "device", "rm", "space4")
     await asyncio.to_thread(wait_until, "the other node to hear of it", lambda: is_revoked(first, "space4"))
     with pytest.raises(DeniedError, match="revoked"):
         await connect(url, node, daemon.static_key, hello=said.hello(daemon, node.public_key, now=now))
@@ -325,7 +325,7 @@ async def test_a_snapshot_at_one_node_has_what_the_other_holds(nodes: Nodes, tmp
 
         writing = asyncio.create_task(write())
         await asyncio.to_thread(second.run, "backup", "init", "--to", str(tmp_path / "to"))
-        await asyncio.to_thread(first.run, "revoke", "thief9")
+        await asyncio.to_thread(first.run, "device", "rm", "thief9")
         assert nodes.holder("space9") is first
         before = acknowledged
         made = await asyncio.to_thread(second.json, "backup", "--to", str(tmp_path / "to"))

@@ -70,7 +70,7 @@ async def test_nor_does_a_request_of_a_program_fail(postgres: Postgres, tmp_path
         ) as port:
             wait_until("both to be ready", lambda: all(one.ask("/ready")[0] == 200 for one in nodes.nodes))
             async with calling(nodes, tmp_path, port) as agent:
-                made = first.json("gateway", "allow", "chat", "--space", "boats", "--scope", "write")
+                made = first.json("http", "allow", "chat", "--space", "boats", "--scope", "write")
                 program = BusyProgram(Door(programs), made["token"])
                 async with program.asking(BETWEEN_S):
                     for node in nodes.nodes:

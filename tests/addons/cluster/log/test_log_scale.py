@@ -103,5 +103,5 @@ def test_the_model_counts_what_it_is_told() -> None:
     slower = replace(measured, apply_s=0.001)  # 61.8 * (0.01 s + 61.8 * 0.1 * 0.001 s) is a second
     assert changes_a_s(slower) == pytest.approx(61.8, rel=0.001)
     first, *_ = walls(measured).items()
-    assert first[0].startswith("confided store status")
+    assert first[0].startswith("confided store")
     assert 49_000 < first[1] <= 50_000

@@ -31,7 +31,7 @@ ANY = st.recursive(
 
 @pytest.fixture(scope="module")
 def program(gateway: ServerGateway) -> Program:
-    made = gateway.confided.json("gateway", "client", "add", "Drawn", "--space", "home", "--redirect", REDIRECT)
+    made = gateway.confided.json("http", "allow", "Drawn", "--space", "home", "--redirect", REDIRECT)
     return Program(gateway, made["id"])
 
 

@@ -116,14 +116,12 @@ async def test_neither_passes_for_the_other(home: Registry, tmp_path: Path) -> N
 
 def test_the_commands_let_in_list_and_shut_out(ready: Confided) -> None:
     ready.enroll("home")
-    done = ready.run(
-        "gateway", "allow", "chat", "--space", "home", "--scope", "write", "--project", "shop", "--trusted"
-    )
+    done = ready.run("http", "allow", "chat", "--space", "home", "--scope", "write", "--project", "shop", "--trusted")
     token = done.stdout.strip()
     assert digest_of(token) is not None
-    assert "this once" in done.stderr
-    assert "there is no gateway yet" in done.stderr
-    (listed,) = ready.json("gateway", "ls")
+    assert "shown only once" in done.stderr
+    assert "the daemon has no HTTP gateway yet" in done.stderr
+    (listed,) = ready.json("http", "ls")
     assert (
         listed.items()
         >= {
@@ -135,19 +133,19 @@ def test_the_commands_let_in_list_and_shut_out(ready: Confided) -> None:
             "lastSeenAt": None,
         }.items()
     )
-    shown = ready.run("gateway", "ls").stdout
+    shown = ready.run("http", "ls").stdout
     assert "chat  home  write  trusted  projects shop  until" in shown
     assert token not in shown
     assert "never used" in shown
-    assert [one["name"] for one in ready.json("callers")] == ["home"]
+    assert [one["name"] for one in ready.json("device")] == ["home"]
     assert "by HTTP" in ready.run("audit").stdout
-    assert ready.json("callers", "show", "chat")["key"] is None
+    assert ready.json("device", "ls", "chat")["key"] is None
     told = {one["check"]: one["detail"] for one in ready.json("doctor")}
     assert told["gateway client chat"].startswith("reads and writes home by HTTP, trusted;")
-    assert ready.json("gateway", "rm", "chat") == {"removed": "chat"}
+    assert ready.json("http", "rm", "chat") == {"removed": "chat"}
     assert "gateway client chat" not in ready.run("doctor").stdout
-    assert ready.json("gateway", "ls") == []
-    assert "no gateway client" in ready.run("gateway", "rm", "chat", code=7).stderr
+    assert ready.json("http", "ls") == []
+    assert "no gateway client" in ready.run("http", "rm", "chat", code=7).stderr
     for path in ready.data.rglob("*"):
         if stat.S_ISREG(path.stat().st_mode):
             assert token.encode() not in path.read_bytes()

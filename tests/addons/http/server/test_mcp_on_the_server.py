@@ -132,7 +132,7 @@ async def test_what_the_operator_changes_counts_at_once(gateway: ServerGateway) 
     token = gateway.token("lessened", "--scope", "write")
     async with gateway.session(token) as client:
         await text_of(client, "memory_store", content="First.", path="memory/less.md", project="zoo")
-        gateway.confided.run("callers", "grant", "lessened", "--scope", "read")
+        gateway.confided.run("device", "edit", "lessened", "--scope", "read")
         assert {tool.name for tool in (await client.list_tools()).tools} == READING
         with pytest.raises(Exception, match="unknown tool"):
             await client.call_tool("memory_store", {"content": "More.", "path": "memory/less.md", "project": "zoo"})
@@ -143,7 +143,7 @@ def test_a_token_is_refused_once_its_time_is_over(gateway: ServerGateway) -> Non
     token = gateway.token("short-lived")
     connection, stream = listen(gateway, token)
     assert stream.status == 200
-    gateway.confided.run("callers", "grant", "short-lived", "--expires", "1s")
+    gateway.confided.run("device", "edit", "short-lived", "--expires", "1s")
     while stream.readline():  # one that went on would be kept alive with comments, and time out
         pass
     connection.close()

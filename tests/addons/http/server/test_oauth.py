@@ -45,9 +45,7 @@ class House:
     reader: Machine
 
     def program(self, name: str = "Chat", *options: str) -> Program:
-        made = self.gateway.confided.json(
-            "gateway", "client", "add", name, "--space", "ann", "--redirect", REDIRECT, *options
-        )
+        made = self.gateway.confided.json("http", "allow", name, "--space", "ann", "--redirect", REDIRECT, *options)
         return Program(self.gateway, made["id"], secret=made["secret"])
 
     def approve(self, words: str, *options: str, by: Machine | None = None, code: int = 0) -> str:
@@ -183,7 +181,7 @@ def test_a_code_that_comes_again_gives_the_same_and_otherwise_ends_what_it_gave(
     other = house.program("Another")
     assert error_of(other.exchange(code)) == (400, "invalid_grant")
     assert house.is_let_in(tokens["access_token"])
-    house.gateway.confided.run("gateway", "client", "rm", other.identifier)
+    house.gateway.confided.run("http", "rm", "--app", other.identifier)
     assert error_of(chat.exchange(code, code_verifier="x" * 43)) == (400, "invalid_grant")
     assert not house.is_let_in(tokens["access_token"])
     assert error_of(chat.exchange(code)) == (400, "invalid_grant")
@@ -227,8 +225,8 @@ def test_a_program_goes_with_the_machine_that_has_let_it_in(
         tokens.append(chat.exchange(chat.code(page)).json)
     assert all(house.is_let_in(each["access_token"]) for each in tokens)
     if how == "revoke":
-        told = house.gateway.confided.run("revoke", stolen.name, "--added", "--yes").stdout
-        assert told.count("which it had brought in") == 3
+        told = house.gateway.confided.run("device", "rm", stolen.name, "--added", "--yes").stdout
+        assert told.count("had let in") == 3
     else:
         told = house.device.run("device", "rm", stolen.name, "--added", "--yes")
         assert told.count("which it had let in by HTTP") == 2
@@ -239,7 +237,7 @@ def test_a_program_goes_with_the_machine_that_has_let_it_in(
 
 
 def listed_names(house: House) -> list[str]:
-    return [one["name"] for one in house.gateway.confided.json("gateway", "ls")]
+    return [one["name"] for one in house.gateway.confided.json("http", "ls")]
 
 
 def test_a_code_is_good_for_its_own_program_alone(house: House, chat: Program) -> None:
@@ -260,7 +258,7 @@ def test_a_code_is_good_for_its_own_program_alone(house: House, chat: Program) -
     tokens = chat.exchange(code).json
     assert error_of(other.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
     assert house.is_let_in(chat.refresh(tokens["refresh_token"]).json["access_token"])
-    house.gateway.confided.run("gateway", "client", "rm", other.identifier)
+    house.gateway.confided.run("http", "rm", "--app", other.identifier)
 
 
 def test_a_secret_is_asked_for_where_there_is_one(house: House) -> None:
@@ -272,7 +270,7 @@ def test_a_secret_is_asked_for_where_there_is_one(house: House) -> None:
         assert error_of(program.exchange(code, client_secret=wrong)) == (401, "invalid_client")
     tokens = program.exchange(code).json
     assert house.is_let_in(tokens["access_token"])
-    house.gateway.confided.run("gateway", "client", "rm", "Secretive")
+    house.gateway.confided.run("http", "rm", "--app", "Secretive")
     assert not house.is_let_in(tokens["access_token"])
     assert error_of(program.refresh(tokens["refresh_token"])) == (401, "invalid_client")
 
@@ -304,7 +302,7 @@ def test_an_address_one_byte_off_is_told_nothing(chat: Program, said: dict[str, 
 def test_a_program_of_this_machine_comes_back_on_any_port(house: House, added: str) -> None:
     """RFC 8252, 7.3. What it gets a code for is what it has to say again."""
     confided = house.gateway.confided
-    made = confided.json("gateway", "client", "add", "Native", "--space", "ann", "--redirect", added)
+    made = confided.json("http", "allow", "Native", "--space", "ann", "--redirect", added)
     scheme, host, path = re.split(r"(?<=//)([^/]*?)(?::3118)?(?=/|$)", added, maxsplit=1)
     program = Program(house.gateway, made["id"], redirect=f"{scheme}{host}:54321{path}")
     page = program.page()
@@ -317,14 +315,14 @@ def test_a_program_of_this_machine_comes_back_on_any_port(house: House, added: s
     for other in (f"{scheme}{host}:54322{path}", None):
         assert program.exchange(code, redirect_uri=other).status == 400
     assert program.exchange(code).status == 200
-    confided.run("gateway", "client", "rm", program.identifier)
+    confided.run("http", "rm", "--app", program.identifier)
 
 
 def test_a_program_with_a_scheme_of_its_own_signs_in(house: House) -> None:
     """RFC 8252, 7.1: Cursor, which the operator has added; and the page says that no host is behind it."""
     redirect = "cursor://anysphere.cursor-mcp/oauth/callback"
     confided = house.gateway.confided
-    made = confided.json("gateway", "client", "add", "Cursor", "--space", "ann", "--redirect", redirect)
+    made = confided.json("http", "allow", "Cursor", "--space", "ann", "--redirect", redirect)
     program = Program(house.gateway, made["id"], redirect=redirect)
     page = program.page()
     assert (
@@ -332,7 +330,7 @@ def test_a_program_with_a_scheme_of_its_own_signs_in(house: House) -> None:
     )
     house.approve(program.words(page))
     assert house.gateway.request("GET", page).headers["location"].startswith(f"{redirect}?code=")
-    confided.run("gateway", "client", "rm", program.identifier)
+    confided.run("http", "rm", "--app", program.identifier)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +381,7 @@ def test_the_page_runs_nothing_and_is_framed_by_nobody(house: House) -> None:
     assert framed.status == 403
     assert house.gateway.request("GET", "/consent/" + "x" * 43).status == 404
     assert house.gateway.request("GET", "/consent.css").status == 200
-    house.gateway.confided.run("gateway", "client", "rm", program.identifier)
+    house.gateway.confided.run("http", "rm", "--app", program.identifier)
 
 
 def test_words_are_approved_by_a_device_of_the_space_that_decides(house: House, chat: Program) -> None:
@@ -427,7 +425,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
     described = "/.well-known/oauth-authorization-server"
     assert register(house).status == 403
     assert "registration_endpoint" not in house.gateway.request("GET", described).json
-    opened = house.gateway.confided.start("gateway", "open", "--space", "ann")
+    opened = house.gateway.confided.start("http", "allow", "--open", "--space", "ann")
     wait_until("it to be open", lambda: "registration_endpoint" in house.gateway.request("GET", described).json)
     try:
         for said in (
@@ -457,7 +455,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
         assert "It has registered itself" in house.gateway.request("GET", page).body.decode()
         house.approve(program.words(page))
         assert house.is_let_in(program.exchange(program.code(page)).json["access_token"])
-        assert REDIRECT in house.gateway.confided.run("gateway", "client", "ls").stdout
+        assert REDIRECT in house.gateway.confided.run("http", "ls", "--apps").stdout
         opened.send_signal(signal.SIGINT)
         told, _ = opened.communicate(timeout=DEADLINE_S)
     finally:
@@ -465,7 +463,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
     assert told == "registered: 3\n"
     assert f"registered: Self, which sends people back to {REDIRECT}" in house.gateway.confided.log
     assert register(house).status == 403
-    house.gateway.confided.run("gateway", "client", "rm", program.identifier)
+    house.gateway.confided.run("http", "rm", "--app", program.identifier)
 
 
 def test_a_sensitive_note_is_its_title_and_what_is_sealed_stays_so(house: House, chat: Program) -> None:

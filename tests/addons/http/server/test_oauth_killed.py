@@ -73,7 +73,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
     device = Machine(root, "ann", is_set_up=False)
     device.run("join", confided.json("invite", "ann", "--url", url)["invite"])
     device.run("sync")
-    made = confided.json("gateway", "client", "add", "Chat", "--space", "ann", "--redirect", REDIRECT)
+    made = confided.json("http", "allow", "Chat", "--space", "ann", "--redirect", REDIRECT)
     yield Mortal(gateway, device, Program(gateway, made["id"]), url.rsplit(":", 1)[1].strip("/"))
     confided.end()
 

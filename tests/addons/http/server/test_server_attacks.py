@@ -59,7 +59,7 @@ def test_without_a_good_token_there_is_nothing(gateway: ServerGateway) -> None:
     """Neither for one that was taken away, nor for a machine's key or the hash of a token; and all are told the same."""
     gone = gateway.made("gone")["token"]
     assert call(gateway, gone, "memory_status").status == 200
-    gateway.confided.run("gateway", "rm", "gone")
+    gateway.confided.run("http", "rm", "gone")
     told = set()
     for token in (gone, "cfd_" + "A" * 43, "x" * 4000):
         answer = gateway.request("POST", "/mcp", LISTEN, token=token)
@@ -75,7 +75,7 @@ def test_without_a_good_token_there_is_nothing(gateway: ServerGateway) -> None:
 
 
 def test_streams_end_with_their_token(gateway: ServerGateway) -> None:
-    """Within a second of `confided gateway rm`, those of both eras."""
+    """Within a second of `confided http rm`, those of both eras."""
     token = gateway.made("brief")["token"]
     opening = {
         "jsonrpc": "2.0",
@@ -99,7 +99,7 @@ def test_streams_end_with_their_token(gateway: ServerGateway) -> None:
     later, second = listen(gateway, token)
     assert (first.status, second.status) == (200, 200)
     assert b"acknowledged" in second.readline() + second.readline()
-    gateway.confided.run("gateway", "rm", "brief")
+    gateway.confided.run("http", "rm", "brief")
     began = time.monotonic()
     for answer in (first, second):
         while answer.readline():  # one that went on would be kept alive with comments
@@ -197,7 +197,7 @@ def test_guesses_are_few_and_shut_nobody_out(tmp_path: Path) -> None:
         assert CANARY not in log
         assert "cfd_" not in log
         assert "Traceback" not in log
-        (listed,) = gateway.confided.json("gateway", "ls")
+        (listed,) = gateway.confided.json("http", "ls")
         assert listed["lastSeenAt"] is not None
     finally:
         gateway.confided.end()

@@ -70,7 +70,7 @@ def test_a_locked_space_is_not_unlocked_and_what_is_sealed_stays_so(confided: Co
     for command in ("status", "doctor"):
         assert "chat reads and writes this space by HTTP, untrusted until" in " ".join(machine.run(command).split())
     assert machine.json("status")["gatewayClients"][0]["name"] == "chat"
-    confided.run("gateway", "rm", "chat")
+    confided.run("http", "rm", "chat")
     assert "by HTTP" not in machine.run("doctor")
 
 
