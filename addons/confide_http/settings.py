@@ -73,7 +73,7 @@ class GatewayConfig:
             hint = "others reach it there, so it needs TLS: by cert and key, or in front of it, and then public_url begins with https://"
             return "listen", hint
         if self.public_url.startswith("http://") and not _is_loopback(urlsplit(self.public_url).hostname or ""):
-            return "public_url", "it begins with https://; http:// is for this machine alone"
+            return "public_url", "it begins with https://; http:// is for this device alone"
         return None
 
 

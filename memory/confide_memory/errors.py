@@ -95,5 +95,5 @@ class UnknownRequestError(RequestError):
 
     def __init__(self, message: str, since: str | None) -> None:
         came = f", which came with version {since}" if since else ""
-        hint = "it is older than confide on this machine: upgrade confided there"
+        hint = "it is older than confide on this device: upgrade confided there"
         super().__init__("unavailable", f"{message}{came}", hint)

@@ -30,7 +30,7 @@ def main() -> None:
         finally:
             os._exit(0)  # also where it is interrupted while it loads
     if time.time() < 0:  # a list of devices, an invite and a day's file all have a date, and none of before
-        sys.exit("confide: this machine's clock stands before 1970\nhint: set the clock: timedatectl")
+        sys.exit("confide: this device's clock stands before 1970\nhint: set the clock: timedatectl")
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
             from confide_proxy.mcp import stdio

@@ -353,7 +353,7 @@ def _checked_learning(path: Path, key: str, value: Any) -> Any:
     if type(value) is int and not 0 <= value <= 10**9:
         raise _wrong(path, shown, "it is at least 0 and at most 1,000,000,000")
     if key == "local_url" and not is_loopback(value):
-        raise _wrong(path, shown, "it is of this machine alone: http://127.0.0.1:PORT/v1")
+        raise _wrong(path, shown, "it is of this device alone: http://127.0.0.1:PORT/v1")
     return value
 
 
@@ -362,7 +362,7 @@ def _checked_panel(path: Path, key: str, value: Any) -> Any:
     if key not in PanelConfig._fields:
         raise _unknown(path, key, shown, PanelConfig._fields)
     if not isinstance(value, list) or len(value) > MOST_FRAMERS or not all(is_framer(each) for each in value):
-        hint = f"it takes up to {MOST_FRAMERS} origins, of https or of this machine, without a path"
+        hint = f"it takes up to {MOST_FRAMERS} origins, of https or of this device, without a path"
         raise _wrong(path, shown, f'{hint}: ["http://127.0.0.1:8000"]')
     return tuple(dict.fromkeys(value))
 

@@ -101,7 +101,7 @@ class KeyLockedError(ConfideError):
     exit_code = EXIT_KEYS
 
     def __init__(self) -> None:
-        super().__init__("this machine's key is locked", hint="run confide device key unlock")
+        super().__init__("this device's key is locked", hint="run confide device key unlock")
 
 
 class KeyringError(ConfideError):
@@ -117,7 +117,7 @@ class NotJoinedError(ConfideError):
 
     def __init__(
         self,
-        problem: str = "this machine has not joined a daemon, and on_demand is off",
+        problem: str = "this device has not joined a daemon, and on_demand is off",
         *,
         hint: str = "run confide join with an invite, or set on_demand = true",
     ) -> None:
@@ -131,18 +131,16 @@ class NotSetUpError(NotJoinedError):
     """
 
     def __init__(self, failed_join: str | None = None, elsewhere: Sequence[str] = ()) -> None:
-        hint = "confide quickstart for this machine alone, or confide join with an invite to a server"
+        hint = "confide quickstart for this device alone, or confide join with an invite to a server"
         if elsewhere:
             places = ", ".join(map(printable, elsewhere))
-            problem = (
-                f"the variables that this program was started with lead to no memory, and this user has one in {places}"
-            )
+            problem = f"this program was started with variables that point to no memory; yours is in {places}"
             way = "start it with the same CONFIDE_HOME or XDG_DATA_HOME as your shell (confide setup writes them)"
             super().__init__(problem, hint=f"{way}; or begin another memory here: confide quickstart")
         elif failed_join is None:
-            super().__init__("this machine is not set up", hint=hint)
+            super().__init__("this device is not set up", hint=hint)
         else:
-            tried = f"this machine is not set up: the last confide join failed ({failed_join})"
+            tried = f"this device is not set up: the last confide join failed ({failed_join})"
             super().__init__(tried, hint=f"join again with a good invite; {hint}")
 
 
@@ -150,7 +148,7 @@ class DaemonStartError(ConfideError):
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, problem: str, *, log: Path | None = None) -> None:
-        super().__init__(f"cannot start the daemon on this machine: {problem}", hint=f"its log is {log}")
+        super().__init__(f"cannot start the daemon on this device: {problem}", hint=f"its log is {log}")
 
 
 class DaemonMissingError(DaemonStartError):
@@ -159,7 +157,7 @@ class DaemonMissingError(DaemonStartError):
     def __init__(self, problem: str, *, log: Path | None = None) -> None:
         super().__init__(problem, log=log)
         # Its log, where there is one, says no more than this.
-        self.hint = f"{with_extra('daemon')}; or use a daemon on another machine: confide join"
+        self.hint = f"{with_extra('daemon')}; or use a daemon on another device: confide join"
 
 
 class DaemonStartingError(DaemonStartError):
@@ -172,7 +170,7 @@ class DaemonStopError(ConfideError):
 
     def __init__(self, pid: int, problem: str) -> None:
         hint = f"look at process {pid}, and end it by hand if it is confided: kill {pid}" if pid else None
-        super().__init__(f"cannot stop the daemon on this machine: {problem}", hint=hint)
+        super().__init__(f"cannot stop the daemon on this device: {problem}", hint=hint)
 
 
 class NotHereError(ConfideError):
@@ -182,7 +180,7 @@ class NotHereError(ConfideError):
         parts = urlsplit(url)
         place = f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         super().__init__(
-            f"this machine has joined the daemon at {printable(place)}, which is not started or stopped from here",
+            f"this device has joined the daemon at {printable(place)}, which is not started or stopped from here",
             hint="on its machine: confided serve, or its service manager",
         )
 
@@ -242,7 +240,7 @@ class SessionError(ConfideError):
     def __init__(self) -> None:
         super().__init__(
             "no transcript of that session is kept in this project",
-            hint="its id stands in the path of a search's hit; --project names the folder that it was begun in",
+            hint="its id is in the path that a search shows; --project names the folder where it began",
         )
 
 
@@ -282,7 +280,7 @@ class UnsealableError(ConfideError):
             problem = f"the text holds what looks like a credential ({kind})"
             hint = "confide device ls shows why; or leave the credential out"
         verb = "sign" if kind == TASK else "seal"
-        super().__init__(f"{problem}, and this machine cannot {verb} it yet", hint=hint)
+        super().__init__(f"{problem}, and this device cannot {verb} it yet", hint=hint)
 
 
 class NoSecretError(ConfideError):
@@ -298,30 +296,32 @@ class NotADeviceError(SpaceKeysError):
         """`called`: what the daemon calls this machine."""
         name = shlex.quote(printable(called)) if called else "NAME"
         if was_removed:
-            problem = "this machine was removed from the devices of its space"
-            hint = "was that a mistake? give it a new key with confide device key rotate, and approve it on another machine"
+            problem = "this device was removed from the devices of its space"
+            hint = (
+                "was that a mistake? give it a new key with confide device key rotate, and approve it on another device"
+            )
         elif was_invited:
-            problem = "the machine that invited this one has not added it to the devices of the space yet"
-            hint = "that machine does it when it next connects: run confide status there"
+            problem = "the device that invited this one has not added it to the devices of the space yet"
+            hint = "that device does it when it next connects: run confide status there"
         else:
-            problem = "this machine is not among the devices of its space yet"
-            hint = f"on one that is, run confide device approve {name}, and type these words there: {words}"
+            problem = "this device is not among the devices of its space yet"
+            hint = f"on a device of the space, run confide device approve {name}, and type these words: {words}"
         super().__init__(problem, hint=hint)
 
 
 class UnconfirmedError(SpaceKeysError):
     def __init__(self) -> None:
         super().__init__(
-            "nobody has confirmed on this machine yet that the daemon shows the right space",
-            hint="run confide device confirm, and type the words that confide device ls shows beside the change on another machine",
+            "you have not confirmed on this device yet that the daemon shows the right space",
+            hint="run confide device confirm, and type the words that confide device ls shows beside the change on another device",
         )
 
 
 class AnotherSpaceError(SpaceKeysError):
     def __init__(self) -> None:
         super().__init__(
-            "the daemon names another space for this machine than before, so nothing is sealed here",
-            hint="if whoever runs the daemon has moved this machine, confide device confirm; if nobody has, do not go on",
+            "the daemon names another space for this device than before, so nothing is sealed here",
+            hint="if the server's operator moved this device: confide device confirm; if not, do not go on",
         )
 
 
@@ -337,8 +337,8 @@ class SpaceLockedError(SpaceKeysError):
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, why: ConfideError | None) -> None:
-        hint = f"connect with one that can; here, {why}" if why else "confide device ls shows them"
-        super().__init__("this space is locked until one of its machines connects", hint=hint)
+        hint = f"connect with a device that can; here, {why}" if why else "confide device ls shows them"
+        super().__init__("this space is locked until one of its devices connects", hint=hint)
 
 
 class InputError(ConfideError):
@@ -368,7 +368,7 @@ class GatewayMissingError(GatewayError):
 
     def __init__(self) -> None:
         super().__init__(
-            "confide http serve takes libraries that are not installed",
+            "confide http serve needs libraries that are not installed",
             hint=with_extra("gateway"),
         )
 
@@ -384,7 +384,7 @@ class RunnerMissingError(RunnerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "confide task runner takes libraries that are not installed",
+            "confide task runner needs libraries that are not installed",
             hint=with_extra("runner"),
         )
 
@@ -414,6 +414,6 @@ class ReaderMissingError(ConfideError):
 
     def __init__(self, title: str, extra: str) -> None:
         super().__init__(
-            f"reading a store of {title} takes a library that is not installed",
+            f"reading a store of {title} needs a library that is not installed",
             hint=with_extra(extra),
         )

@@ -48,9 +48,9 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("learn.local_modle = 'x'", "unknown option", "local_model"),
         ("learn.calls_a_day = -1", "wrong value", "at least 0"),
         ("learn.calls_a_day = true", "wrong value", "a whole number"),
-        ("learn.local_url = 'http://10.0.0.1/v1'", "wrong value", "this machine"),
-        ("learn.local_url = 'http://127.0.0.1@evil.example/'", "wrong value", "this machine"),
-        ("learn.local_url = 'http://[::1'", "wrong value", "this machine"),
+        ("learn.local_url = 'http://10.0.0.1/v1'", "wrong value", "this device"),
+        ("learn.local_url = 'http://127.0.0.1@evil.example/'", "wrong value", "this device"),
+        ("learn.local_url = 'http://[::1'", "wrong value", "this device"),
         ("folders = true", "wrong value", '[folders."~/vault"]'),
         ("folders.vault.extra = ['a.md']", "wrong value", "from the root or from your home"),
         ("folders.'~nobody-of-that-name/x'.extra = ['a.md']", "wrong value", "from the root or from your home"),
@@ -62,7 +62,7 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ("panel = true", "wrong value", "[panel]"),
         ("panel.frame_ancestor = []", "unknown option", "frame_ancestors"),
         ("panel.frame_ancestors = 'https://board.example'", "wrong value", "origins"),
-        ("panel.frame_ancestors = ['http://board.example']", "wrong value", "of https or of this machine"),
+        ("panel.frame_ancestors = ['http://board.example']", "wrong value", "of https or of this device"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str, hint: str | None) -> None:

@@ -47,7 +47,7 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
     def ready(gateway: gateway_app.GatewayShared) -> None:
         say(f"serving the memory of {this.name} on {gateway.origin}: MCP at /mcp, REST at /api")
         if not TokenFile(here.paths.gateway).all():
-            remark("nobody can use it yet: confide http token new NAME makes a token")
+            remark("no app can use it yet; to make a token: confide http token new NAME")
 
     await gateway_server.serve(here.paths, here.config, this, listening, on_ready=ready, idle_exit_s=idle_exit_s)
 
@@ -64,17 +64,19 @@ def new(
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long it is good.")] = DAYS,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="Take what it stores for an agent's word, not for a stranger's.")
+        bool, typer.Option("--trusted", help="Treat what it stores as an agent's, not as untrusted.")
     ] = False,
 ) -> Output:
     """Make a token, and print it: this is the only time that it is shown."""
     scopes = tuple(dict.fromkeys(scope or ["read"]))
     if unknown := [each for each in scopes if each not in SCOPES]:
-        raise typer.BadParameter(f"'{unknown[0][:40]}' is none; there are {', '.join(SCOPES)}", param_hint="--scope")
+        raise typer.BadParameter(
+            f"'{unknown[0][:40]}' is not a scope; there are {', '.join(SCOPES)}", param_hint="--scope"
+        )
     projects = tuple(dict.fromkeys(project)) if project else None
     if projects is not None and "secrets" in scopes:
         raise TokenError(
-            "a token of some projects opens no secrets: they are of the whole space",
+            "a token for some projects cannot decrypt secrets, which belong to the whole space",
             hint="leave --project or secrets out",
         )
     if projects is not None and len(projects) > MOST_PROJECTS:

@@ -26,9 +26,9 @@ async def http_approve(
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=90, help="How long it is let in.")] = 90,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="What it stores is an agent's word; else it is untrusted.")
+        bool, typer.Option("--trusted", help="Treat what it stores as an agent's, not as untrusted.")
     ] = False,
-    name: Annotated[str, typer.Option("--name", help="What to call it here; it stands beside what it writes.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Its name here; shown beside what it writes.")] = "",
     is_sure: Yes = False,
 ) -> Output:
     """Let a program in that asks in your browser: it is shown to you first."""
@@ -42,8 +42,8 @@ async def http_approve(
             remark("It has not asked to write, so it cannot: for that it has to ask for the scope memory:write.")
         remark(f"It would send you back to {asked['redirect']}")
         if asked["registered"]:
-            remark("It has registered itself: nobody has checked that it is called so.")
-        remark("Approve it only if you have asked for this yourself. Its vendor reads what it asks and finds.")
+            remark("It has registered itself: nobody has verified its name.")
+        remark("Approve it only if you have asked for this yourself. Its vendor can read what it asks for and finds.")
         await agreed("let it in?", is_sure=is_sure)
         given, days = await by_http.approve(
             space.connection,
@@ -64,7 +64,7 @@ async def http_ls(here: CommandContext) -> Output:
     async with connected(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
     lines = "\n".join(by_http.line(one) for one in found)
-    return Output(found, lines or "nobody reaches this space over HTTP")
+    return Output(found, lines or "no app is connected through the server")
 
 
 @command

@@ -121,7 +121,9 @@ class Calls:
             raise RefusalError(404, "not_found", "there is no such tool here")
         identity.require(scope)
         if name == SECRET and identity.is_limited:
-            raise RefusalError(403, "denied", "a token of some projects opens no secrets: they are of the whole space")
+            raise RefusalError(
+                403, "denied", "a token for some projects cannot decrypt secrets, which belong to the whole space"
+            )
         if isinstance(arguments, dict):
             arguments = await self._placed(identity, name, arguments)
         with self.places.place(identity.key):

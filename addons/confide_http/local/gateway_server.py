@@ -60,8 +60,8 @@ def loopback(host: str) -> str:
         is_loopback = False
     if not is_loopback:
         raise GatewayError(
-            "the gateway listens on this machine alone, since whoever reaches it and has a token reads in clear",
-            hint="leave --host out, or give 127.0.0.1 or ::1; for other machines there is the gateway of confided",
+            "the gateway listens on this device only, since anyone who reaches it with a token reads in clear",
+            hint="leave --host out, or give 127.0.0.1 or ::1; for other devices there is the gateway of confided",
         )
     return name
 

@@ -124,7 +124,7 @@ class TokenFile:
             return []
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise KeyFileError(
-                self._file, "is damaged", hint="move it away, and make the tokens anew: confide http token new"
+                self._file, "is damaged", hint="move it away, and make new tokens: confide http token new"
             ) from None
         except OSError as error:
             raise StateError(self._folder, error) from error
@@ -154,11 +154,11 @@ class TokenFile:
             if any(each.name == name for each in tokens):
                 raise TokenError(
                     f"there is a token '{name}' already",
-                    hint=f"take it away with confide http token rm {name}, or use another name",
+                    hint=f"remove it with confide http token rm {name}, or use another name",
                 )
             if len(tokens) >= MOST:
                 raise TokenError(
-                    f"there are {MOST} tokens already", hint="confide http token ls shows which nobody uses"
+                    f"there are {MOST} tokens already", hint="confide http token ls shows which are unused"
                 )
             self._write([*tokens, made])
         return text, made

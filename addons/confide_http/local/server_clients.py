@@ -89,7 +89,7 @@ def line(client: GatewayClient) -> str:
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
     until = f" until {local_time(client['expires'])}" if client["expires"] else ""
     used = f"used {local_time(client['used'])}" if client["used"] else "never used"
-    return f"{client['name']} {what} this space by HTTP{word}{until}, {used}; its vendor reads what it asks and finds"
+    return f"{client['name']} {what} this space by HTTP{word}{until}, {used}; its vendor can read what it asks for and finds"
 
 
 async def status(connection: RequestChannel) -> AddonMessage:
@@ -114,8 +114,8 @@ async def end_with(connection: RequestChannel, keys: Collection[bytes]) -> Addon
     except RequestError as error:
         if error.code != "denied":
             raise
-        hint = "another device sees and ends them, confide http ls"
-        return AddonMessage({"programs": None}, remarks=[f"programs that it has let in by HTTP may still come: {hint}"])
+        hint = "another device can list and remove them: confide http ls"
+        return AddonMessage({"programs": None}, remarks=[f"apps that it approved may still connect: {hint}"])
     return AddonMessage(
-        {"programs": ended}, [f"ended: {printable(name)}, which it had let in by HTTP" for name in ended]
+        {"programs": ended}, [f"ended: {printable(name)}, an app that it had approved" for name in ended]
     )

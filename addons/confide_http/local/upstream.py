@@ -218,7 +218,7 @@ class UpstreamSession:
             if project in self._attached:
                 return
             if len(self._attached) >= MOST_ATTACHED:
-                hint = "confide http serve --project FOLDER serves another one; ended and begun anew this one has room again"
+                hint = "serve another project: confide http serve --project FOLDER; or restart this one"
                 raise RefusalError(503, "busy", f"this gateway writes to {MOST_ATTACHED} projects already", hint=hint)
             try:
                 await self._there()

@@ -155,7 +155,7 @@ class Local:
 
     def _asked(self, body: bytes) -> bytes:
         if not is_loopback(self._url):
-            raise CannotJudgeError("its address is not of this machine")
+            raise CannotJudgeError("its address is not of this device")
         parts = urlsplit(self._url)
         # A name is looked up, and may be told to lead elsewhere.
         host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""

@@ -77,7 +77,7 @@ async def add(
         str | None, typer.Option("--schedule", metavar="CRON", help='Again and again, such as "30 2 * * 1-5".')
     ] = None,
     zone: Annotated[
-        str | None, typer.Option("--zone", metavar="ZONE", help="The time zone; this machine's if left out.")
+        str | None, typer.Option("--zone", metavar="ZONE", help="The time zone; this device's if left out.")
     ] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="1 to 10, 10 first; 5 if left out.")] = None,
     more: Annotated[str | None, typer.Option("--context", metavar="JSON", help="An object that goes along.")] = None,
@@ -231,7 +231,7 @@ async def approve(
             raise ToolError(f"this order is not followed: {problem}", hint="give it again: confide task add")
         own = await keyring.identity()
         if own.public_key.hex() == order.signer:
-            raise ToolError("this machine gave the order itself", hint="approve it on another device, or on the runner")
+            raise ToolError("this device queued the task itself", hint="approve it on another device, or on the runner")
         _print_order(found, order, problem)
         await agreed("Approve all of this", is_sure=yes)
         approval = approve_order(own, keyring.roster.space, found["order"])
@@ -274,7 +274,8 @@ async def accept(here: CommandContext, identity: TaskId, at: At = None, project:
     if not sys.stdin.isatty():
         # As `confide trust`: an agent that runs commands must not vouch for what another one wrote.
         raise DeclinedError(
-            "nobody is here to be asked", hint="a person runs it in a terminal; there is no option for it"
+            "this needs an answer, and there is no terminal to ask in",
+            hint="a person runs it in a terminal; there is no option for it",
         )
     this = await identified(here, project)
     async with here.client(this) as client:

@@ -73,11 +73,11 @@ async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, o
             try:
                 await _renew(link, roster, identity, old, each)
             except OrderError as error:
-                log.warning("an order is not signed anew: %s", type(error).__name__)
+                log.warning("an order is not signed again: %s", type(error).__name__)
             except RequestError as error:
                 if error.code not in ("conflict", "denied", "invalid", "not_found"):
                     raise
-                log.info("an order is not signed anew: %s", error.code)
+                log.info("an order is not signed again: %s", error.code)
         if page["next"] is None or page["next"] <= after:
             return
         after = page["next"]

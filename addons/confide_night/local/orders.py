@@ -54,7 +54,7 @@ def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]
 
     order = Order.parse(shown["order"])
     if roster is None:
-        return order, "this machine knows no list of the space's devices"
+        return order, "this device knows no list of the space's devices"
     try:
         # Whose approval counts its runner knows: here it is asked whether each was given.
         given = approvals_of(shown["approvals"])

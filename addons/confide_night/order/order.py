@@ -150,7 +150,7 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
     for approval in approvals:
         _check_signer(roster, approval.key)
         if approval.key == signer:
-            raise OrderSignerError("a device cannot approve its own order", hint="approve it on another machine")
+            raise OrderSignerError("a device cannot approve its own order", hint="approve it on another device")
         if not verify(approval.key, _APPROVAL_LABEL, joined(roster.space, order), approval.signature):
             raise OrderSignatureError("an approval is not of this order, or not of this space")
 
@@ -167,10 +167,10 @@ def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Co
     """
     own, other = roster.above(approver), roster.above(signer)
     if own[0] == other[0]:
-        raise OrderSignerError("a device cannot approve its own order", hint="approve it on another machine")
+        raise OrderSignerError("a device cannot approve its own order", hint="approve it on another device")
     device = roster.devices.get(approver)
     if device is None or device.is_paper:
-        raise OrderSignerError("a recovery code approves nothing", hint="approve it on one of the machines")
+        raise OrderSignerError("a recovery code approves nothing", hint="approve it on one of the devices")
     if approver in approvers:
         return
     # Both are below the one that began the space, if they are not it: another one in common may hold both.

@@ -95,7 +95,7 @@ def located(recipe: Recipe) -> tuple[str, tuple[Path, ...]]:
     found = recipe.program or shutil.which(recipe.agent)
     if not found or not os.access(found, os.X_OK):
         hint = "install it, or name it: program in its recipe of runner.toml"
-        raise RunnerError(f"the agent {recipe.agent} is not on this machine", hint=hint)
+        raise RunnerError(f"the agent {recipe.agent} is not on this device", hint=hint)
     real = Path(os.path.realpath(found))
     if real.is_relative_to("/usr"):
         return str(real), ()

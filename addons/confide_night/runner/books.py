@@ -72,7 +72,7 @@ class RunLedger:
         with self._able():
             if not self._seat.try_take():
                 raise RunnerError(
-                    "another runner is at work on this machine", hint="confide task runner --runs shows what it does"
+                    "another runner is at work on this device", hint="confide task runner --runs shows what it does"
                 )
         self._log = _log(folder)
         with self._able():
@@ -206,7 +206,7 @@ class MovedSpaces:
 
         Raises KeyFileError too where the file is no longer what was written there.
         """
-        hint = "have this machine join its daemon again: confide join"
+        hint = "have this device join its daemon again: confide join"
         read = _noted(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
         known = daemon.known(self.paths) if read is not None else None
         return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0

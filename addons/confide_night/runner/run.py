@@ -209,7 +209,7 @@ class Run:
             result.state, result.reason = "again" if isinstance(error, SandboxError) else "failed", str(error)
         except (ConfideError, OSError) as error:  # as on a full disk
             problem = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
-            result.state, result.reason = "failed", f"this machine could not do it: {problem}"
+            result.state, result.reason = "failed", f"this device could not do it: {problem}"
         result.took_s = time.monotonic() - began
         result.text = redacted(self.masked(result.text))
         return result

@@ -91,7 +91,7 @@ class RunnerService:
             raise works
         recipes = [each for each in self._settings.recipes.values() if trial.why_not(each, self._settings) is None]
         if not recipes:
-            raise RunnerError("none of the recipes works on this machine", hint="confide task runner --check says why")
+            raise RunnerError("none of the recipes works on this device", hint="confide task runner --check says why")
         keeping = [asyncio.create_task(self._link.run()), asyncio.create_task(self._sealing.attend(self._look_again))]
         working = asyncio.create_task(self._work(recipes, once=once))
         try:

@@ -85,7 +85,7 @@ def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:
     try:
         if recipe.kind != "ask":
             if shutil.which("git") is None:
-                raise RunnerError("git is not on this machine", hint="install git")
+                raise RunnerError("git is not on this device", hint="install git")
             agents.program_of(recipe, settings.model.api)
         if recipe.asks_a_model and not settings.model.key:
             if not settings.model.key_file:
@@ -116,7 +116,7 @@ async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[Tria
     else:
         hint = "run it as a service of systemd with Delegate=yes: configs/confide-runner.service"
         yield TrialFinding(
-            "limits", None, "this machine gives no control group: a run is bounded by its time and its disk", hint
+            "limits", None, "this device gives no control group: a run is bounded by its time and its disk", hint
         )
     if os.geteuid() == 0:
         hint = "give it a user of its own: docs/runner.md"

@@ -158,7 +158,7 @@ async def _settle(here: CommandContext, project: Path) -> None:
         is_sent = await send_queue(client, here)
         if not is_sent or not is_empty(here.paths.journal):
             hint = "confide sync --queue shows them; send or drop them first"
-            raise MoveError("calls wait on this machine for its daemon", hint=hint)
+            raise MoveError("calls wait on this device for its daemon", hint=hint)
         await client.files.compare()
 
 
@@ -256,4 +256,4 @@ def hint_of_move(here: CommandContext) -> None:
     with suppress(ConfideError):
         is_alone = load_pin(here.paths.link) is None and here.paths.daemon_data.is_dir()
         if is_alone and RosterCache(here.paths.rosters).last() is not None:
-            note("this machine has a memory of its own; to take it along: confide daemon move --to INVITE")
+            note("this device has a memory of its own; to take it along: confide daemon move --to INVITE")

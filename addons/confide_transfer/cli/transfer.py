@@ -66,7 +66,7 @@ _BROUGHT: Final = {
     "same": "there already",
     "differs": "there with another text, which stays",
     "refused": "refused",
-    "transcript": "transcripts, which come from their own machines",
+    "transcript": "transcripts, which come from their own devices",
 }
 _NOT_IMPORTED: Final = "nothing was imported; --yes imports without asking"
 
@@ -166,7 +166,7 @@ def import_memories(
         ),
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--from", metavar="NAME", help="The system that wrote them; recognised if left out.")
+        str | None, typer.Option("--from", metavar="NAME", help="The tool that wrote them; detected if left out.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Import without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
@@ -178,7 +178,7 @@ def import_memories(
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
     here: CommandContext = context.obj
     if undo and not paths:
-        raise typer.BadParameter("name the files, folders or stores whose notes are to go", param_hint="--undo")
+        raise typer.BadParameter("name the files, folders or stores whose notes to delete", param_hint="--undo")
     this = asyncio.run(identified(here, project))
     asked = _ImportRequest(here, this, False if dry_run else yes or None, as_json, again)
     if paths and system is None and not undo and any(export_manifest.is_tree(path) for path in paths):
@@ -319,7 +319,7 @@ def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is
         remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
         say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, asked.this)}")
-        remark("they are found by searches, and come unasked once you trust them: confide trust memory/notes")
+        remark("searches find them; they are added to prompts once you trust them: confide trust memory/notes")
 
 
 def _places(outcome: ImportOutcome, this: Project) -> str:
@@ -412,7 +412,7 @@ def _print_counts(report: ExportReport) -> None:
     if report.closed:
         verb = "is" if report.closed == 1 else "are"
         remark(
-            f"{counted(report.closed, 'sealed secret')} {verb} of a space whose devices this machine is not among: what names them comes"
+            f"{counted(report.closed, 'sealed secret')} {verb} of a space whose devices this device is not among: what names them comes"
             " back, they do not; import on one of its devices"
         )
 

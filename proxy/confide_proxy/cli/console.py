@@ -214,8 +214,12 @@ async def agreed(question: str, *, is_sure: bool, compared: str = "") -> None:
     if compared:
         remark(compared)
     if not sys.stdin.isatty():
-        what, then = ("compare the words", " once you have compared") if compared else ("be asked", "")
-        raise DeclinedError(f"nobody is here to {what}", hint=f"run it in a terminal, or with --yes{then}")
+        what, then = (
+            ("the words have to be compared", " once you have compared") if compared else ("this needs an answer", "")
+        )
+        raise DeclinedError(
+            f"{what}, and there is no terminal to ask in", hint=f"run it in a terminal, or with --yes{then}"
+        )
     if not await confirmed(question):
-        hint = "words that differ mean that somebody else answers: do not go on" if compared else None
+        hint = "if the words differ, another server answers: do not go on" if compared else None
         raise DeclinedError("nothing was changed", hint=hint)

@@ -25,11 +25,13 @@ async def device_confirm(
     here: CommandContext,
     words: Words = None,
     moved: Annotated[
-        bool, typer.Option("--moved", help="Whoever runs the daemon has moved this machine to another space.")
+        bool, typer.Option("--moved", help="Confirm that the server's operator moved this device to another space.")
     ] = False,
     add_again: Annotated[
         bool,
-        typer.Option("--add-again", help="Where two lists have parted, add again whom the daemon's never had."),
+        typer.Option(
+            "--add-again", help="If two lists of devices differ, add again the devices that only this one has."
+        ),
     ] = False,
 ) -> Output:
     """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
@@ -37,9 +39,7 @@ async def device_confirm(
         keyring = space.keyring
         mended = await _mended(space, words, add_again) if isinstance(keyring.problem, ForkedRosterError) else None
         if isinstance(keyring.problem, AnotherSpaceError):
-            question = (
-                "the daemon names another space for this machine than before: has whoever runs it moved it there?"
-            )
+            question = "the daemon names another space for this device than before: did its operator move it?"
             await agreed(question, is_sure=moved)
             await keyring.move(space.connection)
         if keyring.unconfirmed is not None:
@@ -80,8 +80,8 @@ async def _mended(space: SpaceConnection, words: str | None, add_again: bool) ->
         await keyring.show_card(link)
         names = " and ".join(f"confide device rm {fingerprint_words(each.key)}" for each in fork.returning)
         hint = f"on a device that is on it, run {names}, then confide device approve; then this again"
-        raise DeviceError("this machine is not on the daemon's list, so it cannot remove them there", hint=hint)
-    what = "the six words that confide device ls shows beside the change, on another device that is in your hands"
+        raise DeviceError("this device is not on the daemon's list, so it cannot remove them there", hint=hint)
+    what = "the six words that confide device ls shows beside the change, on another device of yours"
     await compare(what, [fork.shown.head_words], given=words)
     again = frozenset([each.key for each in fork.missing if add_again or await _is_wanted(each)])
     parted, roster = await keyring.resolve_fork(link, fork.shown.pin, again)
@@ -96,23 +96,23 @@ async def _is_wanted(device: Device) -> bool:
 def _print_fork(fork: Fork) -> None:
     """What each list has, and what becomes of it. To stderr: it belongs to the question."""
     remark(
-        f"this machine and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."
+        f"this device and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."
     )
     for title, roster, entries in (
-        ("only this machine has", fork.known, fork.lost),
+        ("only this device has", fork.known, fork.lost),
         ("only the daemon has", fork.shown, fork.others),
     ):
         remark(f"{title}:")
         for entry in entries:
             remark(f"  {_change(roster, entry)}")
-    remark("if this machine goes on from the daemon's list:")
+    remark("if this device uses the daemon's list:")
     for device in fork.returning:
-        why = "removed again" if device.key in fork.known.removed else "removed: one that was removed has brought it in"
-        remark(f"  {_shown(device)}  is {why}. It could open what was sealed meanwhile")
+        why = "removed again" if device.key in fork.known.removed else "removed: a removed device had added it"
+        remark(f"  {_shown(device)}  is {why}. It could decrypt what was sealed since then")
     for device in fork.missing:
-        remark(f"  {_shown(device)}  is no device, unless you have it added again")
+        remark(f"  {_shown(device)}  is removed, unless you add it again")
     for device in fork.ended:
-        remark(f"  {_shown(device)}  is no device. A key that was removed does not come back: it needs a new one")
+        remark(f"  {_shown(device)}  is removed. A removed key stays removed: the device needs a new one")
 
 
 def _change(roster: Roster, entry: RosterEntry) -> str:
@@ -147,10 +147,10 @@ async def _recognized(roster: Roster, given: str | None) -> Pin:
         # The words of the space itself, which a device of an older version shows alone, and an old list has as well.
         names = ", ".join(printable(each.name) for each in roster.devices.values())
         remark(
-            f"these are the words of the space, which do not tell how old the list is. It has these devices: {names}"
+            f"these are the words of the space, which do not show how old the list is. It has these devices: {names}"
         )
         hint = "give the words that confide device ls shows beside the change"
         if not sys.stdin.isatty():
-            raise DeviceError("the words of the space alone do not tell how old the list of its devices is", hint=hint)
-        await agreed("is each of them a device still?", is_sure=False)
+            raise DeviceError("the words of the space alone do not show how old the list of its devices is", hint=hint)
+        await agreed("are all of them still your devices?", is_sure=False)
     return Pin(roster.space, number, roster.hashes[number])

@@ -55,7 +55,7 @@ async def device_rm(
     here: CommandContext,
     name: Name,
     added: Annotated[
-        bool, typer.Option("--added", help="Remove as well what it has added, what these have added, and so on.")
+        bool, typer.Option("--added", help="Remove the devices that it added too, those that these added, and so on.")
     ] = False,
     yes: Yes = False,
 ) -> Output:
@@ -65,7 +65,7 @@ async def device_rm(
         if added or yes or not sys.stdin.isatty():
             return added
         shown = f"{printable(device.name)}  {fingerprint_words(device.key)}"
-        return await confirmed(f"{removed['name']} has brought in {shown}: remove it too?")
+        return await confirmed(f"{removed['name']} has added {shown}: remove it too?")
 
     async with connected(here) as space:
         keyring = space.keyring
@@ -74,8 +74,8 @@ async def device_rm(
         device = find(keyring.roster, name)
         removed = facts(keyring.roster, device)
         if device.key == identity.public_key:
-            hint = "remove it on another one: it would make the key that it must not have"
-            raise DeviceError("this machine cannot remove itself", hint=hint)
+            hint = "remove it on another device: it must not know the new key"
+            raise DeviceError("this device cannot remove itself", hint=hint)
         await agreed(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
         # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
         exposed = await sealed_secrets(space.connection, None)
@@ -135,9 +135,9 @@ def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage
     device, exposed = result["removed"], result["exposed"]
     row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
     for one in result["alsoRemoved"]:
-        row(f"removed: {one['name']}  {one['words']}  which it had brought in")
+        row(f"removed: {one['name']}  {one['words']}  which it had added")
     for one in result["added"]:
-        remark(f"it had brought in {one['name']}, which is a device still: confide device rm {one['words']}")
+        remark(f"it had added {one['name']}, which is still a device: confide device rm {one['words']}")
     for told in removals:
         for line in told.rows:
             row(line)
@@ -146,18 +146,18 @@ def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage
     if not device["isPaper"]:
         # Never by its name: `confided device edit` changes that of the daemon alone, so it may be another machine's there.
         remark(
-            "it can still read and write the memory, unless it was revoked; to end that, run on the server: "
-            "confided device rm NAME, with the name that confided device shows beside these words"
+            f"{device['name']} can still read and write your memory. On the server, run: confided device rm NAME, "
+            "with the name that confided device shows beside these words"
         )
     if exposed is None:
-        remark("note: this machine may not list the space's secrets; one with all projects can")
+        remark("note: this device may not list the space's secrets; a device with access to all projects can")
         return
     if not exposed:
-        say("nothing was sealed yet, so there was nothing that it could open")
+        say("no secrets are sealed, so it could decrypt none")
         return
     kinds = Counter(one["kind"] for one in exposed)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    say(f"it could open {counts}. They must be changed at their source:")
+    say(f"it could decrypt {counts}. Change them at their source:")
     for one in exposed[:_SHOWN]:
         row(f"  {one['kind']}  {one['id']}  {', '.join(one['documents']) or 'no document that was found'}")
     if len(exposed) > _SHOWN:

@@ -37,7 +37,7 @@ _LOOK_AGAIN_S = 5.0
 """While waiting for a machine to join, should the daemon's word of it be lost."""
 Words = Annotated[
     str | None,
-    typer.Option("--words", help="The six words that the other machine shows; left out, they are asked for."),
+    typer.Option("--words", help="The six words that the other device shows; without it, Confide asks."),
 ]
 _TRIES: Final = 3
 """To type six words."""
@@ -77,7 +77,7 @@ def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
             if one["addedBy"]
             else []
         )
-        about += [text for key, text in (("isThis", "this machine"), ("isPaper", "on paper")) if one[key]]
+        about += [text for key, text in (("isThis", "this device"), ("isPaper", "on paper")) if one[key]]
         row(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
     for one in found["waiting"]:
         state = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
@@ -88,10 +88,10 @@ def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
 
 def device_invite(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the new machine will be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the new device will be called.")],
     ttl: Annotated[str, typer.Option("--ttl", help="How long the invite is good for.")] = "15m",
-    scope: Annotated[str, typer.Option("--scope", help="What the machine may do: read, write or admin.")] = "write",
-    url: Annotated[str | None, typer.Option("--url", help="The daemon's address, as the machine reaches it.")] = None,
+    scope: Annotated[str, typer.Option("--scope", help="What the device may do: read, write or admin.")] = "write",
+    url: Annotated[str | None, typer.Option("--url", help="The daemon's address, as the device reaches it.")] = None,
     wait: Annotated[
         bool | None,
         typer.Option("--wait/--no-wait", help="Wait and show who joined.", show_default="wait in a terminal"),
@@ -128,7 +128,7 @@ async def _invite(
             say(made.to_string())
             remark(f"On {name}: run confide join, and paste it   (good once, until {clock(until)})")
             if any(local in (url or address) for local in ("//127.0.0.1", "//[::1]", "//localhost")):
-                remark("note: its address can be reached from this machine only; others need --url")
+                remark("note: its address can be reached from this device only; others need --url")
         sys.stdout.flush()
         if is_waited_for:
             joiner = await _joined(space.keyring, space, before, name, until)
@@ -149,7 +149,7 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
             if device.key not in before and device.name == name:
                 return device
     raise DeviceError(
-        f"nobody joined: the invite for {name} has expired", hint=f"make another: confide device invite {name}"
+        f"no device joined: the invite for {name} has expired", hint=f"make another: confide device invite {name}"
     )
 
 
@@ -200,7 +200,10 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
     Raises DeviceError: they are others, or nobody is there to type them.
     """
     if given is None and not sys.stdin.isatty():
-        raise DeviceError("nobody is here to type the words", hint="run it in a terminal, or give them with --words")
+        raise DeviceError(
+            "the words have to be typed, and there is no terminal to ask in",
+            hint="run it in a terminal, or give them with --words",
+        )
     for left in reversed(range(1 if given is not None else _TRIES)):
         words = typed_words(given if given is not None else await typed(f"type {what}"))
         if words in right:
@@ -208,9 +211,9 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
         if not words:
             break
         if left:
-            remark("those are other words; was one mistyped?")
-    hint = "were they typed as they stand there? words that differ mean that somebody else answers: do not go on"
-    raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
+            remark("the words differ; is one mistyped?")
+    hint = "are they typed exactly as shown there? If they differ, another device or server answers: do not go on"
+    raise DeviceError("the words differ, and nothing was changed", hint=hint)
 
 
 def _daemon(here: CommandContext) -> tuple[str, bytes]:

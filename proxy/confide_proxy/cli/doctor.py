@@ -80,7 +80,10 @@ async def doctor(
     here: CommandContext,
     project: ProjectDir = Path(),
     fix: Annotated[
-        bool, typer.Option("--fix", help="Put right what is safe: rights of our own files, paths in clients' entries.")
+        bool,
+        typer.Option(
+            "--fix", help="Fix what is safe to fix: permissions of Confide's files, paths in clients' entries."
+        ),
     ] = False,
 ) -> Output:
     """Check configuration, link, key, clock, disk, queue, files and clients, and say what to do."""
@@ -130,7 +133,7 @@ async def _checked(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
 
 def _configuration(here: CommandContext) -> DoctorFinding:
     file = here.paths.config
-    return ok("configuration", str(file) if file.exists() else f"all as it comes; {file} is not there")
+    return ok("configuration", str(file) if file.exists() else f"all defaults; {file} does not exist")
 
 
 def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
@@ -138,7 +141,7 @@ def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
     loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
     if not loose:
         return ok("rights", f"{here.paths.state} is this user's alone")
-    told = f"others can look into {loose[0]}{' and more' if len(loose) > 1 else ''}"
+    told = f"other users can read {loose[0]}{' and more' if len(loose) > 1 else ''}"
     if fix:
         with suppress(OSError):
             for each in loose:
@@ -224,16 +227,16 @@ def _queue(here: CommandContext, _fix: bool) -> DoctorFinding:
 async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     paths = here.paths
     if not paths.identity.exists():  # a connection would make one
-        yield ok("link", "not tried, since this machine has no key yet")
+        yield ok("link", "not tried, since this device has no key yet")
         return
     try:
         pinned = await asyncio.to_thread(daemon.load_pin, paths.link)
         if pinned is None:
             own = await local_process.running(paths)
             if own is None:
-                yield ok("link", "this machine's own daemon does not run; it is started when it is needed")
+                yield ok("link", "this device's own daemon does not run; it is started when it is needed")
                 return
-            yield ok("link", f"this machine's own daemon runs as process {own.pid}, {shown_url(own.joined.url)}")
+            yield ok("link", f"this device's own daemon runs as process {own.pid}, {shown_url(own.joined.url)}")
             yield _versions(own.version)
             return
     except ConfideError as error:
@@ -274,8 +277,8 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
 def _versions(of_daemon: str) -> DoctorFinding:
     told = f"confide {VERSION} here, confided {of_daemon}"
     if is_behind(VERSION, of_daemon) or is_behind(of_daemon, VERSION):
-        older = "confide on this machine" if is_behind(VERSION, of_daemon) else "confided"
-        far = f"{told}: more than {WINDOW} minor versions apart, which nobody has tried"
+        older = "confide on this device" if is_behind(VERSION, of_daemon) else "confided"
+        far = f"{told}: more than {WINDOW} minor versions apart, which is not tested"
         return DoctorFinding("versions", "problem", far, f"upgrade {older}; the daemon goes first: docs/upgrading.md")
     if of_daemon and of_daemon != VERSION:
         return DoctorFinding(
@@ -309,7 +312,7 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
 def _imports(folder: Path) -> Iterator[DoctorFinding]:
     """Memory that a client loads as a person's orders, by whomever it was written."""
     for file, what in presence.importing(folder):
-        told = f"{file} imports @{what}: what is stored there by an agent or another machine is an order to your agent"
+        told = f"{file} imports @{what}: your agent follows what an agent or another device stores there"
         yield DoctorFinding(
             "imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)"
         )
@@ -321,13 +324,13 @@ def _hooks(here: CommandContext) -> DoctorFinding:
         return ok("hooks", f"off: {here.paths.config}")
     found = counts.read(str(here.paths.state))
     if not found:
-        return ok("hooks", "none has fired yet")
+        return ok("hooks", "no hook has run yet")
     by = Counter(outcome for _, _, outcome, _, _ in found)
     failed = [(at, why) for at, _, outcome, _, why in found if outcome == counts.FAILED]
     names = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE)
     parts = [f"{by[name]} {name}" for name in names if by[name]]
     parts += [f"{by[counts.ABSENT]} found no session to ask"] if by[counts.ABSENT] else []
-    told = f"{len(found)} fired since {clock(found[0][0])}: {', '.join(parts)}"
+    told = f"{len(found)} ran since {clock(found[0][0])}: {', '.join(parts)}"
     if failed:
         at, why = failed[-1]
         told += f", {len(failed)} failed, last {why} at {clock(at)}"
@@ -335,7 +338,7 @@ def _hooks(here: CommandContext) -> DoctorFinding:
         way = "a session that is just beginning has none yet; confide sync --watch answers from the first prompt on"
         return DoctorFinding("hooks", "hint", told, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
-        return DoctorFinding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this machine busy?")
+        return DoctorFinding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this device busy?")
     return ok("hooks", told)
 
 
@@ -359,12 +362,12 @@ async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
         elif had.is_set_up:
             yield await _well(here, client, had, folder)
         elif client.is_here() and not had.lost_plugin:
-            told = f"{client.title} is here, and does not start confide"
+            told = f"{client.title} is installed, but does not start confide"
             yield DoctorFinding(client.name, "hint", told, f"confide setup {client.name} --write")
         shared = next((each.file for each in had.starts if projects.is_tracked(each.file)), None)
         if shared is not None:
             told = (
-                f"{shared} is in the repository, and has paths of this machine: other people's clients cannot start it"
+                f"{shared} is in the repository, and has paths of this device: other people's clients cannot start it"
             )
             hint = f"confide setup {client.name} --remove, then confide setup {client.name} --write --user"
             yield DoctorFinding(client.name, "hint", told, hint)
@@ -387,7 +390,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
             state = "hint"
             how += ", which was not tried, since a file of the project says more than confide setup writes"
         elif not here.paths.identity.exists():
-            how += ", which was not tried, since a session would make this machine's key"
+            how += ", which was not tried, since a session would make this device's key"
         elif (wrong := await _tried(client, start, folder)) is not None:
             return wrong
     if had.hooks_off and (had.hooked or had.has_plugin):
@@ -396,8 +399,8 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
     if had.has_hooks:
         return DoctorFinding(client.name, state, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
-        return DoctorFinding(client.name, state, f"{client.title} {how}; it knows no hooks")
-    told = f"{client.title} {how}; without hooks, so memory comes when the agent asks"
+        return DoctorFinding(client.name, state, f"{client.title} {how}; it has no hooks")
+    told = f"{client.title} {how}; without hooks, so memory is used only when the agent asks"
     return DoctorFinding(client.name, state, told, f"confide setup {client.name} --write --hooks")
 
 
@@ -408,7 +411,7 @@ async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFind
         return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
     if why := await entry_trial.call(start.address):
         return DoctorFinding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
-    return ok(client.name, f"{told}; it takes connections, and whether it lets the client in was not tried")
+    return ok(client.name, f"{told}; it accepts connections; its login was not tried")
 
 
 async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:

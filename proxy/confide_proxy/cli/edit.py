@@ -155,7 +155,7 @@ def edit(
     try:
         after = opened.folder.read(opened.path)
     except FolderError as error:
-        note(f"what was saved stays on this machine: {error}", *([f"hint: {error.hint}"] if error.hint else []))
+        note(f"what was saved stays on this device: {error}", *([f"hint: {error.hint}"] if error.hint else []))
         return _ended(opened, "not sent", f"{opened.path} is not sent", code=error.exit_code)
     if after is not None and after.text == opened.text:
         return _ended(opened, "unchanged", f"{opened.path} is unchanged", code=1 if code else 0)
@@ -214,7 +214,7 @@ async def _open(here: CommandContext, this: Project, name: str, *, is_global: bo
     except (ConfideError, TimeoutError) as error:
         trouble = outage(error, began)
         (target,) = await asyncio.to_thread(_found_here, here, this, [name], is_global)
-        note(f"{trouble.sentence}: this is the file as it is on this machine", *trouble.hints)
+        note(f"{trouble.sentence}: this is the file as it is on this device", *trouble.hints)
         folders = folders_of(here.paths, here.config, this)
         return await asyncio.to_thread(_opened, this, target, folders, 0, "")
 
@@ -228,7 +228,7 @@ def _opened(this: Project, target: EditTarget, folders: list[Folder], revision: 
         raise FolderError(target.path, folder.why_not(target.path), hint="edit it where it is")
     content = folder.read(target.path)
     if content is None:
-        raise FolderError(target.path, why or "is not on this machine", hint="confide ls lists what there is")
+        raise FolderError(target.path, why or "is not on this device", hint="confide ls lists what there is")
     return EditedFile(folder, target.path, folder.root / folder.spelled(target.path), content.text, revision)
 
 
@@ -260,7 +260,7 @@ async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_t
         note(f"{', '.join(others)} changed it meanwhile: confide history {path} --diff --revision N shows what")
     number = newest["revision"]
     if newest["clash"]:
-        note(f"two versions of some lines: keep what is right, and delete the marks: confide edit {path}")
+        note(f"conflict: keep the lines that are right, and delete the markers: confide edit {path}")
     if not is_there:
         return _ended(opened, "deleted", f"deleted {path}; it comes back with: confide restore {path}", number, code)
     state = "clash" if newest["clash"] else "sent"
@@ -306,15 +306,15 @@ def _found_here(here: CommandContext, this: Project, names: list[str], is_global
         if _is_path(name):
             path = _path(name)
             if not is_in_memory(path):
-                hint = "other files are deleted as any file is: rm"
+                hint = "delete other files with rm"
                 raise FolderError(name, "is outside of memory, which is MEMORY.md and the folder memory/", hint=hint)
             if own.read(path) is None:
-                raise FolderError(path, "is not on this machine", hint="confide ls lists what there is")
+                raise FolderError(path, "is not on this device", hint="confide ls lists what there is")
             targets.append(EditTarget(own.project, path))
         elif found := local_notes.named(folders, name):
             targets.append(EditTarget(found.project, found.path, found.id))
         else:
-            raise FolderError(name, "is no note on this machine", hint="confide ls lists what there is")
+            raise FolderError(name, "is no note on this device", hint="confide ls lists what there is")
     return targets
 
 

@@ -91,7 +91,7 @@ async def history(
     lines = []
     for entry in revisions:
         size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
-        clash = "  two versions of some lines" if entry["clash"] else ""
+        clash = "  conflict" if entry["clash"] else ""
         clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
         lines.append(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")
     return Output({"project": name, "path": path, "revisions": revisions}, lines)

@@ -71,13 +71,13 @@ def join(
         raise typer.BadParameter(f"unexpected argument: {given[1][:40]}; an invite is one string", param_hint="INVITE")
     invite = given[0] if given else None
     if invite is not None and sys.stderr.isatty():
-        note("other users of this machine can see arguments, and your shell keeps them; next time paste it when asked")
+        note("other users of this device can see arguments, and your shell keeps them; next time paste it when asked")
     text = invite or pasted_invite()
     try:
         plain, pair = parse_invite(text)
         # An invite that was made here is for another machine: this one would only change its own name with it.
         if pair is not None and Invitations(here.paths.rosters).has(pair.invite_id):
-            raise DeviceError("this invite was made on this machine", hint="paste it into confide join on the new one")
+            raise DeviceError("this invite was made on this device", hint="paste it into confide join on the new one")
         asyncio.run(_join(here, plain, (pair.invite_id, pair.secret) if pair else None, as_json))
     except (ConfideError, TimeoutError) as error:
         founding.note_failure(here.paths, error)
@@ -97,10 +97,10 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
         if error.reason == "disabled":
             # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
             _join_instead(here, KnownDaemon(invite.websocket_url, invite.daemon_static, pair=pair))
-            hint = "read the six words to the daemon's owner, who compares and approves them; then test the link with: confide status"
+            hint = "read the six words to the server's operator, who compares and approves them; then test the connection: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
         raise
-    alias = printable(str(connection.welcome.get("caller", "this machine"))[:_MOST_ALIAS])
+    alias = printable(str(connection.welcome.get("caller", "this device"))[:_MOST_ALIAS])
     new = connection.successor
     static, key = (new.new_static, new.new_key) if new else (invite.daemon_static, connection.peer_key)
     _join_instead(here, KnownDaemon(invite.websocket_url, static, key, pair))
@@ -116,7 +116,7 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
             status = await client.call("memory_status", {})
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
-        files, pieces = counted(status["totalFiles"], "file"), counted(status["totalChunks"], "piece")
+        files, pieces = counted(status["totalFiles"], "file"), counted(status["totalChunks"], "chunk")
         told = f"the link works: {files}, {pieces} in this space"
         if problem is not None:
             told += f"\n{problem}\n{problem.hint}"
@@ -184,8 +184,8 @@ def left_behind(paths: ProxyPaths) -> str | None:
     if seen is None or seen.roster is None or key not in seen.roster.devices:
         return None
     is_alone = len(seen.roster.devices) == 1
-    others = "no other device does, so it would open nowhere" if is_alone else "its other devices do"
-    said = f"this machine is a device of the space {seen.roster.words}: in another it opens nothing that is sealed there ({others})"
+    others = "no other device can, so they would be lost" if is_alone else "its other devices still can"
+    said = f"this device belongs to the space {seen.roster.words}: in another space it cannot decrypt the secrets of that one ({others})"
     return said if is_empty(paths.journal) else f"{said}; calls that wait for its daemon go to the new one"
 
 
@@ -206,14 +206,14 @@ def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
         say(f"pinned {shown_url(address)}\nthis device is {words}; test the connection: confide status")
 
 
-def pasted_invite(prompt: str = "invite (hidden)") -> str:
+def pasted_invite(prompt: str = "paste the invite (not shown)") -> str:
     """Read an invite from the terminal, unseen, or from stdin: other users can see arguments, and a shell keeps them.
 
     One that was copied as several lines is read on until it is whole. Else its second half would run in the shell, and lie in its history.
     """
     text = unseen(prompt).strip()
     for _ in range(_MOST_LINES - 1):
-        if "://" not in text or _is_whole(text) or not (rest := unseen("the rest of it (hidden), or Enter").strip()):
+        if "://" not in text or _is_whole(text) or not (rest := unseen("the rest of it (not shown), or Enter").strip()):
             break
         text += rest
     return text

@@ -147,7 +147,7 @@ async def changes(
     lines = []
     for entry in found:
         what = "deleted" if entry["deleted"] else entry["words"][:_TITLE]
-        clash = "  two versions of some lines" if entry["clash"] else ""
+        clash = "  conflict" if entry["clash"] else ""
         place = f"{entry['path']}{_of(entry, this)}  revision {entry['revision']}"
         lines.append(f"{local_time(entry['time'])}  {entry['author']:<{width}}  {place}  {what}{clash}".rstrip())
     empty = "nothing has changed" + (f" since {since}" if since else " yet")
@@ -174,7 +174,7 @@ async def _asked(
         if not may_do_without:
             raise
         trouble = outage(error, began)
-        note(f"{trouble.sentence}: these are the files on this machine", *trouble.hints)
+        note(f"{trouble.sentence}: these are the files on this device", *trouble.hints)
         return None
 
 
@@ -225,7 +225,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
         width = max((len(f"{entry['path']}{_of(entry, this)}") for entry in shown), default=0)
         for entry in shown:
             size = "" if entry["lines"] is None else counted(entry["lines"], "line")
-            clash = "  two versions of some lines" if entry["clash"] else ""
+            clash = "  conflict" if entry["clash"] else ""
             clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
             place = f"{entry['path']}{_of(entry, this)}"
             title = entry["title"][:_TITLE]

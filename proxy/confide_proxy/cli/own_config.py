@@ -16,7 +16,7 @@ def read(file: Path) -> tuple[str, dict[str, Any]]:
         text = file.read_bytes().decode("utf-8") if file.exists() else ""
         return text, tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise ConfigError(file, f"cannot be read: {type(error).__name__}", hint="mend it, and try again") from None
+        raise ConfigError(file, f"cannot be read: {type(error).__name__}", hint="fix it, and try again") from None
 
 
 def with_section(text: str, section: str) -> str:

@@ -35,7 +35,7 @@ from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin
 
 _PAPER: str = "recovery code"
-_UNSEEN = "if confide device ls shows a new recovery code, nobody has it: confide device recovery new --replace"
+_UNSEEN = "if confide device ls shows a new recovery code, it was never shown: confide device recovery new --replace"
 
 
 def recovery_new(
@@ -60,7 +60,7 @@ def recovery_new(
     if not as_json:
         remark(
             f"\nWrite it down, with the words of the space:  {words}\n"
-            "Whoever has this code can open everything that is sealed; it is not shown again."
+            "Anyone who has this code can decrypt every secret; it is not shown again."
         )
     if problem is not None:
         raise problem
@@ -79,7 +79,7 @@ def recovery_use(
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 
     def print_text() -> None:
-        say(f"this machine is a device of the space {answer['spaceWords']}")
+        say(f"this device is a device of the space {answer['spaceWords']}")
         for name in answer["removed"]:
             say(f"removed: {name}")
         remark("The code was used: make another with confide device recovery new --replace")
@@ -94,7 +94,7 @@ async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, Confi
         assert keyring.roster is not None
         old = [device.key for device in keyring.roster.devices.values() if device.is_paper]
         if old and not replaces:
-            hint = "confide device recovery new --replace makes another, and the old one opens nothing new any more"
+            hint = "confide device recovery new --replace makes another, and the old one can decrypt nothing new"
             raise DeviceError("this space has a recovery code", hint=hint)
         code = RecoveryCode.generate()
         identity = await keyring.identity()
@@ -125,14 +125,14 @@ async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost:
         keyring, link = space.keyring, space.connection
         roster = keyring.roster or keyring.unconfirmed
         if roster is None or paper.public_key not in roster.devices:
-            hint = "was it replaced, or is it of another space? a code that was removed opens nothing new"
+            hint = "was it replaced, or is it of another space? a removed code can decrypt nothing new"
             if load_pin(here.paths.link) is None:
-                hint = "this machine has a daemon of its own; join the one of that space first: confide join"
+                hint = "this device has a daemon of its own; join the one of that space first: confide join"
             raise DeviceError("this recovery code is not of the space that the daemon shows", hint=hint)
         identity = await keyring.identity()
         named = [find(roster, name) for name in lost]
         if any(device.key == identity.public_key for device in named):
-            raise DeviceError("this machine cannot remove itself", hint="name those that are lost")
+            raise DeviceError("this device cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
             shown = f"beside the code must stand these words of the space:\n  {roster.words}"
             await agreed("do they?", is_sure=is_sure, compared=shown)

@@ -125,7 +125,7 @@ async def _one(client: CommandClient, folder: Folder, path: str, revision: int |
     local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
     if local is None and folder.is_memory(path):
         why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")
-        raise FolderError(path, f"was restored, but the file on this machine {why}", hint="then: confide sync")
+        raise FolderError(path, f"was restored, but the file on this device {why}", hint="then: confide sync")
 
     def print_text() -> None:
         if is_changed:

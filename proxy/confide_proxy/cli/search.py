@@ -132,7 +132,7 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
     for newer in hit.get("supersededBy", ()):
         row(f"    superseded by {newer['title']} ({newer.get('shortId') or newer['path']})")
     if has_clash(hit["snippet"]):
-        row(f"    two versions of some lines: keep what is right, and delete the marks: confide edit {hit['path']}")
+        row(f"    conflict: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():
         for part in fitted(f"    {line.rstrip()}"):
             say(styled(*_marked(part, words)) if part.strip() else "")
@@ -288,16 +288,14 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
                 client.connection
             )
     except TimeoutError:
-        note("not everything that waits on this machine could be sent in time")
+        note("not everything that waits on this device could be sent in time")
         return False
     if outcome.sent:
-        note(f"sent what waited on this machine: {outcome.sent} {'store' if outcome.sent == 1 else 'stores'}")
+        note(f"sent what waited on this device: {outcome.sent} {'store' if outcome.sent == 1 else 'stores'}")
     if outcome.refused:
-        note(
-            f"the daemon refused {outcome.refused} of what waited on this machine; they are kept: confide sync --queue"
-        )
+        note(f"the daemon refused {outcome.refused} of what waited on this device; they are kept: confide sync --queue")
     if outcome.why:
-        note(f"what waits on this machine could not all be sent: {outcome.why}")
+        note(f"what waits on this device could not all be sent: {outcome.why}")
     return outcome.why is None
 
 
@@ -383,7 +381,7 @@ def show(result: dict[str, Any]) -> None:
     """
     explanation = result.get("explain")
     if explanation is None:
-        remark("no explanation: this was answered from the files on this machine")
+        remark("no explanation: this was answered from the files on this device")
         return
     try:
         _print(explanation, result["results"], result["searchMode"])

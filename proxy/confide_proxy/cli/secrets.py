@@ -134,7 +134,7 @@ async def show(
     if not is_prefix:
         secret_id_of(secret)  # what names nothing is said before anybody is asked
     if not raw and not sys.stdout.isatty():
-        raise typer.BadParameter("stdout is no terminal; --raw prints the value all the same", param_hint="PLACEHOLDER")
+        raise typer.BadParameter("stdout is not a terminal; --raw prints the value anyway", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
         if is_prefix:
             secret = await _by_prefix(client, secret.strip().lower())
@@ -191,15 +191,13 @@ def _print_run(outcome: RescanOutcome) -> None:
     else:
         redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
         done = counted(outcome.found.total() - outcome.outgrown, "credential")
-        say(
-            f"sealed {done} in {outcome.sealed:,} stored texts{redacted}; the database holds nothing of them in clear any more"
-        )
+        say(f"sealed {done} in {outcome.sealed:,} stored texts{redacted}; the database no longer holds them in clear")
     _print_remaining(outcome)
 
 
 def _print_remaining(outcome: RescanOutcome) -> None:
     if not outcome.is_clean:
-        remark("a run was broken off before it had cleaned the daemon's database: run it once more")
+        remark("a run was interrupted before it cleaned the daemon's database: run it again")
     if outcome.damaged_copies:
         remark(
             "the daemon keeps a damaged file of the former database for up to 30 days, with the texts as they were: its operator "
@@ -211,16 +209,16 @@ def _print_remaining(outcome: RescanOutcome) -> None:
             f"{MAX_TEXT_BYTES // 2**20} MiB; split these files"
         )
     if outcome.unreadable:
-        remark(f"{outcome.unreadable:,} stored texts are damaged and were passed over")
+        remark(f"{outcome.unreadable:,} stored texts are damaged and were skipped")
     for document in outcome.named[:_SHOWN]:
         remark(
-            f"the name of {document.project} {document.path}, or the id of that note, has something of a credential: store it anew under "
+            f"the name of {document.project} {document.path}, or the id of that note, contains part of a credential: store it again under "
             "another title, and delete this one"
         )
 
 
 def _question(outcome: RescanOutcome) -> str:
-    redacted = f" ({outcome.redacted:,} are redacted: nobody can open them)" if outcome.redacted else ""
+    redacted = f" ({outcome.redacted:,} are redacted: nobody can decrypt them)" if outcome.redacted else ""
     documents = len(outcome.documents) + outcome.more_documents
     return f"seal {counted(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
 

@@ -212,9 +212,7 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
     parts = replace(parts, own_notes=parts.own_notes and _may_take_notes(folder))
     had = presence.look(client, folder)
     if had.lost_plugin:
-        note(
-            f"{client.title} has the plugin too, and loads nothing of it: {had.lost_plugin[0]} is not there. Take it out"
-        )
+        note(f"{client.title} has the plugin too, but cannot load it: {had.lost_plugin[0]} does not exist. Remove it")
     if had.has_plugin:
         note(f"{client.title} has the plugin, which starts confide and brings hooks: neither is written beside it")
         parts = Parts(server=False, rules=parts.rules, own_notes=parts.own_notes)
@@ -225,9 +223,7 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
     changes = client_files.added(entries)
     _preview(changes, entries)
     if not for_user and (top := _top(folder)) is not None:
-        note(
-            f"this counts for sessions that are started in {folder}, not for those in {top}: --user is for all folders"
-        )
+        note(f"this applies to sessions that start in {folder}, not in {top}; --user applies to all folders")
     _carry_out(here, client, changes, parts, folder, for_user=for_user)
 
 
@@ -264,10 +260,10 @@ def _carry_out(
             shared.append(str(change.path.relative_to(folder) if change.path.is_relative_to(folder) else change.path))
     if shared:
         # A setting for one folder is in its own file, also beside entries of one's own.
-        instead = "" if for_user else ", or use --user, which writes into your own files"
+        instead = "add it" if for_user else "run again with --user, or add it"
         note(
-            f"git would share {' and '.join(shared)} with whoever has this repository, and paths in it are of this machine alone",
-            f"hint: leave them out of git by .git/info/exclude{instead}",
+            f"git would share {' and '.join(shared)} with everyone who clones this repository, and its paths are valid only on this device",
+            f"hint: don't commit it: {instead} to .git/info/exclude",
         )
     if parts.own_notes:
         root = projects.identify(folder).root
@@ -351,7 +347,7 @@ def _print_next_steps(client: KnownClient, parts: Parts, *, is_written: bool) ->
     if parts.hooks and (why := hooking.NOT_POSSIBLE.get(client.name)):
         note(why)
     if parts.own_notes and is_written:
-        say(f"Claude Code's own notes go to {own.FOLDER} from its next start; its index there stays on this machine")
+        say(f"Claude Code's own notes go to {own.FOLDER} from its next start; its index there stays on this device")
     if parts.hooks and is_written and (what := hooking.AFTERWARDS.get(client.name)):
         say(what)
 

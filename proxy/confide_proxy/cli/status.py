@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 _SHORT: Final = 20
 """Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
 _UNSEALED_S: Final = 10.0
-TAKEN: Final = "the daemon keeps the key of the database now, as its machines did before: a thief of its disk and its master.key reads it"
+TAKEN: Final = (
+    "the daemon now keeps the key of the database, which its devices kept before: "
+    "anyone who steals its disk and its master.key can read it"
+)
 
 
 def status(
@@ -158,13 +161,13 @@ async def _unsealed(client: CommandClient) -> dict[str, object] | None:
 def _unsealed_line(told: dict[str, Any]) -> str:
     count = told["findings"]
     if count is None:
-        return "nobody has looked, and there are texts from before anything was sealed: confide secrets scan --stored"
+        return "some notes are older than sealing; check them for passwords: confide secrets scan --stored"
     return f"{count:,}, seen {local_time(told['seenAt'])}{': confide secrets scan --stored' if count else ''}"
 
 
 def _went_back_line(told: dict[str, Any]) -> str:
     """That the daemon's data was put back, and what became of this machine's files."""
-    to = f"to {local_time(told['backTo'])}" if told["backTo"] else "to an earlier time"
+    to = f"to {local_time(told['backTo'])}" if told["backTo"] else "to an earlier state"
     again = told["sentAgain"]
     said = f"{to}, seen {local_time(told['noticed'])}; {again} file{'' if again == 1 else 's'} sent again"
     return f"{said}; came back though deleted: {', '.join(told['cameBack'])}" if told["cameBack"] else said

@@ -40,8 +40,8 @@ def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> l
 
 def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
     """The same where there is no link; why, the error says that ends the command."""
-    where = link["address"] or "this machine's own, which is started when it is needed"
-    words = link["words"] or "it has no key that can be read"
+    where = link["address"] or "this device's own, which is started when it is needed"
+    words = link["words"] or "its key cannot be read"
     return [
         _labelled("daemon", f"{where}, link {link['state']}"),
         _labelled("machine", words),
@@ -76,7 +76,7 @@ def duration(seconds: float) -> str:
 
 def _daemon(facts: Mapping[str, Any]) -> str:
     link = facts["link"]
-    where = "on this machine, " if facts.get("isLocal") else ""
+    where = "on this device, " if facts.get("isLocal") else ""
     tls = " (TLS)" if link.get("tls") else ""
     return f"{where}{link['address']}{tls}, version {facts['daemonVersion']}, link {link['state']}, {link['roundTripMs']:.0f} ms"
 
@@ -88,7 +88,7 @@ def _space(facts: Mapping[str, Any]) -> str:
     devices += f" and {counted(codes, 'recovery code')}" if codes else ""
     name = link.get("device") or link["caller"]
     seals = "secrets are sealed" if sealing["canSeal"] else "secrets cannot be sealed here yet"
-    return f"{link['space']}, {devices}, {seals}; this machine is {name}: {link['words']}"
+    return f"{link['space']}, {devices}, {seals}; this device is {name}: {link['words']}"
 
 
 def _project(facts: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def _project(facts: Mapping[str, Any]) -> str:
 
 
 def _index(facts: Mapping[str, Any]) -> str:
-    pieces = f"{counted(facts['totalChunks'], 'piece')} of {counted(facts['totalFiles'], 'file')} in the space"
+    pieces = f"{counted(facts['totalChunks'], 'chunk')} of {counted(facts['totalFiles'], 'file')} in the space"
     waits = facts["queuedChunks"]
     return f"{pieces}; {f'{waits:,} wait for the model' if waits else 'all ready'} ({facts['model'] or 'no model'})"
 
@@ -127,7 +127,7 @@ def _problems(facts: Mapping[str, Any]) -> list[str]:
     found += [sealing["warning"]] if "warning" in sealing else []
     found += [str(warning) for warning in facts["warnings"]]
     if "wentBack" in facts:
-        found.append(f"the daemon was put back {facts['wentBack']}")
+        found.append(f"the daemon was restored {facts['wentBack']}")
     if "unsealedFindings" in facts and not facts["unsealedFindings"].startswith("0,"):
         found.append(f"credentials in clear: {facts['unsealedFindings']}")
     if is_behind(facts["daemonVersion"], VERSION):

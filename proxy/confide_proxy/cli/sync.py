@@ -120,13 +120,13 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
     def print_text() -> None:
         say(
             f"files: {result['filesScanned']} compared, {result['filesSent']} sent, {result['filesPulled']} received, "
-            f"{result['filesRemoved']} removed; pieces embedded: {result['chunksUpdated']}; {result['duration']:.1f} s"
+            f"{result['filesRemoved']} removed; chunks embedded: {result['chunksUpdated']}; {result['duration']:.1f} s"
         )
         if sent := result.get("transcripts"):
             say("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
         if clashes := result["clashes"]:
             named = ", ".join(f"{one['path']}" for one in clashes)
-            say(f"{counted(len(clashes), 'clash', 'clashes')}: {named}")
+            say(f"{counted(len(clashes), 'conflict')}: {named}")
         _print_skipped(result["skipped"])
         note(*result["notices"], *result["warnings"])
 
@@ -180,12 +180,12 @@ def quickstart(
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
     def print_text() -> None:
-        where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this machine has joined"
+        where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this device has joined"
         row(f"a daemon answers, {where}, version {info['daemonVersion']}")
         is_project = this.name != GLOBAL_PROJECT  # else it was said already that the folder is none
         if is_project:
             row(f"this folder is the project {this.name} in the space {info['link']['space']}")
-        files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "piece")
+        files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "chunk")
         say(f"{files} compared, {pieces} indexed")
         if write:
             setup.add_entry(here, project, for_user=False)

@@ -58,7 +58,8 @@ async def trust(
     if not sys.stdin.isatty():
         # There is no --yes: an agent that runs commands must not vouch for what it has read.
         raise DeclinedError(
-            "nobody is here to be asked", hint="a person runs it in a terminal; there is no option for it"
+            "this needs an answer, and there is no terminal to ask in",
+            hint="a person runs it in a terminal; there is no option for it",
         )
     this = await identified(here, project)
     own = GLOBAL_PROJECT if is_global else this.name

@@ -24,7 +24,7 @@ from confide_proxy.clients.jsonc import JsoncError
 from confide_proxy.clients.toml_tables import TomlError
 from confide_proxy.errors import SetupError, SetupStorageError
 
-_BY_HAND: Final = "mend it, or paste the entry by hand"
+_BY_HAND: Final = "fix it, or paste the entry by hand"
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_RECEIPTS: Final = 500
 _OWN_STEM: Final = "confide"

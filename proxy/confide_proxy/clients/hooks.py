@@ -30,10 +30,10 @@ _TEMPLATES: Final = {
     "vscode": "vscode/hooks.json",
 }
 AFTERWARDS: Final = {
-    "codex": "now trust the hooks: type /hooks in Codex. It skips those that nobody has trusted, and says nothing",
+    "codex": "now trust the hooks: type /hooks in Codex. It silently skips hooks that you have not trusted",
 }
 """What a person has still to do."""
-NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory when it thinks of it, or when you say so"}
+NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory on its own, or when you ask"}
 
 
 def line(program: str, *, is_waited_for: bool = True) -> str:

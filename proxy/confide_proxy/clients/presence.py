@@ -120,7 +120,7 @@ def _starts(client: KnownClient, project: Path, file: Path, below: tuple[str, ..
     document = _read(client, file)
     servers = jsonc.at(document, (*below, client.group))
     if servers is not None and not isinstance(servers, dict):
-        raise SetupError(f"{file} does not hold an object of {client.group}", hint="mend it by hand")
+        raise SetupError(f"{file} does not hold an object of {client.group}", hint="fix it by hand")
     entry = (servers or {}).get(NAME)
     if entry is None:
         return
@@ -266,7 +266,7 @@ def _read(client: KnownClient, file: Path) -> dict[str, Any]:
     try:
         document = toml_tables.read(text) if client.is_toml else jsonc.read(text)
     except (jsonc.JsoncError, toml_tables.TomlError) as error:
-        raise SetupError(f"{file} {error}", hint="mend it by hand") from error
+        raise SetupError(f"{file} {error}", hint="fix it by hand") from error
     if not isinstance(document, dict):
-        raise SetupError(f"{file} does not hold an object", hint="mend it by hand")
+        raise SetupError(f"{file} does not hold an object", hint="fix it by hand")
     return document

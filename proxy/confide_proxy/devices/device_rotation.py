@@ -82,7 +82,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
                 await space.keyring.refresh(space.connection)
         if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
             raise KeyChangeError(
-                "the daemon was told of the new key, but it is not in force here yet", hint="confide status tries again"
+                "the daemon has the new key, but this device does not use it yet", hint="confide status tries again"
             )
     return old.public_key, new.public_key
 

@@ -109,7 +109,7 @@ class Duties:
             try:
                 return roster.add(self.identity, Device(card, invitation.name), keys, now=int(time.time()))
             except RosterError as error:  # it was removed, or there is no room: no reason for this machine not to seal
-                log.warning("a device that this machine has invited cannot be added: %s", error)
+                log.warning("a device that this device has invited cannot be added: %s", error)
                 return None
 
         try:
@@ -118,13 +118,13 @@ class Duties:
             if error.code != "denied":
                 raise
             # It may only read by now, which is no reason not to seal; another device can approve who waits.
-            log.warning("a device that this machine has invited cannot be added: %s", error)
+            log.warning("a device that this device has invited cannot be added: %s", error)
             return
         added = roster.devices.get(invitation.card_key)
         if added is not None:
             answer = invitation.pair.answer(added.card, roster)
             await roster_client.pair_answer(self.link, added.key, answer)
-            log.info("added a device that this machine has invited")
+            log.info("added a device that this device has invited")
         if added is not None or invitation.until <= time.time():
             await asyncio.to_thread(invitations.forget, invitation)
 

@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 TRIES: Final = 4
 """To extend a roster that others extend too: each try begins with what they have made of it."""
 _UNTIL: Final = (
-    "nothing is sealed here until the daemon shows a list of devices that goes on from what this machine has seen"
+    "nothing is sealed here until the daemon shows a list of devices that goes on from what this device has seen"
 )
-_FORKED: Final = f"{_UNTIL}; confide device confirm tells how the two lists differ, and can mend it"
+_FORKED: Final = f"{_UNTIL}; confide device confirm shows how the two lists differ, and can fix it"
 _HERE: Final = "nothing is sealed here until that file can be used: is the disk full, or read-only?"
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
 """Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
@@ -114,7 +114,9 @@ class Keyring:
         """
         space, status = attached["space"], attached["sealing"]
         if status is None:
-            self._fail(SpaceKeysError("this daemon knows no sealed secrets", hint="update confided on its machine"))
+            self._fail(
+                SpaceKeysError("this daemon does not support sealed secrets", hint="update confided on its server")
+            )
             return
         self.custody = status["custody"]
         async with self._turn:
@@ -309,7 +311,7 @@ class Keyring:
             log.info("who keeps the key of the database is not noted: %s", error)
             return
         if is_new:
-            log.warning("the daemon keeps the key of this space's database now; its machines did until then")
+            log.warning("the daemon keeps the key of this space's database now; its devices did until then")
 
     def _is_current(self, status: Devices) -> bool:
         """Whether the daemon has no news, and waits for nothing that this machine has to do."""

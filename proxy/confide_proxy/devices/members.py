@@ -84,8 +84,8 @@ def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
     if any(name in (device.name, fingerprint_words(device.key)) for device in members.values()):
         raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
     names = ", ".join(one.name for one in joiners)
-    hint = f"there waits {names}" if names else "it has to join first, and to connect once: confide device ls, on it"
-    raise DeviceError(f"nobody called {name} waits to be a device", hint=hint)
+    hint = f"waiting: {names}" if names else "it has to join and connect first: run confide device ls on it"
+    raise DeviceError(f"no device called {name} waits for approval", hint=hint)
 
 
 def card_of(joiner: roster_client.Joiner) -> Card:
@@ -151,7 +151,7 @@ def remover(identity: Any, key: bytes) -> Any:
 def require_keys(keyring: Keyring) -> SpaceKeys:
     """The keys of the space. Raises the keyring's problem."""
     if keyring.keys is None:
-        raise keyring.problem or DeviceError("this machine has no keys of its space", hint="confide device ls")
+        raise keyring.problem or DeviceError("this device has no keys of its space", hint="confide device ls")
     return keyring.keys
 
 
@@ -160,11 +160,11 @@ def checked(name: str) -> str:
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
     # A machine's six words may begin so and be as long; of codes, one in a million has no digit.
     if typed.startswith("CR") and len(typed) == _CODE_LETTERS and not typed.isalpha():
-        hint = "others on this machine can read arguments: once it is used, make another with confide device recovery new --replace"
-        raise DeviceError("this is a recovery code, not the name of a machine", hint=hint)
+        hint = "others on this device can read arguments: once it is used, make another with confide device recovery new --replace"
+        raise DeviceError("this is a recovery code, not the name of a device", hint=hint)
     if "://" in name or "invite1" in name:
-        hint = "paste it into confide join, on the new machine; others on this one can read arguments"
-        raise DeviceError("this is an invite, not the name of a machine", hint=hint)
+        hint = "paste it into confide join, on the new device; others on this one can read arguments"
+        raise DeviceError("this is an invite, not the name of a device", hint=hint)
     return name
 
 

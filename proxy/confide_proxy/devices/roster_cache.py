@@ -131,7 +131,7 @@ class RosterCache:
         with self._locked():
             if self._pin(name) != before:
                 raise SealingError(
-                    "another confide has changed what this machine knows of its devices", hint="try again"
+                    "another confide has changed what this device knows of its devices", hint="try again"
                 )
             # Under its other names first. Pin before entries: without entries that fit, they are fetched again.
             for each in [*(other for other in self._names(roster.space) if other != name), name]:
@@ -187,7 +187,7 @@ class RosterCache:
         try:
             return Pin.parse(read_private_file(path).decode(errors="replace"))
         except ValueError as error:
-            hint = f"compare the words of the space with another machine, delete {path}, and confide device confirm"
+            hint = f"compare the words of the space with another device, delete {path}, and confide device confirm"
             raise KeyFileError(path, "is damaged", hint=hint) from error
 
     def _roster(self, name: str, pin: Pin) -> Roster | None:

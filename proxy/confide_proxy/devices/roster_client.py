@@ -42,7 +42,7 @@ _PAGE: Final = 1000
 _MOST_RECORDS: Final = 2_000_000
 """That a list may name: more than a space has, and less than keeps a command busy for ever."""
 _RESTORED: Final = (
-    "the daemon may have been restored from an old copy: connect with the machine that began the space, or that "
+    "the daemon may have been restored from an old copy: connect with the device that began the space, or that "
     "made the last change"
 )
 

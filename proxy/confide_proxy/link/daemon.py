@@ -123,7 +123,7 @@ def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
         return  # another session has followed already, or a person has joined another daemon meanwhile
     if successor is not None:
         save_pin(path, KnownDaemon(pinned.url, successor.new_static, successor.new_key, pinned.pair))
-        log.info("the daemon has a new key, and vouched for it with its old one: the pin follows")
+        log.info("the daemon has a new key, signed with its old one; this device pins it")
         return
     with suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
         save_pin(path, replace(pinned, daemon_key=connection.peer_key))

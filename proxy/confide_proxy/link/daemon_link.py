@@ -297,7 +297,7 @@ class Link:
         if fresh.attached["space"] != leg.attached["space"]:
             # What was confirmed here counts for nothing there, so all of it begins anew: files would be overwritten unmerged else.
             await end(fresh.connection, fresh.serving)
-            raise ConnectionLost(truncated=False, problem="this machine has joined another space")
+            raise ConnectionLost(truncated=False, problem="this device has joined another space")
         # In one step, so that no request is ever between two connections.
         self._retiring[leg.connection.session_id] = leg.connection
         self._connection, self.attached = fresh.connection, fresh.attached
@@ -338,7 +338,7 @@ class Link:
             # No thread or memory is to be had, or a fault of ours; what a daemon sends is read by its form, and refused by name. The next
             # attempt may do better, and calls are answered without it.
             log.error("the link failed: %s", where(error))
-            return ConnectionLost(truncated=False, problem=f"this machine could not make it ({where(error)})")
+            return ConnectionLost(truncated=False, problem=f"this device could not make it ({where(error)})")
         raise error
 
     async def _pause(self, seconds: float) -> float:

@@ -299,7 +299,7 @@ def save_to_keyring(identity: Identity) -> None:
     text = identity.to_line()
     _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
     if load_from_keyring(identity.public_key) != identity:
-        raise KeyringError("the keyring does not give back what it was given", hint=_WAY_OUT)
+        raise KeyringError("the keyring does not return what was stored in it", hint=_WAY_OUT)
 
 
 def load_from_keyring(public_key: bytes) -> Identity:
@@ -307,7 +307,7 @@ def load_from_keyring(public_key: bytes) -> Identity:
     name = keyring_entry(public_key)
     text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
     missing = KeyringError(
-        f"the keyring has no entry {name} of the service {KEYRING_SERVICE}, where this machine's key should be",
+        f"the keyring has no entry {name} of the service {KEYRING_SERVICE}, where this device's key should be",
         hint="if the keyring is another one than it was, use that one again; else move identity.key away and join again",
     )
     if not isinstance(text, str):
@@ -333,7 +333,8 @@ _stuck: Future[Any] | None = None
 def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
     global _stuck
     late = KeyringError(
-        f"the keyring did not answer within {KEYRING_DEADLINE_S:.0f} s; it may be locked, and ask for its password where nobody sees it",
+        f"the keyring did not answer within {KEYRING_DEADLINE_S:.0f} s; "
+        "it may be locked, and ask for its password in a window that you do not see",
         hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
     )
     # An agent's session tries again and again: one call that hangs is waited for, not joined by others.

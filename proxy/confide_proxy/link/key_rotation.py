@@ -150,14 +150,14 @@ class MachineKeys:
             await asyncio.to_thread(work)
         except ConfideError as error:
             # The connection is good all the same, and the next one tries again.
-            log.info("the rotation of this machine's key is not finished yet: %s", type(error).__name__)
+            log.info("the rotation of this device's key is not finished yet: %s", type(error).__name__)
 
     def _adopt(self, held: KeysOnDisk) -> None:
         daemon.withdraw(self._paths.daemon_data, held.current.public_key)
         rename_private_file(self._paths.next_identity, self._paths.identity)
         with suppress(ConfideError):  # what is left behind is of no use to anybody
             held.current.forget()
-        log.info("this machine has its new key")
+        log.info("this device has its new key")
 
     def _drop(self, held: KeysOnDisk) -> None:
         assert held.following is not None
@@ -187,7 +187,7 @@ def exclusive(paths: ProxyPaths, *, wait_s: float) -> Iterator[None]:
         raise failure from error
     try:
         if not is_ours:
-            raise KeyChangeError("another confide is changing this machine's key", hint="try again in a few seconds")
+            raise KeyChangeError("another confide is changing this device's key", hint="try again in a few seconds")
         yield
     finally:
         os.close(descriptor)

@@ -57,7 +57,7 @@ async def running(paths: ProxyPaths) -> RunningDaemon | None:
         return None
     pid, version = await asyncio.to_thread(_process, paths)
     if not paths.identity.exists():
-        raise DaemonStopError(pid, "this machine has no key to ask it with")
+        raise DaemonStopError(pid, "this device has no key to ask it with")
     try:
         async with asyncio.timeout(_CONNECT_S):
             connection = await MachineKeys(paths).connect(_dialed(joined))
@@ -83,7 +83,7 @@ async def stop(paths: ProxyPaths, *, deadline_s: float = STOP_DEADLINE_S) -> Run
     end = time.monotonic() + deadline_s
     while daemon.is_alive(found.pid):
         if time.monotonic() > end:
-            raise DaemonStopError(found.pid, f"it was told to end, and runs on after {deadline_s:.0f} s")
+            raise DaemonStopError(found.pid, f"it did not stop within {deadline_s:.0f} s")
         await asyncio.sleep(_POLL_S)
     return found
 

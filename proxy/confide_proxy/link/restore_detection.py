@@ -68,7 +68,7 @@ class DaemonReceipts:
         known = self._read()
         before = known.get("restores") if known.get("space") == space else None
         if isinstance(before, int) and restores > before:
-            log.warning("the daemon was put back to an older copy of its data; every file is compared anew")
+            log.warning("the daemon was restored from an older copy; every file is compared again")
             self._note(space, restores, noticed=time.time(), backTo=attached["backTo"])
         self._write({"space": space, "receipt": receipt, "restores": restores})
 

@@ -129,7 +129,7 @@ class AgentSession:
     async def _on_up(self, attached: Attached) -> None:
         await self._streamer.on_up(attached, self._spawn)
         self._tunnel.on_up()
-        self._attempt("sealing old records anew", lambda: self.sealing.reseal(self.link))
+        self._attempt("sealing old records again", lambda: self.sealing.reseal(self.link))
         self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
         if not self._is_settled:
             self._is_settled = True

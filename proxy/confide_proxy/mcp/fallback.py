@@ -115,7 +115,7 @@ class Fallback:
         except Exception as error:
             # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
             log.error("a call could not be answered here: %s", type(error).__name__)
-            answer = ToolAnswer("the daemon cannot be reached, and this machine could not answer in its place")
+            answer = ToolAnswer("the daemon cannot be reached, and this device could not answer instead")
         return answer
 
     async def answer_here(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
@@ -176,7 +176,7 @@ class Fallback:
             # In a thread, since the readers of all systems come with it.
             answer_of = await asyncio.to_thread(addons.of_tool, IMPORT, "answered")
             if answer_of is None:
-                return ToolAnswer("nothing can be imported: this machine has confide without its add-on for that")
+                return ToolAnswer("nothing can be imported: this device has confide without its add-on for that")
             # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
             async with self._importing:
                 if call.is_settled:
@@ -190,7 +190,7 @@ class Fallback:
         except Exception as error:
             # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
             log.error("an import failed: %s", type(error).__name__)
-            answer = ToolAnswer("the import failed on this machine; what was stored before that is not stored twice")
+            answer = ToolAnswer("the import failed on this device; what was stored before that is not stored twice")
         return answer
 
     async def _secret(self, call: PendingCall) -> ToolAnswer:
@@ -199,7 +199,7 @@ class Fallback:
             answer: ToolAnswer = await tool.answer(call.params.get("arguments"), self._sealed.sealing, self._link)
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
-            answer = ToolAnswer("the secret could not be opened on this machine")
+            answer = ToolAnswer("the secret could not be opened on this device")
         return answer
 
     async def _send(self, sent: Callable[[], None]) -> None:

@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     if unknown := catalogues.unknown_toolsets(config.toolsets):
         # No reason to leave an agent without its memory.
         said = ", ".join(repr(name[:40]) for name in unknown)
-        _say(f"confide: toolsets in {here.config} has {said}, which is no group of tools: it is passed over")
+        _say(f"confide: toolsets in {here.config} has {said}, which is not a group of tools; it is ignored")
         _say(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # How clients end a session. As an exception it would wait for threads, and get lost in the moment before a read of stdin.

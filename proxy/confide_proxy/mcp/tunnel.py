@@ -620,7 +620,7 @@ class Tunnel:
             import logging
 
             logging.getLogger(__name__).error("a call could not be answered here: %s", type(error).__name__)
-            result = ToolAnswer(f"this machine could not answer the call ({type(error).__name__}); try again")
+            result = ToolAnswer(f"this device could not answer the call ({type(error).__name__}); try again")
         if result is None:
             return  # its client has taken it back
         if self._calls.get(call.key) is call:
@@ -683,7 +683,7 @@ def _told(error: Exception) -> str:
         return _LATE
     if isinstance(error, ConfideError):
         return error.with_hint
-    return "the message could not be sealed on this machine, so it was not sent"
+    return "the message could not be sealed on this device, so it was not sent"
 
 
 def _sentence(reason: ConfideError) -> str:

@@ -395,7 +395,7 @@ class Journal:
             log.tidy(self.damaged_file)
         if len(log.live) >= MAX_ENTRIES or log.size >= MAX_BYTES:
             raise JournalError(
-                f"the journal of this machine is full: {len(log.live):,} calls are {what} in it",
+                f"the journal of this device is full: {len(log.live):,} calls are {what} in it",
                 hint="let it reach the daemon, or see confide sync --queue",
             )
 
@@ -407,8 +407,8 @@ class Journal:
                 fd = lock_file(self.folder / "lock")
                 try:
                     if not taken(fd, wait_s=LOCK_DEADLINE_S):
-                        why = "another confide process does not let go of the journal"
-                        raise JournalError(why, hint="does one hang? try again")
+                        why = "another confide process keeps the queue locked"
+                        raise JournalError(why, hint="is one stuck? try again")
                     yield
                 finally:
                     os.close(fd)

@@ -230,7 +230,7 @@ class LocalIndex:
         except sqlite3.OperationalError:
             self._db.close()
             raise OfflineError(
-                "this machine's files cannot be searched while the daemon is away: this Python's SQLite has no FTS5",
+                "this device's files cannot be searched while the daemon is away: this Python's SQLite has no FTS5",
                 hint="use a Python whose sqlite3 has FTS5, as nearly all have; memory_read works",
             ) from None
         # Rows that match nothing: BM25 takes a word for worthless that is in half of all rows, so in three notes nothing would be found.

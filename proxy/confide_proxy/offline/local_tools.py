@@ -29,7 +29,7 @@ from confide_proxy.offline.local_corpus import LocalMemory, Match
 from confide_proxy.offline.outage import Outage
 from confide_proxy.offline.unindexed import Reason
 
-NOTHING: Final = "Nothing on this machine matches. Try other words, or a lower minScore."
+NOTHING: Final = "Nothing on this device matches. Try other words, or a lower minScore."
 MIN_SCORE: Final = 0.25
 """Where the agent gives none: the daemon's own default."""
 CHARS_PER_TOKEN: Final = 4
@@ -48,7 +48,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     Raises ToolError: a date that is none, or a project, a scope and a task that exclude each other; OfflineError, FolderError: the files
     cannot be searched.
     """
-    warnings = [f"{trouble.sentence}: these are the files on this machine, found by keywords alone", *trouble.hints]
+    warnings = [f"{trouble.sentence}: these are the files on this device, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
     if leads_out(arguments.get("path") or ""):
@@ -56,7 +56,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
     notes = LocalNotes(memory)
     if arguments.get("includeRelated"):
-        warnings.append("relations and what supersedes a note are told by the daemon alone")
+        warnings.append("only the daemon knows relations, and which note supersedes another")
     is_there = _path_filter(arguments.get("path"))
     matches = [
         match
@@ -85,7 +85,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     if notes.unread:
         warnings.append(f"the fields of {notes.unread} notes could not be read, or not in time")
     if any(match.is_waiting for match in chosen):
-        warnings.append("some of these files hold what still waits in this machine's queue for the daemon")
+        warnings.append("some of these files have changes in this device's queue that are not sent yet")
     structured: dict[str, Any] = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
     return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
 
@@ -94,7 +94,7 @@ def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str
     """What the files have of the words, in no order; `warnings` get what could not be looked for."""
     sources = arguments.get("sources") or ("memory",)
     if "sessions" in sources:
-        warnings.append("session transcripts are searched by the daemon alone")
+        warnings.append("only the daemon searches session transcripts")
     if "memory" not in sources:
         return ()
     asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
@@ -125,13 +125,11 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     if arguments.get("revision") is not None:
         raise ToolError("older revisions are on the daemon", hint=f"leave 'revision' out: {trouble.sentence}")
     if asked is not None and asked not in memory.folders:
-        raise ToolError(
-            f"the files of project '{asked[:64]}' are not on this machine's list now", hint=trouble.sentence
-        )
+        raise ToolError(f"the files of project '{asked[:64]}' are not on this device's list now", hint=trouble.sentence)
     if is_id(path):
         found = local_notes.named((memory.folders[name] for name in ([asked] if asked else memory.folders)), path)
         if found is None:
-            raise ToolError(f"no such note on this machine ({trouble.sentence})", hint="memory_search shows ids")
+            raise ToolError(f"no such note on this device ({trouble.sentence})", hint="memory_search shows ids")
         asked, path = found.project, found.path
     document = None
     for name in [asked] if asked else memory.folders:
@@ -141,7 +139,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
             break
     if document is None:
         near = _near(memory, asked or project, path) or "memory_search and confide search show the paths there are"
-        raise ToolError(f"no such document on this machine ({trouble.sentence})", hint=near)
+        raise ToolError(f"no such document on this device ({trouble.sentence})", hint=near)
     lines = lines_of(document.text)
     first = arguments["fromLine"]
     if first > max(len(lines), 1):
@@ -150,9 +148,9 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     shown = lines[first - 1 : first - 1 + arguments["lines"]]
     shown = [line[at - 1 :] if not number else line for number, line in enumerate(shown)]
     last = first + len(shown) - 1
-    warnings = [f"{trouble.sentence}: this is the file on this machine", *trouble.hints]
+    warnings = [f"{trouble.sentence}: this is the file on this device", *trouble.hints]
     if document.waiting:
-        warnings.append(f"{document.waiting} of its changes still wait in this machine's queue for the daemon")
+        warnings.append(f"{document.waiting} of its changes still wait in this device's queue for the daemon")
     structured: dict[str, Any] = {
         "path": path,
         "project": document.project,
@@ -275,7 +273,7 @@ def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | N
         "snippet": piece.text,
         "heading": piece.heading,
         "source": "memory",
-        "author": "this machine",
+        "author": "this device",
         "updatedAt": updated,
         "alike": 0,
     }

@@ -68,7 +68,7 @@ class Offline:
         try:
             return await self.ask(call, trouble)
         except TimeoutError:
-            return ToolAnswer(f"{trouble.sentence}; and this machine could not answer in time itself: try again")
+            return ToolAnswer(f"{trouble.sentence}; and this device could not answer in time itself: try again")
         except ConfideError as error:
             return ToolAnswer(error.with_hint)
 
@@ -141,9 +141,9 @@ class Offline:
             waiting = str(error)  # worth saying, but not in place of what was asked about
         lines = [trouble.sentence]
         if not trouble.is_final:
-            lines[0] += "; it is tried again all the time, and this tool needs it"
+            lines[0] += "; Confide keeps trying, and this tool needs the daemon"
         if name == "secret_get":
-            lines.append("the sealed records are with the daemon; this machine has only the keys to them")
+            lines.append("the sealed records are with the daemon; this device has only the keys to them")
         if trouble.hint:
             lines.append(f"hint: {trouble.hint}")
         if waiting:

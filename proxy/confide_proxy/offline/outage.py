@@ -72,7 +72,7 @@ def told(counts: JournalCounts) -> str:
     parts = []
     if counts.queued:
         parts.append(
-            f"{counts.queued} {'store waits' if counts.queued == 1 else 'stores wait'} on this machine for the daemon"
+            f"{counts.queued} {'store waits' if counts.queued == 1 else 'stores wait'} on this device for the daemon"
         )
     if counts.dead:
         parts.append(f"{counts.dead} that it refused {'is' if counts.dead == 1 else 'are'} kept here")

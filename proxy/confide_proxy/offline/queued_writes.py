@@ -66,7 +66,7 @@ def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
             if arguments["id"] == arguments["relatedId"]:
                 raise ToolError("a note cannot be related to itself", hint="name two notes")
         case other:
-            hint = "is this machine's confide older than the daemon's?"
+            hint = "is this device's confide older than the daemon's?"
             raise ToolError(f"{other} cannot wait for the daemon", hint=hint)
     named = arguments.get("path") or arguments.get("id", "")
     target = (arguments.get("project") if arguments.get("path") else None) or wish.project
@@ -77,7 +77,7 @@ def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
 def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Outage) -> ToolAnswer:
     """The result for a call that was queued; `shown` are its arguments as the daemon will get them, `waiting` is how many wait."""
     others = f"; {waiting} wait now" if waiting > 1 else ""
-    warning = f"queued on this machine, since {trouble.sentence}; it is sent as soon as the daemon takes it{others}"
+    warning = f"saved on this device: {trouble.sentence}; it is sent when the daemon accepts it again{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
     arguments = kept.arguments
     if kept.tool not in _OF_NOTES:
@@ -253,9 +253,9 @@ class QueueReplay:
 
     async def _send(self, entry: QueuedCall, arguments: Mapping[str, object], link: RequestChannel) -> None:
         if time.time() - entry.at > KNOWN_S:
-            problem = "it waited for so long that nobody knows whether it was made"
+            problem = "it waited so long that Confide cannot know whether it was done"
             raise RequestError(
-                "conflict", problem, "see whether it was, and else send it again: confide sync --queue --retry"
+                "conflict", problem, "check, and if it was not, send it again: confide sync --queue --retry"
             )
         body: CallRequest = {
             "project": entry.project,

@@ -65,14 +65,14 @@ def sentence(lacking: Behind, own: str) -> str:
     """How many files are not indexed yet."""
     projects, count = {project for project, _ in lacking.pending}, len(lacking.pending)
     where = {frozenset({own}): "of this project", frozenset({GLOBAL_PROJECT}): "of the global memory"}
-    of = where.get(frozenset(projects), "on this machine")
+    of = where.get(frozenset(projects), "on this device")
     return f"{count} {'file' if count == 1 else 'files'} {of} {'is' if count == 1 else 'are'} not indexed yet"
 
 
 def elsewhere(name: str, count: int) -> str:
     """The same of a project that no session sends from here now."""
     files = "1 file" if count == 1 else f"{count} files"
-    return f"{files} of the project {name} on this machine may not be indexed: run confide sync there"
+    return f"{files} of the project {name} on this device may not be indexed: run confide sync there"
 
 
 def completed(

@@ -118,7 +118,7 @@ class SessionSealing:
             if seat.try_take():
                 await Resealing(keys).run(link)
         except (ConfideError, TimeoutError, OSError) as error:
-            log.info("old records were not all sealed anew: %s", type(error).__name__)
+            log.info("not all old records were sealed again: %s", type(error).__name__)
         finally:
             seat.leave()
 
@@ -312,18 +312,20 @@ class FileSealer:
         here_alone = {placeholder: value for placeholder, value in values.items() if placeholder.startswith(_REDACTED)}
         if any(placeholder in restored for placeholder in here_alone):
             problem = (
-                "stays as it is: another machine has put a credential that is here alone where no rule would know it"
+                "stays as it is: another device has put a credential that is here alone where no rule would know it"
             )
             raise FolderError(path, problem)
         if any(placeholder not in text and value not in text for placeholder, value in here_alone.items()):
-            problem = "stays as it is: another machine has removed a credential that is here alone; remove it here too"
+            problem = "stays as it is: another device has removed a credential that is here alone; remove it here too"
             raise FolderError(path, problem)
         return restored
 
     def check_removable(self, path: str, values: Mapping[str, str]) -> None:
         """Raise FolderError where a file has a value that is nowhere else, so that no other machine's wish deletes it."""
         if any(placeholder.startswith(_REDACTED) for placeholder in values):
-            problem = "stays: another machine has deleted it, and it holds a credential that is here alone; delete it here too"
+            problem = (
+                "stays: another device has deleted it, and it holds a credential that is here alone; delete it here too"
+            )
             raise FolderError(path, problem)
 
     def is_to_be_sent(self, path: str, text: str, restored: str) -> bool:
@@ -341,7 +343,7 @@ class FileSealer:
     def why_withheld(self) -> str:
         """Why a file that would go out redacted waits."""
         problem = self._sealing.keyring.problem
-        return f"holds a credential that this machine cannot seal now{f': {problem}' if problem else ''}"
+        return f"holds a credential that this device cannot seal now{f': {problem}' if problem else ''}"
 
 
 def batches(

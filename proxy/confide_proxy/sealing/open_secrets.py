@@ -44,7 +44,7 @@ class OpenedSecret(NamedTuple):
 def secret_id_of(text: str) -> bytes:
     """The id that somebody names: a placeholder, or the id alone (32 hex digits). Raises NoSecretError: it is neither."""
     if text.strip().startswith("(redacted:"):
-        hint = "it stands in for a value that was never sent; the machine whose file it is in has that"
+        hint = "the value was never sent; the file on the device that wrote it still has it"
         raise NoSecretError("what was redacted cannot be opened", hint=hint)
     placeholder = Placeholder.parse(text.strip())
     if placeholder is not None:
@@ -55,7 +55,8 @@ def secret_id_of(text: str) -> bytes:
         found = b""
     if len(found) != SECRET_ID_LENGTH:
         raise NoSecretError(
-            "that names no sealed secret", hint="it looks like (sealed:github-token:4f2a…), or its 32 hex digits"
+            "this is not the placeholder of a sealed secret",
+            hint="it looks like (sealed:github-token:4f2a…), or its 32 hex digits",
         )
     return found
 
@@ -78,7 +79,7 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
     except RequestError as error:
         if error.code != "not_found":
             raise
-        hint = "was the placeholder changed, or is it of a space that this machine has left?"
+        hint = "was the placeholder changed, or is it of a space that this device has left?"
         raise NoSecretError("there is no such sealed secret", hint=hint) from None
     record = await asyncio.to_thread(SealedRecord.parse, answer["record"])
     # Any record of the space opens, so a daemon could answer with another one; and a text can say what it likes of what it names.
@@ -120,7 +121,7 @@ async def answer(given: Any, sealing: SessionSealing, link: RequestChannel) -> T
         return ToolAnswer("the daemon, which keeps the sealed records, did not answer in time: try again")
     except ConnectionLost:
         return ToolAnswer(
-            "the link to the daemon broke; it keeps the sealed records, this machine only the keys: try again"
+            "the link to the daemon broke; it keeps the sealed records, this device only the keys: try again"
         )
     except ConfideError as error:
         return ToolAnswer(f"{error}\nhint: {error.hint}" if error.hint else str(error))

@@ -226,7 +226,7 @@ class Rescan:
             if error.code != "invalid" and not isinstance(error, UnknownRequestError):
                 raise
             raise RequestError(
-                "invalid", "this daemon does not hand out what it has stored", "update confided on its machine"
+                "invalid", "this daemon does not hand out what it has stored", "update confided on its server"
             ) from None
 
     def _sealed(

@@ -121,7 +121,7 @@ class Folder:
     def why_not(self, path: str) -> str:
         """Why a path that is not a memory file here is none."""
         if self.narrowing.own_notes.is_index(path):
-            return "is the index of Claude Code's own notes, which stays on this machine"
+            return "is the index of Claude Code's own notes, which stays on this device"
         if self.narrowing.excludes(path):
             return f"is excluded by {FILE}"
         # Where it is none of ours in any case, its place says more than its name.

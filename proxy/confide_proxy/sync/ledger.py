@@ -463,7 +463,7 @@ class PathLocks:
                     while not self._try(offset):  # noqa: ASYNC110 - another process lets go of it, which no event tells
                         await asyncio.sleep(LOOK_AGAIN_S)
             except TimeoutError:
-                raise FolderError(path, "is held by another confide process that stands still") from None
+                raise FolderError(path, "is held by another confide process that is stopped") from None
             try:
                 yield
             finally:

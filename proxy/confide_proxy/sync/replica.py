@@ -75,8 +75,8 @@ _BEING_SAVED_S = 0.06
 """Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
 _LONGEST_SAVE_S = 0.5
 
-ELSEWHERE: Final = "is not a memory file on this machine"
-FORGOTTEN: Final = "was forgotten, and is not sent"
+ELSEWHERE: Final = "is not a memory file on this device"
+FORGOTTEN: Final = "was erased, and is not sent"
 """Why a file is skipped, each time: a command tells of all such files together."""
 
 

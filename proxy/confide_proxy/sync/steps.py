@@ -92,7 +92,7 @@ async def _guarded(path: str, run: Step, report: SyncReport) -> None:
         report.is_unsettled = True
     except OSError as error:
         # This machine's own notes, most often on a full disk; the file is compared again.
-        report.skipped.append({"path": path, "reason": f"cannot be kept in mind: {error.strerror}"})
+        report.skipped.append({"path": path, "reason": f"cannot be recorded: {error.strerror}"})
         report.failed += 1
         report.is_unsettled = True
     except RequestError as error:

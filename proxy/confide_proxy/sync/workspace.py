@@ -257,7 +257,7 @@ class Files:
         except TimeoutError:
             raise
         except OSError as error:  # of the state beside the files, which is no business of the daemon's
-            problem = f"that machine cannot use its own files: {error.strerror or type(error).__name__}"
+            problem = f"that device cannot use its own files: {error.strerror or type(error).__name__}"
             raise RequestError("unavailable", problem, "is its disk full, or read-only?") from None
         raise _unknown()
 
@@ -278,7 +278,7 @@ class Files:
     async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
         replica = self._replicas.get(str(body.get("project")))
         if replica is None:
-            raise RequestError("not_found", "this machine does not keep that project here")
+            raise RequestError("not_found", "this device does not keep that project here")
         answer = await replica.apply(body)
         if self._on_report and answer["applied"]:
             report = SyncReport(pulled=body["text"] is not None)
@@ -298,7 +298,7 @@ class Files:
     async def _workplace(self, body: dict[str, object]) -> dict[str, object]:
         project = self._served.get(str(body.get("project")))
         if project is None:
-            raise RequestError("not_found", "this machine does not work on that project here")
+            raise RequestError("not_found", "this device does not work on that project here")
         sealer = self.folders[0].sealer
         return await (workplace(project, sealer.shown) if sealer else workplace(project))
 
@@ -333,7 +333,7 @@ def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
 
 
 def _unknown() -> RequestError:
-    return RequestError("unavailable", f"confide {VERSION} {UNKNOWN}", "update confide on that machine")
+    return RequestError("unavailable", f"confide {VERSION} {UNKNOWN}", "update confide on that device")
 
 
 def _make_own(folder: Path) -> None:

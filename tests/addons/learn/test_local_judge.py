@@ -166,7 +166,7 @@ async def test_nobody_there_and_addresses_of_others() -> None:
     """A closed port is told at once; another machine is never asked."""
     with pytest.raises(CannotJudgeError, match="cannot be asked"):
         await Local("http://127.0.0.1:9/v1", "tiny").findings(WINDOW, "codex")
-    with pytest.raises(CannotJudgeError, match="not of this machine"):
+    with pytest.raises(CannotJudgeError, match="not of this device"):
         await Local("http://192.0.2.1/v1", "tiny").findings(WINDOW, "codex")
 
 

@@ -107,5 +107,5 @@ def store(wire: Wire, text: str) -> None:
 def ask(wire: Wire, question: str) -> str:
     """What the daemon finds; empty while it cannot be reached, and this machine's files are searched in its place."""
     found = wire.tool("memory_search", {"query": question})
-    is_by_files = "files on this machine" in json.dumps(found)
+    is_by_files = "files on this device" in json.dumps(found)
     return "" if found.get("isError") or is_by_files else json.dumps(found["structuredContent"])

@@ -23,7 +23,7 @@ from confide_daemon.access.registry import create
 from confide_daemon.cli.health import facts_of
 from confide_daemon.datadir.key_state import Custody, KeyName
 
-SENTENCE = "this space is locked until one of its machines connects"
+SENTENCE = "this space is locked until one of its devices connects"
 CANARY = "the harbour master keeps a grey parrot"
 
 

@@ -124,13 +124,13 @@ class Reader:
             self.leave()
             self._former = self.machine if self._homes else None
             self._move()
-        if command.startswith("confide daemon move"):
+        if command.startswith(("confide daemon move", "confide move")):
             self._take_along(command)
             return
         if command.startswith("confided serve"):
             self._serve()
             return
-        if command == "confide http serve":
+        if command in ("confide http serve", "confide serve"):
             self._gateway = self._stack.enter_context(serving(self.machine))
             return
         if command.startswith("export CONFIDE_TOKEN="):

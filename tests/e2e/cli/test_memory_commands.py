@@ -154,7 +154,7 @@ def test_without_the_daemon_they_use_what_is_here(daemon: Daemon, desk: Machine)
         found = desk.json("ls", "memory/birds.md")
         assert found["offline"] is True
         assert [(one["path"], one["lines"]) for one in found["documents"]] == [("memory/birds.md", 1)]
-        assert "these are the files on this machine" in desk.run("ls")
+        assert "these are the files on this device" in desk.run("ls")
         desk.env["EDITOR"] = "sed -i s/heron/crane/"
         assert "once the daemon can be reached" in desk.run("edit", "memory/birds.md")
         desk.run("log", code=5)

@@ -66,7 +66,7 @@ def test_no_command_that_looks_makes_anything(tmp_path: Path) -> None:
             assert ended.code in (0, 7), (line, ended)
         elif not any(line[: len(each)] == each for each in REFUSED):
             assert ended.code == 5, (line, ended)
-            assert "this machine is not set up" in ended.err, (line, ended)
+            assert "this device is not set up" in ended.err, (line, ended)
             assert "hint: confide quickstart" in ended.err, (line, ended)
         else:
             assert ended.code, (line, ended)

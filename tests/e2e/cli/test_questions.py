@@ -112,7 +112,7 @@ def test_a_person_vouches_for_a_text_at_a_terminal_alone(tmp_path: Path) -> None
         assert listed == {"Setup": "untrusted", "Herons": "agent", "Noon": "owner"}
         assert "untrusted" in machine.run("ls")
         alone = machine.run("trust", "memory/setup.md", code=7)
-        assert "nobody is here to be asked" in alone
+        assert "this needs an answer, and there is no terminal to ask in" in alone
         machine.run("trust", "memory/setup.md", "--yes", code=2)
         with terminal(machine, "trust", "memory/setup.md") as asked:
             asked.wait_for("[y/N]")
@@ -163,7 +163,7 @@ def test_who_leaves_a_space_is_asked_first(tmp_path: Path) -> None:
                 asked.type("n\n")
                 assert asked.ends() == 7
             assert space in asked.said
-            assert "no other device does" in " ".join(asked.said.split())
+            assert "no other device can" in " ".join(asked.said.split())
             assert machine.json("device", "ls")["space"]["words"] == space
             with terminal(machine, "join", invite) as asked:
                 asked.wait_for("[y/N]")
@@ -178,7 +178,7 @@ def test_ctrl_c_at_the_invite_ends_as_it_does_elsewhere(tmp_path: Path) -> None:
     """The question says that nothing will be seen; who thinks better of it has joined nothing, and left nothing behind."""
     machine = Inside(tmp_path, "desk", is_set_up=False)
     with terminal(machine, "join") as asked:
-        asked.wait_for("invite (hidden):")
+        asked.wait_for("paste the invite (not shown):")
         asked.type("\x03")
         assert asked.ends() == 130
     assert "Traceback" not in asked.said
@@ -191,9 +191,9 @@ def test_an_invite_that_was_copied_as_two_lines_is_read_to_its_end(daemon: Daemo
     invite = daemon.invite("lines")
     half = len(invite) * 2 // 3
     with terminal(machine, "join") as asked:
-        asked.wait_for("invite (hidden):")
+        asked.wait_for("paste the invite (not shown):")
         asked.type(f"{invite[:half]}\n")
-        asked.wait_for("the rest of it (hidden), or Enter:")
+        asked.wait_for("the rest of it (not shown), or Enter:")
         asked.type(f"{invite[half:]}\n")
         assert asked.ends() == 0
     assert invite[half:] not in asked.said

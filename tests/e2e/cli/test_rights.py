@@ -26,7 +26,7 @@ def machine(tmp_path: Path) -> Machine:
 def test_a_machine_that_joined_works_once_it_is_approved(daemon: Daemon, machine: Machine) -> None:
     told = machine.run("join", daemon.invite("waits", "--approve"), code=6)
     assert "waits for approval" in told
-    assert "read the six words to the daemon's owner" in told
+    assert "read the six words to the server's operator" in told
     words = machine.run("key", "show").split()[-1]
     assert words in told
     assert words in daemon.run("device", "ls", "waits")

@@ -87,7 +87,7 @@ def test_the_servers_page_works_between_two_hosts(hosts: tuple[Host, Host]) -> N
         invite = server.run(CONFIDED, "invite", "laptop", "--url", f"confide://{NAME}:7733", "--no-wait")
         assert "nobody reaches" not in invite
         joined = laptop.run(CONFIDE, "join", stdin=next(line for line in invite.splitlines() if "#invite" in line))
-        assert "the link works: 0 files, 0 pieces in this space" in joined
+        assert "the link works: 0 files, 0 chunks in this space" in joined
         (laptop.project / "MEMORY.md").write_text("# Facts\n\nThe API listens on port 8010.\n")
         assert "1 sent" in laptop.run(CONFIDE, "sync")
         assert f"confide://{NAME}:7733, version" in laptop.run(CONFIDE, "status")

@@ -137,7 +137,7 @@ def test_the_doctor_mends_what_is_safe(alone: Machine) -> None:
     )
     ended = confide(alone, "doctor")
     assert ended.code == 1
-    assert f"others can look into {alone.home / 'proxy'}" in ended.out
+    assert f"other users can read {alone.home / 'proxy'}" in ended.out
     assert "/gone/confide, which is not there" in ended.out
     assert confide(alone, "doctor", "--fix").code == 0
     assert confide(alone, "doctor").code == 0
@@ -200,7 +200,7 @@ def test_the_doctor_calls_an_address(alone: Machine, tmp_path: Path, monkeypatch
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/mcp"
         (tmp_path / ".codex" / "config.toml").write_text(f'[mcp_servers.confide]\nurl = "{url}"\n')
-        assert "it takes connections" in told_of("codex", alone)
+        assert "it accepts connections" in told_of("codex", alone)
     told = told_of("codex", alone)
     assert "problem codex" in told
     assert "cannot be reached: connection refused" in told
@@ -219,7 +219,7 @@ def test_the_doctor_tells_what_hooks_did(alone: Machine) -> None:
         counts.note(state, event="Stop", client="codex", outcome=outcome, ms=3, why=why)
     told = next(line for line in confide(alone, "doctor").out.splitlines() if " hooks " in line)
     assert told.startswith("hint")  # one of them found no session to ask
-    assert "4 fired since" in told
+    assert "4 ran since" in told
     assert "1 answered, 1 silent, 1 found no session to ask, 1 failed, last no-json at" in told
     for _ in range(3):
         counts.note(state, event="UserPromptSubmit", client="codex", outcome="late", ms=400)

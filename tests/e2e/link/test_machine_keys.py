@@ -17,7 +17,7 @@ from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
-LOCKED = "this machine's key is locked"
+LOCKED = "this device's key is locked"
 
 
 @pytest.fixture(scope="module")

@@ -266,7 +266,7 @@ def test_the_status_counts_without_the_daemon(machine: Machine, relay: Recording
     status = machine.run("status", code=5)
     assert "waiting   1 store for the daemon: confide sync --queue shows it\n" in status
     relay.mend()
-    assert "sent what waited on this machine: 1 store" in machine.run("search", "tunnel")
+    assert "sent what waited on this device: 1 store" in machine.run("search", "tunnel")
     assert lines_of(machine, "memory/log.md") == ["- said in a tunnel"]
 
 

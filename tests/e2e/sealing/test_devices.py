@@ -11,7 +11,7 @@ from tests.support.programs.pair import joined
 from tests.support.programs.processes import NO_MODEL, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 
-LOCKED = "this space is locked until one of its machines connects"
+LOCKED = "this space is locked until one of its devices connects"
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
@@ -33,11 +33,11 @@ def test_a_string_of_a_device_brings_a_machine_and_its_keys(tmp_path: Path) -> N
     with running_daemon(tmp_path) as daemon:
         (ann,) = joined(tmp_path, daemon, "ann", kind=Machine)
         made = ann.json("device", "invite", "eve")["invite"]
-        assert "made on this machine" in ann.run("join", code=7, stdin=made + "\n")
+        assert "made on this device" in ann.run("join", code=7, stdin=made + "\n")
         for secret in (made, "CRVFH-1ZYXC-3SRW1-NX834-H49DS-PPTXG-P80WK-YXHCM"):
             for command in ("invite", "approve", "rm"):
                 refusal = ann.run("device", command, secret, code=7)
-                assert "not the name of a machine" in refusal
+                assert "not the name of a device" in refusal
                 assert secret not in refusal
         bob = invited(tmp_path, ann, "bob")
         waiting = bob.json("device", "ls")
@@ -59,13 +59,13 @@ def test_a_machine_that_the_daemon_let_in_is_approved_by_words(tmp_path: Path) -
         mine = bob.json("key", "show")["words"]
         assert listed["waiting"][0]["words"] == mine
         assert "waits" in ann.run("device", "approve", "carl", code=7)
-        assert "nobody is here" in ann.run("device", "approve", "bob", code=7, stdin="")
+        assert "there is no terminal to ask in" in ann.run("device", "approve", "bob", code=7, stdin="")
         others = ann.json("key", "show")["words"]
-        assert "not the same" in ann.run("device", "approve", "bob", "--words", others, code=7)
+        assert "the words differ" in ann.run("device", "approve", "bob", "--words", others, code=7)
         approved = ann.json("device", "approve", "bob", "--words", mine.upper().replace("-", " "))
         assert not bob.json("device", "ls")["canSeal"]
-        assert "nobody is here" in bob.run("device", "confirm", code=7, stdin="")
-        for wrong, why in ((mine, "not the same"), (approved["spaceWords"], "how old")):
+        assert "there is no terminal to ask in" in bob.run("device", "confirm", code=7, stdin="")
+        for wrong, why in ((mine, "the words differ"), (approved["spaceWords"], "how old")):
             assert why in bob.run("device", "confirm", "--words", wrong, code=7)
         assert approved["headWords"] == ann.json("device", "ls")["space"]["headWords"]
         confirmed = bob.json("device", "confirm", "--words", approved["headWords"])

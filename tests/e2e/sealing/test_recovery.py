@@ -82,7 +82,7 @@ def unseen(machine: Machine, *options: str, is_pipe: bool) -> None:
     assert "Traceback" not in told
     assert "Exception ignored" not in told
     assert "the new recovery code could not be shown" in told
-    assert "nobody has it: confide device recovery new --replace" in told
+    assert "it was never shown: confide device recovery new --replace" in told
 
 
 def sealed_in(machine: Machine) -> str:

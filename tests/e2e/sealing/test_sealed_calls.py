@@ -157,7 +157,7 @@ async def test_a_secret_is_sealed_found_and_opened(
         opened = await told(client, "secret_get", id=got["metadata"]["registry"]["password"][-33:-1])
         assert (opened["kind"], opened["value"]) == ("password", said.password)
         assert "no such sealed secret" in await refusal(client, "secret_get", id="0" * 32)
-        assert "names no sealed secret" in await refusal(client, "secret_get", id="x" * 32)
+        assert "not the placeholder of a sealed secret" in await refusal(client, "secret_get", id="x" * 32)
     count, stored_there = in_databases(daemon, keys_of(ann))
     assert count == 1
     assert "heron" in stored_there.lower()

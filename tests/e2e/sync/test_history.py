@@ -71,9 +71,9 @@ def test_a_clash_is_seen_by_both_and_resolved_by_one(machines: Pair) -> None:
             assert "\nstart on tuesday\n======= confide: bob" in clash
             assert "\nstart on friday\n>>>>>>> confide: " in clash
             soon(ann, PATH, clash)
-            assert "two versions of some lines" in bob.run("history", PATH)
+            assert "conflict" in bob.run("history", PATH)
             assert "keep what is right" in ann.run("status")
-            assert f"1 clash: {PATH}\n" in bob.run("sync")
+            assert f"1 conflict: {PATH}\n" in bob.run("sync")
             for wire in (at_ann, at_bob):
                 assert told(wire, "memory_status")["clashes"] == [{"project": "shop", "path": PATH, "revision": 4}]
             ann.write(PATH, "# Plan\n\nstart on friday\n")
@@ -247,7 +247,7 @@ def test_what_claude_code_takes_for_orders_comes_from_no_other_machine(machines:
     classes = {one["path"]: one["class"] for one in bob.json("ls", "memory/claude")["documents"]}
     assert (classes["memory/claude/otters.md"], classes["memory/claude/ferrets.md"]) == ("untrusted", "owner")
     ann.env["EDITOR"] = "true"
-    assert "stays on this machine" in ann.run("edit", "memory/claude/MEMORY.md", code=7)
+    assert "stays on this device" in ann.run("edit", "memory/claude/MEMORY.md", code=7)
     # Claude Code keeps its notes elsewhere again: a file like every other.
     settings.unlink()
     (ann.project / "memory/claude/Memory.md").unlink()

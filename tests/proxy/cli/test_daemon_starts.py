@@ -33,7 +33,7 @@ def test_a_search_is_answered_by_words_while_the_daemon_starts(slow: Machine) ->
     assert "memory/birds.md:1-3" in ended.out
     (told,) = ended.err.splitlines()
     assert told.startswith("note: the daemon is still starting (since ")
-    assert told.endswith("): these are the files on this machine, found by keywords alone")
+    assert told.endswith("): these are the files on this device, found by keywords alone")
     answer = json.loads(confide(slow, "search", "herons", "--json").out)
     assert answer["daemon"] == "starting"
     assert answer["searchMode"] == "offline"

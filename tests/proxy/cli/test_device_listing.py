@@ -62,7 +62,7 @@ async def test_six_words_are_typed_and_all_of_them_count(monkeypatch: pytest.Mon
     assert left == []
     for lines in (["yes", alike, alike], [""]):
         left = said(monkeypatch, *lines, "more")
-        with pytest.raises(DeviceError, match="not the same"):
+        with pytest.raises(DeviceError, match="the words differ"):
             await devices.compare("them", [right], given=None)
         assert left == ["more"]
 
@@ -74,7 +74,7 @@ async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch
     assert (await device_confirm._recognized(roster, fingerprint_words(roster.hashes[1]))).number == 1
     with pytest.raises(DeviceError, match="how old"):
         await device_confirm._recognized(roster, roster.words)
-    with pytest.raises(DeviceError, match="not the same"):
+    with pytest.raises(DeviceError, match="the words differ"):
         await device_confirm._recognized(Roster.read([roster.entries[0].encode()]), roster.head_words)
 
     async def confirmed(_question: str) -> bool:

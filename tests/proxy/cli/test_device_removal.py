@@ -55,6 +55,6 @@ def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str])
     )
     told = capsys.readouterr()
     assert "removed: laptop  one two three four five six" in told.out
-    assert "it can still read and write the memory, unless it was revoked" in told.err
+    assert "can still read and write your memory. On the server, run: confided device rm NAME" in told.err
     assert "the name that confided device shows beside these words" in told.err
     assert "revoke laptop" not in told.err

@@ -71,7 +71,7 @@ def test_a_number_that_is_not_the_order_is_not_shown(monkeypatch: pytest.MonkeyP
 
 def test_a_clash_in_a_hit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = "".join(marked_clash(["one\n"], ["two\n"], ("desk", "phone")))
-    assert "two versions of some lines" in told(monkeypatch, [hit("a.md", 0.9, snippet=marks)], "one")
+    assert "conflict" in told(monkeypatch, [hit("a.md", 0.9, snippet=marks)], "one")
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))

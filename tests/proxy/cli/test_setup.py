@@ -100,8 +100,11 @@ def test_what_git_would_share_is_said(machine: Machine) -> None:
     subprocess.run(["git", "init", "-q", machine.project], check=True)
     machine.env["PATH"] = os.environ["PATH"]
     ended = confide(machine, "setup", "claude-code", "--write", "--hooks")
-    assert "git would share .mcp.json and .claude/settings.local.json with whoever has this repository" in ended.err
-    assert "hint: leave them out of git by .git/info/exclude, or use --user" in ended.err
+    assert (
+        "git would share .mcp.json and .claude/settings.local.json with everyone who clones this repository"
+        in ended.err
+    )
+    assert "hint: don't commit it: run again with --user, or add it to .git/info/exclude" in ended.err
     subprocess.run(["git", "-C", machine.project, "add", ".mcp.json"], check=True)
     told = [each for each in json.loads(confide(machine, "doctor", "--json").out) if each["check"] == "claude-code"]
     assert ["with hooks" in told[0]["detail"], "is in the repository" in told[1]["detail"]] == [True, True]
@@ -118,7 +121,7 @@ def test_nobody_is_told_to_do_what_he_did(machine: Machine) -> None:
     machine.env["PATH"] = os.environ["PATH"]
     told = confide(machine, "setup", "claude-code", "--write", "--auto-memory", "--user").err
     assert "git would share .claude/settings.local.json" in told
-    assert "hint: leave them out of git by .git/info/exclude\n" in told
+    assert "hint: don't commit it: add it to .git/info/exclude\n" in told
 
 
 def test_parts_come_and_go_by_themselves(machine: Machine) -> None:
@@ -405,11 +408,11 @@ def test_a_folder_of_a_repository_is_told_that_it_is_one(machine: Machine) -> No
     sub = machine.project / "packages/api"
     sub.mkdir(parents=True)
     top, machine.project = machine.project, sub
-    said = f"counts for sessions that are started in {sub}, not for those in {top}"
+    said = f"applies to sessions that start in {sub}, not in {top}"
     assert said in confide(machine, "setup", "claude-code", "--write").err
     assert said not in confide(machine, "setup", "claude-code", "--write", "--user").err
     machine.project = top
-    assert "counts for sessions" not in confide(machine, "setup", "claude-code", "--write").err
+    assert "applies to sessions" not in confide(machine, "setup", "claude-code", "--write").err
 
 
 def test_an_answer_that_is_none_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ def test_a_daemon_that_is_too_old_is_a_problem(monkeypatch: pytest.MonkeyPatch, 
         ("0.4.0", "ok", ""),
         ("0.2.1", "hint", "Update the older one"),
         ("0.1.0", "problem", "upgrade confided;"),
-        ("0.7.0", "problem", "upgrade confide on this machine;"),
+        ("0.7.0", "problem", "upgrade confide on this device;"),
     ],
 )
 def test_doctor_tells_of_versions_that_are_too_far_apart(
@@ -94,9 +94,9 @@ def test_a_machine_has_the_name_that_its_devices_know() -> None:
     """Not that of its invite, unless it is no device; codes on paper are counted apart; a daemon of before tells neither."""
     link = {"space": "home", "caller": "notebook", "words": "six words"}
     sealing = {"devices": 3, "canSeal": True}
-    told = "home, 3 devices, secrets are sealed; this machine is notebook: six words"
+    told = "home, 3 devices, secrets are sealed; this device is notebook: six words"
     assert status_lines._space({"link": link, "sealing": sealing}) == told
     link |= {"device": "laptop"}
     sealing |= {"recoveryCodes": 1}
-    told = "home, 2 devices and 1 recovery code, secrets are sealed; this machine is laptop: six words"
+    told = "home, 2 devices and 1 recovery code, secrets are sealed; this device is laptop: six words"
     assert status_lines._space({"link": link, "sealing": sealing}) == told

@@ -708,4 +708,4 @@ async def test_what_a_daemon_supposes_of_a_locked_space_is_not_noted(
         await keyring.open(link, await ann.attach(link))
         assert keyring.custody == "server"
         assert "warning" not in status.sealing(keyring)
-        assert "its machines did" not in caplog.text
+        assert "its devices did" not in caplog.text

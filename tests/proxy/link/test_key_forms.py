@@ -166,7 +166,7 @@ def test_under_a_passphrase_locked_unlocked_and_back(machine: Machine) -> None:
         seal(key_file(machine), identity)
         assert shown(machine) == {**before, "kept": "passphrase", "unlockedUntil": None}
         told = machine.run("status", code=4)
-        assert "this machine's key is locked" in told
+        assert "this device's key is locked" in told
         assert "run confide device key unlock" in told
         assert "does not open" in machine.run("key", "unlock", stdin="another passphrase\n", code=4)
         assert list(runtime.iterdir()) in ([], [runtime / "confide"])

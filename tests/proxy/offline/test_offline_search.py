@@ -201,7 +201,7 @@ async def test_notes_are_found_by_their_fields_and_shown_without_them(desk: Desk
     assert await desk.found("postgres", minScore=0, tags=["heat"]) == []
     assert (await desk.found("slowly", minScore=0, rank="importance"))[0] == "memory/notes/b.md"
     related = await desk.search("slowly", minScore=0, includeRelated=True, explain=True)
-    assert "relations and what supersedes a note are told by the daemon alone" in related["warnings"]
+    assert "only the daemon knows relations, and which note supersedes another" in related["warnings"]
 
 
 async def test_a_note_is_read_by_its_id(desk: Desk) -> None:
@@ -224,7 +224,7 @@ async def test_a_note_is_read_by_its_id(desk: Desk) -> None:
     told = (await desk.call("memory_read", path="mem_0a1b")).text
     assert "mem_0a1b is the id of several notes" in told
     assert "mem_kiln_1_0a1b2c3d, mem_kiln_1_0a1bffff" in told
-    assert "no such note on this machine" in (await desk.call("memory_read", path="mem_0a1c")).text
+    assert "no such note on this device" in (await desk.call("memory_read", path="mem_0a1c")).text
 
 
 async def test_a_newer_note_stands_above_what_it_supersedes(desk: Desk) -> None:
@@ -264,7 +264,7 @@ async def test_what_only_the_daemon_has_is_named(desk: Desk) -> None:
     assert "other projects" in other["warnings"][1]
     talks = await desk.search("postgres", sources=["sessions"])
     assert talks["results"] == []
-    assert "session transcripts are searched by the daemon alone" in talks["warnings"]
+    assert "only the daemon searches session transcripts" in talks["warnings"]
     read = await desk.call("memory_read", path="MEMORY.md", project="elsewhere")
     assert read.structured is None
 

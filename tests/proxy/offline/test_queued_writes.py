@@ -179,8 +179,8 @@ async def test_what_waits_is_sent_by_connections_that_list_fewer_tools(daemon: A
         ("memory_delete", {}, "one of 'id' and 'path'"),
         ("memory_link", {"id": "a", "relatedId": "a", "relation": "see_also"}, "related to itself"),
         ("memory_link", {"id": "a", "relatedId": "b", "relation": "likes"}, "must be one of"),
-        ("memory_list", {}, "this tool needs it"),
-        ("memory_history", {"id": "a"}, "this tool needs it"),
+        ("memory_list", {}, "this tool needs the daemon"),
+        ("memory_history", {"id": "a"}, "this tool needs the daemon"),
     ],
 )
 async def test_what_the_daemon_would_refuse_does_not_wait(

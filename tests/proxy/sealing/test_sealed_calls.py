@@ -526,7 +526,7 @@ def test_a_secret_is_opened_or_it_is_said_why_not() -> None:
         (Vault(RequestError("busy", "the daemon is busy"), newer), name, "busy"),
         (Vault(ConnectionLost(truncated=False), newer), name, "the link to the daemon broke"),
         (Vault(TimeoutError(), newer), name, "did not answer in time"),
-        (Vault(record.encode(), newer), "x" * 40, "names no sealed secret"),
+        (Vault(record.encode(), newer), "x" * 40, "not the placeholder of a sealed secret"),
         (Vault(record.encode(), newer), f"(redacted:github-token:{'0' * 24})", "was redacted cannot be opened"),
         (Vault(record.encode(), newer), "short", "too short"),
     ):

@@ -238,7 +238,7 @@ async def test_nothing_comes_back_into_a_folder_that_is_still_being_removed(home
     (home.root / "node_modules/x").write_text("")  # its folder's time is that of a removal in it
     assert (await home.replica.compare(is_patient=True)).is_held
     assert home.here() == ["MEMORY.md"]
-    assert "no other machine deletes anything" in home.told()
+    assert "no other device deletes anything" in home.told()
     (home.root / "node_modules/x").unlink()
     (home.root / "node_modules").rmdir()
     assert not (await home.replica.compare(is_patient=True)).is_held

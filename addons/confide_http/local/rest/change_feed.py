@@ -57,7 +57,7 @@ async def sync(gateway: GatewayShared, request: Request) -> Response:
     restores = attached["restores"] if attached is not None else 0
     if place.restores not in (None, restores):
         raise RefusalError(
-            410, "conflict", "the daemon was put back to an older copy since then", hint="begin anew, without since"
+            410, "conflict", "the daemon was restored to an older copy since then", hint="begin anew, without since"
         )
     there = [{**each, "project": project} for each in found if not each["deleted"]]
     texts = await texts_of(gateway.calls, identity, there)

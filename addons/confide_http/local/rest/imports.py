@@ -102,7 +102,7 @@ async def _brought(gateway: GatewayShared, request: Request, brought: list[dict[
 async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, Any]:
     bring = next(iter(await asyncio.to_thread(addons.each, "bring")), None)
     if bring is None:
-        raise RefusalError(501, "unavailable", "nothing can be imported: this machine has no add-on for that")
+        raise RefusalError(501, "unavailable", "nothing can be imported: this device has no add-on for that")
     with tempfile.TemporaryDirectory(prefix="importing-", dir=gateway.paths.gateway) as folder:
         file = Path(folder) / f"brought{suffix}"
         await asyncio.to_thread(file.write_bytes, body)

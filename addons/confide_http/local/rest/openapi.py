@@ -48,7 +48,7 @@ _CONDITIONS: Final[Mapping[str, str]] = {
 _STATUS: Final[Mapping[int, str]] = {
     200: "Done.",
     201: "Stored.",
-    202: "Kept on this machine until the daemon can be reached.",
+    202: "Kept on this device until the daemon can be reached.",
 }
 
 

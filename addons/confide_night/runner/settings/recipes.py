@@ -312,7 +312,7 @@ class _SettingsReader:
         if found.api not in APIS:
             raise self._wrong("api in [model]", f"it is {' or '.join(APIS)}")
         if not _is_web(found.place):
-            raise self._wrong("url in [model]", "it is https://…, or http:// to this machine's loopback")
+            raise self._wrong("url in [model]", "it is https://…, or http:// to this device's loopback")
         if found.key_file and found.key:
             raise self._wrong("key in [model]", "there is one of key and key_file")
         if found.key and not _placeholder(found.key):

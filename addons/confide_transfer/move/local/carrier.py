@@ -103,7 +103,7 @@ class Carrier:
             if error.code not in ("invalid", "locked") and not isinstance(error, UnknownRequestError):
                 raise
             problem = "the daemon that this memory is to be moved to is too old for that"
-            raise MoveError(problem, hint="update confided on its machine") from None
+            raise MoveError(problem, hint="update confided on its server") from None
         shown = await roster_client.roster(self._target, len(roster.entries))
         self.space = shown.space
         wanted = {epoch: self._keys.database_key(epoch) for epoch in shown.needs if epoch <= self._keys.epoch}
@@ -119,7 +119,7 @@ class Carrier:
         here, there = [await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S) for link in (self._source, self._target)]
         if here["tasks"] and there["tasks"] is None:
             problem = "the daemon that this memory is to be moved to is too old to take its tasks"
-            raise MoveError(problem, hint="update confided on its machine, or leave them: --without-tasks")
+            raise MoveError(problem, hint="update confided on its server, or leave them: --without-tasks")
         self.tasks = here["tasks"] or 0
 
     async def carry(self) -> Holdings:

@@ -80,7 +80,7 @@ class Departure:
             await space.keyring.refresh(space.connection)
             keyring = space.keyring
             if keyring.keys is None or keyring.roster is None:
-                raise keyring.problem or MoveError("this machine does not have the keys of its memory")
+                raise keyring.problem or MoveError("this device does not have the keys of its memory")
             own = machine.identity().public_key
             devices = keyring.roster.devices
             others = [one.name for key, one in devices.items() if key != own and not one.is_paper]
@@ -99,7 +99,7 @@ async def state(link: RequestChannel, who: str) -> MoveState:
     except RequestError as error:
         if error.code != "invalid" and not isinstance(error, UnknownRequestError):
             raise
-        raise MoveError(f"{who} is too old for a move", hint="update confided on its machine") from None
+        raise MoveError(f"{who} is too old for a move", hint="update confided on its server") from None
 
 
 class Journey:
@@ -153,12 +153,12 @@ class Journey:
         if not self._paths.daemon_data.is_dir():
             return
         async with self._arrival() as connection:
-            stands = await state(RetryingLink(connection), "the daemon of this machine")
+            stands = await state(RetryingLink(connection), "the daemon of this device")
         if stands["state"] == "left":
             self._aside = await places.set_aside(self._paths)
         elif stands["state"] == "settled" and stands["revisions"]:
             hint = f"give {self._paths.daemon_data} another name, and move again"
-            raise MoveError("this machine has a memory of its own already, which was never moved", hint=hint)
+            raise MoveError("this device has a memory of its own already, which was never moved", hint=hint)
 
     def _go_over(self, note: MoveNote, departure: Departure, name: str) -> None:
         """`name`: of the space at its new daemon."""
@@ -191,7 +191,7 @@ async def _bring(source: RequestChannel, target: RequestChannel) -> int:
 async def _bringing() -> list[Any]:
     """What brings it. Raises MoveError: this machine has nothing that does."""
     if not (found := await asyncio.to_thread(addons.each, "moved")):
-        problem = "this memory has tasks, and this machine no add-on to bring them along"
+        problem = "this memory has tasks, and this device no add-on to bring them along"
         raise MoveError(problem, hint="--without-tasks leaves them behind")
     return found
 

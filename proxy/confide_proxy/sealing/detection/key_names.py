@@ -14,7 +14,7 @@ class Demand(Enum):
     """What a value must be like to be one."""
 
     PASSWORD = "a person may have thought of it"  # noqa: S105
-    RANDOM = "a machine has made it by chance"
+    RANDOM = "a device has made it by chance"
     LONG = "at least 32 characters made by chance"
 
 

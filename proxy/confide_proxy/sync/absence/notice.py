@@ -63,7 +63,7 @@ class Notice:
             count, of = len(known["missing"]), max(known["of"], len(known["missing"]))
             files = f"{count} of {of} memory files" if of > 1 else "the one memory file"
             if known["waits"]:
-                said = f"{files} went missing in this folder ({known['why']}): no other machine deletes anything"
+                said = f"{files} went missing in this folder ({known['why']}): no other device deletes anything"
                 told.append(
                     f"{said}; confide sync brings back what can be, and confide sync --deleted deletes all of it"
                 )

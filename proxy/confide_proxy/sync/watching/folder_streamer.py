@@ -136,7 +136,7 @@ class Streamer:
     async def look_again(self, attached: Attached | None = None) -> None:
         """Have the news of the space's devices, and send what would be sealed otherwise since."""
         await self._sealing.look_again(self._link, attached)
-        await logged(self._files.reseal(), "sealing files anew")
+        await logged(self._files.reseal(), "sealing files again")
 
     async def _stream(self, turn: _Turn) -> None:
         pulse: asyncio.Task[None] | None = None

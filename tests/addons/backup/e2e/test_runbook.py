@@ -45,7 +45,7 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
     lost.kill()
     shutil.rmtree(lost.data)
 
-    new_root = tmp_path / "new machine"
+    new_root = tmp_path / "new device"
     new_root.mkdir()
     restoring, serving = commands()
     assert restoring == "confided restore /srv/backups/confide/2026-11-22T023000Z --code"

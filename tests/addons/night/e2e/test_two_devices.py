@@ -33,7 +33,7 @@ def test_a_branch_is_pushed_once_a_second_device_has_approved(tmp_path: Path) ->
         allow(desktop, PUBLISH, origin=origin)
         with runner(desktop) as night:
             task = queue(laptop, "swifts", "publish")
-            assert "gave the order itself" in laptop.run("task", "approve", task, "--yes", code=7)
+            assert "queued the task itself" in laptop.run("task", "approve", task, "--yes", code=7)
             wait_until("it to wait", lambda: laptop.json("task", "show", task)["state"] == "proposed")
             assert branches() == []
             assert "swifts" in desktop.run("task", "approve", task, "--yes")

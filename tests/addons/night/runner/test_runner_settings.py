@@ -133,7 +133,7 @@ def test_nothing_that_is_asked_is_an_argument(reads: Reads, tmp_path: Path) -> N
     assert found.readable == (program,)
     with pytest.raises(RunnerError, match="does not speak"):
         agents.program_of(recipe, "openai")
-    with pytest.raises(RunnerError, match="is not on this machine"):
+    with pytest.raises(RunnerError, match="is not on this device"):
         agents.program_of(reads('[recipes.fix]\nprogram = "/nowhere/claude"').recipes["fix"], "anthropic")
 
 

@@ -157,7 +157,7 @@ def test_a_move_that_is_killed_goes_on(ann: Machine, tmp_path: Path) -> None:
             mover.wait(120)
             if "127.0.0.1" in str(ann.json("move", "--dry-run")["from"]):
                 break
-        if str(ann.json("move", "--dry-run")["from"]) == "this machine" or (ann.home / "proxy" / "move.json").exists():
+        if str(ann.json("move", "--dry-run")["from"]) == "this device" or (ann.home / "proxy" / "move.json").exists():
             ann.run("move", "--to", invite, "--yes")
         ann.stop_local_daemon()
         assert past(ann) == before
