@@ -1,13 +1,18 @@
-"""One connection to an encrypted SQLite database: how it is opened, what its errors mean to a person, its transactions, its reads, and what
-it remembers of one state. It knows no table.
+"""One connection to an encrypted SQLite database: opening, error messages, transactions, reads, and
+a cache of results that holds until the next write. It knows no table.
 
-Pages are encrypted and authenticated with AEGIS-256 by SQLite3 Multiple Ciphers; the write-ahead log is encrypted the same way and
-temporary tables stay in memory, so no plaintext reaches the disk. The key is 32 random bytes, used raw: there is no pass phrase.
+SQLite3 Multiple Ciphers encrypts and authenticates the pages with AEGIS-256, and the write-ahead
+log in the same way. Temporary tables stay in memory. So no plaintext reaches the disk. The key is
+32 random bytes, used raw: there is no passphrase.
 
-Two things would take what a person has freed on a full disk, so that every write is refused as before. A checkpoint copies the log's pages
-into the database file, which may grow by all that the log holds, while the log keeps its length until the last page is across: SQLite
-tries one behind every commit of a long log, takes what room there is, and ends half done (https://sqlite.org/wal.html, "Checkpointing").
-And the index, which is derived, would go on with the vectors it owes.
+When the disk is full and the user frees some space, two things would use it up before the next
+write does, so both check for room first:
+
+- A checkpoint copies the log's pages into the database file, which may grow by all that the log
+  holds, while the log keeps its length until the last page is copied. By default SQLite tries a
+  checkpoint after every commit of a long log, uses the free space, and stops halfway
+  (https://sqlite.org/wal.html, "Checkpointing").
+- The index, which is derived data, would continue to store vectors.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ BUSY_MS = 5000  # only a checkpoint or a foreign process can hold a lock; beyond
 CACHE_KIB = 32 * 1024  # for each connection, where nothing else is said (`page_budget`)
 WAL_LIMIT = 16 * 1024 * 1024
 
-# What the errors of the database mean; the first match counts.
+# Meaning and hint of each SQLite error; the first match counts.
 MEANINGS: tuple[tuple[type[apsw.Error], str, str | None], ...] = (
     (apsw.FullError, "the disk is full", "free some space and try again; nothing that was acknowledged is lost"),
     (
@@ -60,7 +65,7 @@ _RAISED: dict[type[apsw.Error], type[StorageError]] = {apsw.CorruptError: Damage
 
 
 class storage_errors:  # noqa: N801 - a context manager; as a generator it took a tenth of a short query's time
-    """Turns SQLite's errors into StorageError; SQL and values stay out of the message."""
+    """Turn SQLite's errors into StorageError; SQL and values stay out of the message."""
 
     __slots__ = ("_doing",)
 
@@ -72,7 +77,7 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, apsw.Error):
             return
-        # No room for the file beside a database that its connections share is told as a fault of the disk.
+        # SQLite reports a full disk as a disk fault when it cannot make the -shm file.
         is_full = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
         for known, meaning, hint in MEANINGS:
             if isinstance(error, known) or is_full:  # the first of them says that the disk is full
@@ -82,18 +87,20 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
 
 
 def carried(ids: Iterable[int]) -> object:
-    """Ids, one at least, as the value of `carray(?)`, in rising order: what lies on one page is then read from it together.
+    """Return ids, at least one, as the value of `carray(?)`, in rising order, so that rows on one
+    page are read together.
 
-    For `json_each` they had to be written and read again, which took a twentieth of a search.
+    Passing them to `json_each` would format and parse them, which took a twentieth of a search.
     """
     return apsw.carray(array("q", sorted(ids)))
 
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All that is written inside, or nothing.
+    """Commit everything that is written inside, or nothing.
 
-    apsw has `with connection`, but it fails on leaving when SQLite has undone the transaction already, as on a full disk, and hides why.
+    `with connection` of apsw does the same, but it fails on exit when SQLite has already rolled
+    back the transaction, as on a full disk, and so hides the cause.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -106,9 +113,10 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> apsw.Connection:
-    """A connection with the extension loaded and the key proven right (else WrongKeyError). Raises StorageError.
+    """Open a connection, load the vector extension, and check the key (else WrongKeyError). Raises
+    StorageError.
 
-    `damaged`: also where the file is shorter than it should be, to save what is left.
+    `damaged`: also open a file that is shorter than its header says, to salvage the rest.
     """
     if len(key) != KEY_BYTES:
         raise StorageError("cannot open the database: the key is not 32 bytes long")
@@ -121,16 +129,18 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
             connection.set_busy_timeout(BUSY_MS)
             give_key(connection, key)
             if damaged:
-                # With it SQLite takes the file's own length for its length, not the one in its header (btree.c, lockBtree).
+                # SQLite then uses the file's real length instead of the one in its header (btree.c,
+                # lockBtree).
                 connection.execute("PRAGMA writable_schema = ON")
             if is_new:
-                # What is deleted goes back to the file system page by page; it can be chosen before the first table only.
+                # Free pages return to the file system in steps. This can only be set before the
+                # first table.
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fails when the key is wrong
             connection.enable_load_extension(True)
             connection.load_extension(sqlite_vec.loadable_path())
             connection.enable_load_extension(False)
-            # Not SQLite's GLOB, to which a star is every folder and two of them want one.
+            # SQLite's GLOB lets one star match across folders; here only two stars do.
             connection.create_scalar_function("path_matches", _path_matches, 2, deterministic=True)
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -141,7 +151,8 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
                 checkpoint_where_there_is_room(connection)
                 # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
                 connection.execute("PRAGMA synchronous = FULL")
-                # What is deleted is overwritten, so that it is in no page of the file for whoever has the key later.
+                # Deleted content is overwritten, so that no page of the file shows it to a later
+                # holder of the key.
                 connection.execute("PRAGMA secure_delete = ON").fetchall()
             else:
                 connection.execute("PRAGMA query_only = ON")
@@ -157,23 +168,27 @@ def _path_matches(*said: object) -> bool:
 
 
 def is_copy(connection: apsw.Connection) -> bool:
-    """Whether a database is a copy of what a store has the log of (docs/cluster.md), so that nobody may write to it alone."""
+    """Return True if the database is a copy of a log in the shared store (docs/cluster.md), which
+    must not be written to without the log.
+    """
     return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
 
 
 def stand_alone(connection: apsw.Connection) -> None:
-    """Have it be no copy any more; in the caller's transaction."""
+    """Make the database independent of the log it was a copy of; in the caller's transaction."""
     connection.execute("DROP TABLE IF EXISTS shipped")
 
 
 def give_key(connection: apsw.Connection, key: bytes) -> None:
-    """Says how the pages of a connection are encrypted, before the first of them is read or written."""
+    """Set the cipher and the key of a connection; call it before the first page is read or written."""
     connection.execute("PRAGMA cipher = 'aegis'")
     connection.execute(f'PRAGMA key = "raw:{key.hex()}"')
 
 
 def create_private(path: Path) -> None:
-    """The empty file with mode 0600, before SQLite would make it with the umask's; -wal and -shm take its mode."""
+    """Create an empty file with mode 0600, which SQLite would create with the umask's mode; -wal
+    and -shm get the same mode.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
@@ -185,7 +200,7 @@ def create_private(path: Path) -> None:
 
 
 def _file_of(path: Path) -> tuple[int, int] | None:
-    """Device and number of the file that has the path now."""
+    """Return the device and inode numbers of the file at the path, or None."""
     try:
         found = path.stat()
     except OSError:
@@ -193,19 +208,23 @@ def _file_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-# When the log is folded into the database file. SQLite's own number: 4 MiB.
+# Length of the log at which it is copied into the database file; SQLite's default, 4 MiB.
 LONG_LOG_PAGES = 1000
-# The largest document takes so much: its revision, its pieces, their keywords.
+# Space that the largest document needs: its revision, its chunks, their keywords.
 RESERVE_BYTES = 4 * 1024 * 1024
 
 
 def checkpoint_where_there_is_room(connection: apsw.Connection) -> None:
-    """Make the writer's connection look for room before each checkpoint, in place of SQLite's automatic ones."""
+    """Make the writer's connection check for free disk space before each checkpoint, instead of
+    SQLite's automatic checkpoints.
+    """
     connection.set_wal_hook(_committed)
 
 
 def close(connection: apsw.Connection) -> None:
-    """Close a connection; the last one of a file folds the log in, unless there is no room: then the log stays for the next start."""
+    """Close a connection. The last one of a file copies the log into the file; if the disk has no
+    room, the log stays for the next start.
+    """
     try:
         has_room = _has_room_for_log(connection)
     except apsw.InterruptError:
@@ -215,7 +234,9 @@ def close(connection: apsw.Connection) -> None:
 
 
 def check_room_for_derived(connection: apsw.Connection) -> None:
-    """Keep the last room for documents. Raises StorageError: less is free than they may need."""
+    """Reserve the last free disk space for documents. Raises StorageError: less is free than the
+    largest document needs.
+    """
     if _free_bytes(connection) < RESERVE_BYTES:
         raise StorageError(
             "cannot write to the index: the disk is nearly full",
@@ -229,13 +250,14 @@ def _committed(connection: apsw.Connection, _database: str, pages: int) -> int:
             if _has_room_for_log(connection):
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:
-            # The commit is done and must not be told as failed; what is wrong with the disk, the next write tells.
+            # The commit is done and must not be reported as failed; the next write reports the
+            # disk's fault.
             pass
     return apsw.SQLITE_OK
 
 
 def _has_room_for_log(connection: apsw.Connection) -> bool:
-    """Whether the disk can take all that the database file would grow by."""
+    """Return True if the disk has room for the growth of the database file at a checkpoint."""
     try:
         present = Path(connection.filename).stat().st_size
     except OSError:
@@ -252,14 +274,16 @@ def _free_bytes(connection: apsw.Connection) -> float:
     return disk.f_bavail * disk.f_frsize
 
 
-# Parts that can turn out to be unreadable.
+# Parts of the database that may turn out to be unreadable.
 KEYWORDS: Final = "keywords"
 VECTORS: Final = "vectors"
 PAGES: Final = "pages"  # somewhere
 
 
 class Damage:
-    """What of a space's database is unreadable, as its connections tell one another so that searches go around it; from any thread."""
+    """The unreadable parts of a space's database, shared by its connections so that searches avoid
+    them; usable from any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -271,7 +295,7 @@ class Damage:
         return self._parts
 
     def listen(self, listener: Callable[[], None] | None) -> None:
-        """Calls back, in whatever thread meets it, when something new is found."""
+        """Set a callback for newly found damage; it runs in the thread that finds it."""
         self._listener = listener
 
     def note(self, part: str) -> None:
@@ -287,9 +311,11 @@ class Damage:
             self._parts = frozenset()
 
     def around(self, read: Callable[[], T]) -> T:
-        """What `read` gives, tried again as long as it meets legs that were not known to be unreadable: it leaves those out then.
+        """Return the result of `read`, and repeat it while it meets search legs that were not yet
+        known to be unreadable: the next attempt leaves those out.
 
-        A transaction that has met a damaged page cannot read anything more, so the whole reading begins anew.
+        A transaction that has met a damaged page cannot read anything more, so the whole read
+        starts again.
         """
         while True:
             known = self._parts
@@ -300,7 +326,7 @@ class Damage:
                     raise
 
     def warnings(self) -> list[str]:
-        """What a search has to say about it."""
+        """Return the warnings to show with a search's results."""
         said = {
             KEYWORDS: "the keyword index is damaged and being rebuilt; found by meaning alone",
             VECTORS: "stored vectors are damaged and being rebuilt; found by keywords alone",
@@ -309,23 +335,25 @@ class Damage:
 
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
-"""Runs SQL with its values: the rows that it gives (`Database.rows`)."""
+"""Runs SQL with its values and returns the rows (`Database.rows`)."""
 
 AMONG = "IN (SELECT value FROM json_each(?))"
-"""In SQL: one of the values of a list, which is given as JSON."""
+"""SQL condition: one of the values of a list, which is given as JSON."""
 
 
 def within(column: str, names: Iterable[str] | None) -> tuple[str, list[Any]]:
-    """A further condition in SQL, that the column is one of the names (None: whatever), with the value it takes."""
+    """Return an additional SQL condition, that the column has one of the names, and its values;
+    both empty for None (no condition).
+    """
     return ("", []) if names is None else (f" AND {column} {AMONG}", [json.dumps(sorted(names))])
 
 
-# Filters differ with every caller and day.
+# Keys contain filters, which differ by caller and day.
 MOST_REMEMBERED = 64
 
 
 class Remembered:
-    """What was counted or listed in one state of the database, for the searches that follow while nobody changes it."""
+    """A cache of counts and lists, which later searches reuse until the database changes."""
 
     def __init__(self) -> None:
         self._kept: dict[object, object] = {}
@@ -334,7 +362,9 @@ class Remembered:
 
     @contextmanager
     def view(self, connection: apsw.Connection) -> Iterator[None]:
-        """Around the reads of a transaction that has begun; what other connections have committed since the last one is noticed."""
+        """Wrap the reads of a transaction that has begun; drop the cache if another connection has
+        committed since the last one.
+        """
         version = connection.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
             self._kept.clear()
@@ -346,11 +376,15 @@ class Remembered:
             self._is_in_view = False
 
     def forget(self) -> None:
-        """This connection itself is about to write, which the version does not tell."""
+        """Drop the cache before this connection writes, since `data_version` doesn't change on its
+        own writes.
+        """
         self._kept.clear()
 
     def get(self, key: object, compute: Callable[[], T]) -> T:
-        """What was computed under the key in this state, else what is computed now; outside of a view it is always computed."""
+        """Return the value cached under the key, or compute and cache it; outside of a view always
+        compute it.
+        """
         if not self._is_in_view:
             return compute()
         if key not in self._kept:
@@ -362,18 +396,21 @@ class Remembered:
 
 @contextmanager
 def _alone(connection: apsw.Connection) -> Iterator[Callable[[], None]]:
-    """A transaction of a file that is all there is; as `ReplicationOutbox.transaction`."""
+    """Open a transaction on a database without a replication log; the same interface as
+    `ReplicationOutbox.transaction`.
+    """
     with transaction(connection):
         yield lambda: None
 
 
 class ReplicationOutbox(Protocol):
-    """Where what is written goes before it is committed here, of a database that is a copy of a log (`store.log`).
+    """Sends a database's writes to its log in the shared store before they are committed here
+    (`store.logs`).
 
     Attributes:
-        custody: who will keep the key once a change of it that is under way is done, as JSON has it.
-        lease: the number under which is written.
-        has_pending: whether truths wait here that changed with what is derived.
+        custody: the custody record (JSON) for the new key while a key change is under way.
+        lease: the number of the lease that the writes use.
+        has_pending: True if source rows that changed together with derived ones still wait here.
     """
 
     custody: dict[str, object] | None
@@ -392,16 +429,17 @@ class ReplicationOutbox(Protocol):
 
 
 class Database:
-    """Used by one thread at a time; a space has one that writes and a few that read. Every method may raise StorageError.
+    """A database connection, for one thread at a time; a space has one that writes and a few that
+    read. Every method may raise StorageError.
 
     Attributes:
-        connection: SQLite's own; another one after the file was replaced.
-        key: what the file is encrypted with now; empty once this is closed.
-        damage: what of it cannot be read, shared by all connections of the space.
-        remembered: counts and lists that hold until somebody writes.
-        refused: why the last write was, where that is a fault of the disk or of the file; None: it was made.
-        quota: what it may hold.
-        outbox: where what is written goes first; None: this file is all there is.
+        connection: SQLite's own; replaced when the file is replaced.
+        key: the current key of the file; empty once this is closed.
+        damage: the unreadable parts, shared by all connections of the space.
+        remembered: counts and lists that are valid until the next write.
+        refused: the error of the last write if the disk or the file caused it; None: it succeeded.
+        quota: the limits of the space.
+        outbox: sends writes to the log in the shared store first; None: there is no log.
     """
 
     def __init__(self, connection: apsw.Connection, *, path: Path, key: bytes, damage: Damage | None = None) -> None:
@@ -419,18 +457,21 @@ class Database:
         self._after_commit: list[Callable[[], None]] = []
 
     def keep_pages(self, kib: int) -> None:
-        """Keep at most so much of what was read."""
+        """Limit the connection's page cache to `kib` KiB."""
         if kib != self._kept_kib:
             self.rows(f"PRAGMA cache_size = -{kib}")
             self._kept_kib = kib
 
     def shrink(self) -> None:
-        """Keep nothing of what was read; it is read again when it is needed."""
+        """Empty the page cache; pages are read again when they are needed."""
         self.rows("PRAGMA shrink_memory")
 
     def close(self) -> None:
-        """Closes the connection and forgets the key; the last one folds the log into the file."""
-        # Whoever refers to this longer, as the thread that closes it does for a moment, has no key of a space that is locked.
+        """Close the connection and forget the key; the last connection copies the log into the
+        file.
+        """
+        # The closing thread refers to this object for a moment longer, and must not have the key of
+        # a locked space.
         self.key = b""
         if self.outbox is not None:
             self.outbox.detach()
@@ -438,19 +479,23 @@ class Database:
             close(self.connection)
 
     def interrupt(self) -> None:
-        """Makes what runs in it now fail; any thread may call it, also when it is closed."""
+        """Make the statement that runs now fail; any thread may call it, also after closing."""
         with contextlib.suppress(apsw.ConnectionClosedError):
             self.connection.interrupt()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction for all that is written inside: all or nothing, on disk when it ends."""
+        """Open a transaction: everything that is written inside is committed or nothing, and it is
+        on the disk at the end.
+        """
         with self._committing(is_derived=False):
             yield
 
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
-        """The same for what can be rebuilt: a power cut may undo it, since the log is not forced to the disk for it."""
+        """Open a transaction for derived data: a power cut may undo it, since it doesn't force the
+        log to the disk.
+        """
         self.check_room()
         if self.outbox is not None:
             with self._committing(is_derived=True):
@@ -487,26 +532,31 @@ class Database:
         self._after_commit.clear()
 
     def behind(self, make: Callable[[], object]) -> None:
-        """Makes what is derived of truths once all of the transaction that is under way are written, before it commits.
+        """Run `make`, which writes derived rows, after all source rows of the current transaction
+        are written and before it commits.
 
-        Where there is a log, that is the time in which it takes them. A failure has nothing stored here, though it may be in the log then.
+        With a replication log, this runs while the log stores the source rows. If it fails, nothing
+        is stored here, although the log may have the change by then.
         """
         self._behind.append(make)
 
     def derive(self) -> None:
-        """Makes all that is to be made behind the truths now, for who reads it in the same transaction."""
+        """Run all functions that wait in `behind` now, for a caller that reads their rows in the
+        same transaction.
+        """
         made, self._behind = self._behind, []
         for make in made:
             make()
 
     def after_commit(self, follow: Callable[[], None]) -> None:
-        """Calls it once the transaction that is under way is committed."""
+        """Call `follow` after the current transaction is committed."""
         self._after_commit.append(follow)
 
     def require_file(self) -> None:
-        """Raises StorageError where another file has the path of this one, or none: what is written then lasts as long as this process.
+        """Raise StorageError if the path no longer leads to this connection's file: writes to a
+        deleted file last only as long as this process.
 
-        Where there is a log, that has all that is written, and the file is a copy.
+        With a replication log nothing is checked: the log has all writes, and the file is a copy.
         """
         if self.outbox is None:
             self._require_own_file("write to")
@@ -528,12 +578,14 @@ class Database:
             )
 
     def check_room(self) -> None:
-        """Raises StorageError where the disk is too full for what can be rebuilt, before anybody computes or pays for that."""
+        """Raise StorageError if the disk is too full for derived data; call it before that is
+        computed or paid for.
+        """
         check_room_for_derived(self.connection)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One unchanging view for all that is read inside."""
+        """Open one consistent snapshot for all reads inside."""
         with storage_errors("read the database"):
             self.connection.execute("BEGIN DEFERRED")
             try:
@@ -545,9 +597,10 @@ class Database:
 
     @contextmanager
     def replacing(self, doing: str) -> Iterator[None]:
-        """Around what puts another file in the place of this one: the connection is closed before it, and opened anew behind it.
+        """Close the connection, let the caller replace the file inside, and open the connection
+        again afterwards, also after a failure.
 
-        Also where that fails. No other connection may be open. `doing` is for the error.
+        No other connection may be open. `doing` is for the error message.
         """
         with storage_errors(doing):
             if self.outbox is not None:
@@ -572,13 +625,15 @@ class Database:
             raise
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         rows = self.rows(sql, values)
         return rows[0][0] if rows else None
 
     @contextmanager
     def leg(self, part: str) -> Iterator[None]:
-        """Around what one leg of a search reads: tells the other connections when that cannot be read."""
+        """Wrap the reads of one search leg, and record it as damaged for all connections if it
+        cannot be read.
+        """
         try:
             yield
         except DamagedError:
@@ -586,17 +641,17 @@ class Database:
             raise
 
     def schema_version(self) -> int:
-        """The newest migration that was made."""
+        """Return the version of the newest applied migration."""
         return int(self.one("SELECT max(version) FROM migration") or 0)
 
     def require_room(self) -> None:
-        """Refuse to grow beyond what the space may hold. Raises SpaceFullError."""
+        """Raise SpaceFullError if the database has reached the space's quota."""
         most = self.quota.size_bytes
         if most and self.size_bytes() >= most:
             raise SpaceFullError(f"its database has {most >> 20:,} MiB", "space_mib")
 
     def size_bytes(self) -> int:
-        """The size of the database, free pages apart."""
+        """Return the size of the database without its free pages."""
         pages = int(self.one("PRAGMA page_count")) - int(self.one("PRAGMA freelist_count"))
         return pages * int(self.one("PRAGMA page_size"))
 

@@ -1,6 +1,7 @@
-"""The schema of a database, brought up to this version step by step: the `.sql` files of a package's folder `sql`.
+"""Upgrades of a database's schema in numbered steps: the `.sql` files in a package's folder `sql`.
 
-A new database has nothing that a step would have to carry over, so it is made at once, of what all steps come to (`whole_NNNN.sql`).
+A new database has no data to migrate, so one script (`whole_NNNN.sql`) creates the schema that all
+steps together produce.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from confide_daemon.store.database import storage_errors, transaction
 
 @functools.cache
 def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], ...]:
-    """(version, SQL) of a package's schema, oldest first. Every open of a space asks, so the files are read once."""
+    """Return (version, SQL) of a package's schema steps, oldest first. Every opening of a space
+    calls this, so the files are read once.
+    """
     folder = resources.files(package) / "sql"
     found = []
     for entry in folder.iterdir():
@@ -31,13 +34,15 @@ def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], 
 
 @functools.cache
 def whole(newest: int, package: str = "confide_daemon.store") -> str | None:
-    """The SQL of a new database that needs none of the steps up to `newest`; None: it has to take them."""
+    """Return the SQL that creates a new database at version `newest`, or None if there is no such
+    script and all steps must run.
+    """
     file = resources.files(package) / "sql" / f"whole_{newest:04d}.sql"
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def version(connection: apsw.Connection) -> int:
-    """The newest step that was made; 0: none was."""
+    """Return the newest applied version, or 0."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchall():
         return 0
     rows: list[Any] = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchall()
@@ -45,9 +50,11 @@ def version(connection: apsw.Connection) -> int:
 
 
 def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -> None:
-    """Brings the schema up to this version, each step in one transaction with the row that records it; a new one in one transaction.
+    """Upgrade the schema to this version. Each step runs in one transaction with the row that
+    records it; a new database is created in one transaction.
 
-    `to`: up to this step, as those came that wrote it then; None: to the newest.
+    `to`: run the steps only up to this one, as an older version of Confide did; None: upgrade to
+    the newest.
 
     Raises StorageError: a newer version has written the database.
     """
@@ -76,9 +83,9 @@ def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -
 
 
 def written_by_newer(what: str, program: str | None) -> StorageError:
-    """The refusal of what a newer version has written.
+    """Return the error for a file that a newer version has written.
 
-    `program`: that version, where it is known.
+    `program`: that version, if it is known.
     """
     newer = "a newer version of confide" if program is None else f"confided {program}"
     return StorageError(
@@ -99,5 +106,5 @@ def _has_tables(connection: apsw.Connection) -> bool:
 
 
 def _has_programs(connection: apsw.Connection) -> bool:
-    """Whether the table says who made each step, as it does from step 13 on."""
+    """Return True if the table records the program that made each step, as it does from step 13 on."""
     return any(row[1] == "program" for row in connection.execute("PRAGMA table_info(migration)"))

@@ -1,8 +1,9 @@
-"""One budget of memory for the pages of all databases that are open.
+"""A memory budget that all open databases share for their page caches.
 
-Each connection keeps pages it has read. SQLite knows a limit for each of them, and one for all of its memory in a process, beyond which a
-connection takes pages of its own anew before it asks for more. The first is a share that grows smaller the more connections there are; the
-second holds whatever the connections that nobody uses keep of what they were allowed before.
+Each connection caches the pages that it has read. SQLite has a limit per connection, and one for
+all of its memory in the process, above which a connection reuses its own cache pages before it
+allocates more. The limit per connection is a share that shrinks as connections open; the limit for
+the process bounds idle connections that still hold more than their share.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ import apsw
 
 BUDGET_MIB: Final = 512
 MOST_KIB: Final = 32 * 1024
-"""For one connection; 10,000 pieces with vectors are about 25 MiB."""
+"""Largest cache of one connection; 10,000 chunks with vectors are about 25 MiB."""
 LEAST_KIB: Final = 256
-"""The inner pages of a small space's tables."""
+"""Smallest cache of one connection: the inner pages of a small space's tables."""
 
 
 class PageBudget:
-    """Shared by all spaces of a daemon; from any thread."""
+    """The memory budget of all spaces of a daemon; usable from any thread."""
 
     def __init__(self, budget_mib: int = BUDGET_MIB) -> None:
         self._budget_kib = budget_mib * 1024
         self._connections = 0
         self._lock = threading.Lock()
         self.share_kib = MOST_KIB
-        """What one connection may keep now: a power of two, so that it does not change with each of them."""
+        """Cache limit of one connection now; a power of two, so that it rarely changes."""
 
     @property
     def share(self) -> float:
-        """`share_kib` as a part of what one connection keeps that is alone, at most 1."""
+        """`share_kib` as a fraction of the largest cache, at most 1."""
         return self.share_kib / MOST_KIB
 
     def enforce(self) -> None:
-        """Makes it the limit for all memory that SQLite takes in this process."""
+        """Set the budget as the limit of all memory that SQLite allocates in this process."""
         apsw.soft_heap_limit(self._budget_kib * 1024)
 
     def opened(self) -> None:

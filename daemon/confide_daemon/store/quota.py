@@ -1,4 +1,6 @@
-"""How much one space may hold, so that a machine that writes without end fills its own space and not everybody's disk."""
+"""Limits on the size of one space, so that a device that writes without end fills its own space and
+not the disk of all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a space may hold before new texts and records are refused; 0 is no limit. Deleting, and what is derived, is not asked."""
+    """Limits above which a space refuses new texts and records; 0 is no limit. Deletions and
+    derived data are always accepted.
+    """
 
     size_bytes: int = 0  # of its database: texts with all their revisions, and the index
     documents: int = 0  # that are not deleted

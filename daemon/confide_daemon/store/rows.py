@@ -1,4 +1,4 @@
-"""The rows that a store speaks in: what it is given and what it answers."""
+"""The rows that a store takes and returns."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class TextOrigin:
-    """Where a text comes from, as far as its daemon knows by itself (docs/classes.md).
+    """Provenance of a text, as far as its daemon knows (docs/classes.md).
 
     Attributes:
-        made: the lowest class of those who wrote it.
-        doubted: lines (first, last) of it that are untrusted, counted from 1.
-        by: the class of who wrote this revision.
+        made: the lowest class among its authors.
+        doubted: its untrusted lines (first, last), counted from 1.
+        by: the class of the author of this revision.
     """
 
     made: str = UNTRUSTED
@@ -43,7 +43,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """One revision; `text` is None where it deleted the document."""
+    """One revision; `text` is None if it deleted the document."""
 
     number: int
     hash: str
@@ -78,7 +78,9 @@ class RevisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class ListedRow:
-    """A living document as a list shows it; `title` and `id` are those of a note, else None."""
+    """A document that is not deleted, as a list shows it; `title` and `id` are those of a note,
+    else None.
+    """
 
     document: int
     path: str
@@ -94,7 +96,7 @@ class ListedRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A revision of any document, as a log of a project shows it."""
+    """A revision of any document, as the log of a project shows it."""
 
     document: int
     path: str
@@ -117,7 +119,9 @@ class ProjectRow:
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """A change that was made under an id; `previous` is the hash of the document before it, None if there was none."""
+    """A change that was made under an id, so that a retry can be recognized; `previous` is the
+    document's hash before it, None if there was no document.
+    """
 
     id: str
     asked: str  # a hash of what was asked
@@ -128,7 +132,9 @@ class OperationRow:
 
 
 class SealedRow(NamedTuple):
-    """What is known of a sealed record without opening it; `id` has 16 bytes, `stored_at` is seconds since 1970."""
+    """The metadata of a sealed record, readable without opening it; `id` has 16 bytes, `stored_at`
+    is seconds since 1970.
+    """
 
     id: bytes
     kind: str
@@ -138,13 +144,13 @@ class SealedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """Where a sealed record is that is not in this database: 32 bytes, which whoever keeps it there has chosen."""
+    """Location of a sealed record outside of this database: 32 bytes, chosen by the external store."""
 
     value: bytes
 
 
 class SealedEntry(NamedTuple):
-    """A sealed record and where it is: here, with its bytes, or elsewhere."""
+    """A sealed record: its bytes if they are stored here, else its location."""
 
     number: int
     id: bytes
@@ -154,7 +160,7 @@ class SealedEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TranscriptRow:
-    """How far one session's transcript has come; see `store/sql/0004_transcripts.sql`."""
+    """The stored position in one session's transcript; see `store/sql/0004_transcripts.sql`."""
 
     id: int  # 0: not stored yet
     project: str
@@ -169,7 +175,9 @@ class TranscriptRow:
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """A living note with its document; times are seconds since 1970, `importance` is 0 to 1."""
+    """A note that is not deleted, with its document; times are seconds since 1970, `importance` is
+    0 to 1.
+    """
 
     document: int
     id: str
@@ -194,7 +202,7 @@ class NoteRow:
 
 
 class EntityRow(NamedTuple):
-    """Something that notes are about, in one project; times are seconds since 1970."""
+    """An entity that notes of one project are about; times are seconds since 1970."""
 
     name: str
     project: str
@@ -206,7 +214,9 @@ class EntityRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteCounts:
-    """How many notes there are, by type and category ("" for none); times are seconds since 1970, None without any note."""
+    """Numbers of notes in total, by type and by category ("" for none); times are seconds since
+    1970, None without any note.
+    """
 
     total: int
     with_problems: int
@@ -217,7 +227,7 @@ class NoteCounts:
 
 
 class NotePiece(NamedTuple):
-    """One of the first pieces of a note."""
+    """One of the first chunks of a note."""
 
     id: int
     document: int
@@ -228,7 +238,7 @@ class NotePiece(NamedTuple):
 
 
 class NotePlace(NamedTuple):
-    """Where a note lies; `updated_at` is seconds since 1970."""
+    """Project and task of a note; `updated_at` is seconds since 1970."""
 
     document: int
     project: str
@@ -238,13 +248,15 @@ class NotePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteFilter:
-    """Which notes are listed. None, or nothing: no limit. Words are compared without regard to case; times are seconds since 1970.
+    """Conditions for a list of notes. None or empty: no condition. Words are compared without
+    regard to case; times are seconds since 1970.
 
     Attributes:
-        without_tasks: notes of tasks are left out, those of `task_id` in `task_projects` (None: any of the projects) excepted.
-        tags: all must be there.
+        without_tasks: leave out notes of tasks, except those of `task_id` in `task_projects`
+            (None: in any project).
+        tags: a note must have all of them.
         path: a file, a folder, or a glob.
-        since, until: of the last change; the first is included, the second is not.
+        since, until: bounds of the last change; the first is included, the second is not.
     """
 
     projects: frozenset[str] | None = None
@@ -272,7 +284,7 @@ class NoteList:
 
 @dataclass(frozen=True, slots=True)
 class LinkedRow:
-    """A document that another one links to, or that links to it."""
+    """A document that links to a given one or that it links to."""
 
     direction: str  # `to`: the other one is linked to; `from`: it holds the link
     document: int
@@ -284,7 +296,7 @@ class LinkedRow:
 
 @dataclass(frozen=True, slots=True)
 class RelationRow:
-    """What one note states of another, by their ids."""
+    """A relation that one note states to another, by their ids."""
 
     note: str
     kind: str
@@ -319,7 +331,7 @@ class WaitingPiece:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a search may see. None: no limit."""
+    """Conditions for the documents that a search may return. None: no condition."""
 
     projects: frozenset[str] | None = None
     sources: frozenset[str] | None = None
@@ -329,20 +341,23 @@ class Filter:
     tags: frozenset[str] = (
         frozenset()
     )  # all of them, of notes and of other memory files, compared without regard to case
-    # What notes say of themselves, compared so too; documents that are none do not pass.
+    # Fields of notes, compared in the same way; other documents don't match.
     types: frozenset[str] | None = None  # one of them
     category: str | None = None
     entity: str | None = None
-    # Notes of tasks are left out, but those of this task in these projects (None: in any).
+    # Leave out notes of tasks, except those of this task in these projects (None: in any).
     without_tasks: bool = False
     task: str | None = None
     task_projects: frozenset[str] | None = None
-    # Of the classes, documents that may have such pieces: with `untrusted` those too that hold some lines of it.
+    # Documents that may have chunks of these classes: with `untrusted` also documents with some
+    # untrusted lines.
     classes: frozenset[str] | None = None
 
 
 class PiecePlace(NamedTuple):
-    """Where a piece stands in its document, and what ranks need to know of the document; a search makes hundreds."""
+    """Position of a chunk in its document, and what ranking needs of the document. A search makes
+    hundreds.
+    """
 
     id: int
     document: int
@@ -354,7 +369,7 @@ class PiecePlace(NamedTuple):
 
 
 class HitRow(NamedTuple):
-    """A piece with its document, as it is shown; a search makes dozens."""
+    """A chunk with its document, as a result shows it. A search makes dozens."""
 
     id: int
     document: int
@@ -377,7 +392,7 @@ class HitRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Supersession:
-    """A note that says it supersedes another one; both by their documents."""
+    """A note that states that it supersedes another one; `older` and `newer` are their documents."""
 
     older: int
     newer: int
@@ -389,7 +404,7 @@ class Supersession:
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """How much of one source there is."""
+    """Numbers of files and chunks of one source."""
 
     files: int
     chunks: int
@@ -397,7 +412,9 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that does not hold; `what` is one of the words of `store.upkeep.integrity`, never content."""
+    """A violated integrity check; `what` is one of the constants of `store.upkeep.integrity`, never
+    content.
+    """
 
     what: str
     rows: int

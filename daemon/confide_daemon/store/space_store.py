@@ -1,4 +1,6 @@
-"""The store on encrypted SQLite: documents and pieces in tables, keywords in FTS5, vectors in a table of their own for each generation."""
+"""The store of a space on encrypted SQLite: documents and chunks in tables, keywords in FTS5, the
+vectors of each embedding generation in a table of their own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _Tables = TypeVar("_Tables")
 
 
 class Store(Database):
-    """One connection to the database of a space, with its tables: what it holds, what its upkeep does, and what replaces the file."""
+    """One connection to the database of a space, with the classes for its tables, its maintenance
+    and its replacement.
+    """
 
     def __init__(
         self, connection: apsw.Connection, scan: VectorScan, *, path: Path, key: bytes, damage: Damage | None = None
@@ -64,7 +68,7 @@ class Store(Database):
         self._of_addons: dict[Callable[[Database], Any], Any] = {}
 
     def tables(self, kind: Callable[[Database], _Tables]) -> _Tables:
-        """Return an add-on's tables over this connection, made when they are first asked for."""
+        """Return an add-on's tables over this connection, made on the first call."""
         if kind not in self._of_addons:
             self._of_addons[kind] = kind(self)
         found: _Tables = self._of_addons[kind]
@@ -81,9 +85,11 @@ class Store(Database):
         scan: VectorScan | None = None,
         damage: Damage | None = None,
     ) -> Self:
-        """Opens the file, which a writer makes and upgrades. Raises StorageError: wrong key, damaged, newer, not writable, full.
+        """Open the file; a writer also creates and upgrades it. Raises StorageError: wrong key,
+        damaged, newer version, not writable, disk full.
 
-        `scan`, the vectors in memory, and `damage`, what cannot be read, are shared by all connections of the space.
+        All connections of the space share `scan` (the vectors in memory) and `damage` (the
+        unreadable parts).
         """
         if writer:
             replacement.sweep(path)

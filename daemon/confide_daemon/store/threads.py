@@ -1,4 +1,6 @@
-"""The threads of a space: one that writes, a few that read, and one that examines, each with its own connection."""
+"""The threads of a space: one that writes, a few that read, and one for long reads, each with its
+own connection.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,23 @@ T = TypeVar("T")
 
 # More than the two cores of a small server gains nothing, and every connection has a page cache.
 READERS = 2
-# A reading takes milliseconds; one that takes longer makes the others wait no longer than this.
+# A read takes milliseconds; a longer one delays a replacement of the file by at most this time.
 ALONE_S = 30.0
-# So few pages are copied in one go with the swap of a change of the key: some 20 ms of the writer.
+# Pages that are copied in one step with the swap at the end of a key change: some 20 ms of the
+# writer.
 LAST_PAGES: Final = 512
 
 
 class StoreThreads:
-    """Runs functions with a store. `open_reader` is called once in each reading thread."""
+    """Runs functions with a store on the space's threads. Each reading thread calls `open_reader`
+    once.
+    """
 
     def __init__(self, writer: Store, open_reader: Callable[[], Store], pages: PageBudget | None = None) -> None:
-        """`pages`: which the connections share with those of other spaces; None: a budget of their own."""
+        """Start the threads.
+
+        `pages`: the memory budget shared with other spaces' connections; None: a budget of its own.
+        """
         self._pages = pages or PageBudget()
         self._pages.opened()
         self._writer = writer
@@ -47,12 +55,14 @@ class StoreThreads:
 
     @property
     def share(self) -> float:
-        """Of what a space may keep in memory while no other is open, the part that it may now."""
+        """Fraction of the memory that a space may use now, compared to a space that is open alone."""
         return self._pages.share
 
     @property
     def refused(self) -> StorageError | None:
-        """Why nothing can be written: the last write was refused, or the file is not the one that was opened. None: it can."""
+        """The error that prevents writes: the last write failed, or the path leads to another file.
+        None: writes are possible.
+        """
         if self._closed or self._writer.refused is not None:
             return self._writer.refused
         try:
@@ -63,16 +73,18 @@ class StoreThreads:
 
     @property
     def has_file(self) -> bool:
-        """Whether the file that was opened is still at its path."""
+        """True if a file exists at the path of the opened database."""
         return self._writer.path.exists()
 
     async def write(self, work: Callable[[Store], T]) -> T:
-        """Runs in the writer's thread, after all that was asked before."""
+        """Run `work` on the writer's thread, after all earlier requests."""
         self.used_at = time.monotonic()
         return await self.maintain(work)
 
     async def maintain(self, work: Callable[[Store], T]) -> T:
-        """As `write`, for what nobody waits for."""
+        """Run `work` on the writer's thread as `write` does, for maintenance: it doesn't count as
+        use of the space.
+        """
         asked_at = time.perf_counter()
 
         def run() -> T:
@@ -82,12 +94,14 @@ class StoreThreads:
         return await self._submit(self._writing, run)
 
     async def answer(self) -> None:
-        """Return once the writer's thread has come to it; what is closed has nothing to answer for."""
+        """Return when the writer's thread has finished its earlier requests; return at once if
+        closed.
+        """
         if not self._closed:
             await self._submit(self._writing, lambda: None)
 
     async def examine(self, work: Callable[[Store], T]) -> T:
-        """As `read`, in a thread apart, so that it may take longer."""
+        """Run `work` with a reading connection on a thread of its own, so that it may take longer."""
 
         def run() -> T:
             self._examiner = self._reader()
@@ -96,8 +110,9 @@ class StoreThreads:
         return await self._submit(self._examining, run)
 
     async def rest(self) -> None:
-        """Closes the connection that examines until it is asked again, and lets go of what the writer has read: half of what a small space
-        takes of memory."""
+        """Close the connection for long reads until its next use, and empty the writer's page
+        cache: half of a small space's memory.
+        """
 
         def let_go() -> None:
             self._examiner = None
@@ -107,14 +122,15 @@ class StoreThreads:
         await self._submit(self._writing, lambda: self._writer.shrink())
 
     def interrupt(self) -> None:
-        """Ends what is being examined right now, with a StorageError."""
+        """Make the current `examine` fail with a StorageError."""
         if self._examiner is not None:
             self._examiner.interrupt()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Runs in the writer's thread, which calls it, while every other connection is closed and whoever reads waits.
+        """Run `work` on the calling thread, which must be the writer's, while all other connections
+        are closed and readers wait.
 
-        Raises StorageError: a reading did not end in time.
+        Raises StorageError: a read did not end within 30 seconds.
         """
         pools = [self._reading] * READERS + [self._examining]
         all_closed = threading.Barrier(len(pools) + 1)
@@ -139,10 +155,12 @@ class StoreThreads:
             done.set()
 
     async def change_key(self, key: bytes, follow: Callable[[int, int], None]) -> None:
-        """Copies the database under the new key (32 bytes) in small steps, between which others write, and goes on with the copy.
+        """Copy the database under the new key (32 bytes) in small steps, between which writes
+        continue, and switch to the copy.
 
-        Whoever reads waits for the swap alone: a few milliseconds. Cancelled or failed, the old key stays. `follow` is told how many pages
-        are copied, and of how many. Raises StorageError: no room, a disk that fails, or another process that reads the file.
+        Readers wait only for the swap: a few milliseconds. If this is cancelled or fails, the old
+        key stays. `follow` receives the number of copied pages and the total. Raises StorageError:
+        no room, a disk fault, or another process that reads the file.
         """
 
         def is_nearly_done(store: Store) -> bool:
@@ -151,10 +169,11 @@ class StoreThreads:
             return left <= LAST_PAGES
 
         def finish(store: Store) -> None:
-            # In one go: what came between the copy and the swap would be lost.
+            # In one step: a write between the copy and the swap would be lost.
             store.replacement.rekeying.finish()
             if store.outbox is not None:
-                # In the log before it is here: whoever opens the space next has the one key that opens both.
+                # The log gets the new key first, so that the next opener of the space has a key
+                # that opens both.
                 store.outbox.bring(replacement.copy_of(store.path), key)
             self.alone(store.replacement.swap_rekeyed)
 
@@ -162,7 +181,7 @@ class StoreThreads:
             sync = await self.maintain(lambda store: store.replacement.begin_rekeying(key))
             while not await self.maintain(is_nearly_done):
                 pass
-            # Beside the writer, so that nobody waits for the disk to take all of it.
+            # On another thread, so that writes don't wait for the disk.
             await asyncio.to_thread(sync)
             await self.maintain(finish)
         except BaseException:
@@ -171,12 +190,14 @@ class StoreThreads:
             raise
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """Runs in a reader's thread; sees the last committed state."""
+        """Run `work` on a reading thread; it sees the last committed state."""
         self.used_at = time.monotonic()
         return await self._submit(self._reading, lambda: work(self._reader()))
 
     async def close(self) -> None:
-        """Ends the threads after what was asked before, then closes the connections, the writer last: it folds the log into the file."""
+        """End the threads after all earlier requests, then close the connections, the writer's
+        last: it copies the log into the file.
+        """
         self._closed = True
         await asyncio.to_thread(self._close)
 
@@ -195,7 +216,7 @@ class StoreThreads:
         return self._kept(store)
 
     def _close_own(self) -> None:
-        """Closes the connection of this thread, if it has one; its next reading opens another."""
+        """Close this thread's connection, if it has one; its next read opens another."""
         store: Store | None = getattr(self._own, "store", None)
         if store is not None:
             self._own.store = None
