@@ -1,4 +1,4 @@
-"""Documents, their revisions, the projects and transcripts they are in and the changes that were made to them, as SQL."""
+"""Documents, their revisions, projects, transcripts, and the changes made under an id, as SQL."""
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
 
@@ -33,12 +33,18 @@ from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import NOTES, TASKS, day_of, has_clash, source_of, text_hash
 
 UNCUTTABLE: Final = "~"
-"""Begins what stands for the settings of a document that cannot be cut, before the reason: behind the names of all settings."""
+"""Prefix of the `chunking` column for a document that cannot be cut into chunks; the reason
+follows. It sorts after the names of all chunking settings.
+"""
 OPERATIONS_KEPT_S = 90 * 86400.0
-"""How long a change is known by its id. A machine that comes back later than this does not send what waits there by itself."""
+"""Time for which a change is known by its id. A device that returns later does not send its waiting
+changes by itself.
+"""
 _HOUR_S = 3600
 _RECALLS_KEPT_H = 24 * 400
-"""Somewhat more than the year that people are shown: 9,600 rows for a project that is asked in every hour of it."""
+"""Somewhat more than the year that pages show: 9,600 rows for a project that is searched in every
+hour of it.
+"""
 
 _DOCUMENT = """SELECT d.id, p.name, d.path, d.revision, d.hash, d.deleted, d.author, d.updated_at, d.source, d.day, d.chunking, d.clash,
     d.made, d.class FROM document d JOIN project p ON p.id = d.project"""
@@ -50,7 +56,7 @@ _SORTS: Final = {
     "path": "d.path",
     "size": "(SELECT coalesce(s.bytes, length(s.text), 0) FROM revision s WHERE s.document = d.id AND s.number = d.revision) DESC, d.path",
 }
-"""Orders of a list of documents (PROTOCOL.md 9), as SQL."""
+"""SQL orders of a list of documents (PROTOCOL.md 9)."""
 _BELOW = "d.source = 'memory' AND (? = '' OR d.path = ? OR substr(d.path, 1, length(?) + 1) = ? || '/')"
 
 
@@ -59,7 +65,7 @@ def _below(path: str) -> tuple[str, str, str, str]:
 
 
 def iso_day(moment: float) -> str:
-    """The UTC day of a moment given in seconds since 1970."""
+    """Return the UTC day of a time given in seconds since 1970."""
     return datetime.fromtimestamp(moment, UTC).date().isoformat()
 
 
@@ -68,15 +74,17 @@ def _names(projects: frozenset[str]) -> str:
 
 
 class DocumentTable(Table):
-    """Documents at their newest revision, and the revisions before that."""
+    """Documents at their newest revision, and their earlier revisions."""
 
     def find(self, project: str, path: str) -> DocumentRow | None:
-        """The document of that name, deleted or not."""
+        """Return the document with that path, deleted or not."""
         rows = self._rows(f"{_DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
         return _document(rows[0]) if rows else None
 
     def listed(self, projects: frozenset[str] | None) -> list[DocumentRow]:
-        """All documents of the projects, deleted ones included, by name."""
+        """Return all documents of the projects, including deleted ones, ordered by project and
+        path.
+        """
         where = "" if projects is None else f" WHERE p.name {AMONG}"
         values = () if projects is None else (_names(projects),)
         return [_document(row) for row in self._rows(f"{_DOCUMENT}{where} ORDER BY p.name, d.path", values)]
@@ -84,7 +92,9 @@ class DocumentTable(Table):
     def following(
         self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
     ) -> list[DocumentRow]:
-        """Living documents of these sources, by (project, path), from the first above `after`; costs what it gives."""
+        """Return documents of these sources that are not deleted, ordered by (project, path),
+        starting above `after`; the cost depends on the page only.
+        """
         first, path = after
         names = (
             str(name) for (name,) in self._rows("SELECT name FROM project WHERE name >= ? ORDER BY name", (first,))
@@ -108,7 +118,7 @@ class DocumentTable(Table):
         ]
 
     def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
-        """Those of the documents that pass the filter."""
+        """Return those of the documents that match the filter."""
         where, values = condition_of(self._rows, allowed)
         sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
                   WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
@@ -121,12 +131,12 @@ class DocumentTable(Table):
         return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(f"{sql}{reached} GROUP BY d.source", values)}
 
     def has_transcripts(self) -> bool:
-        """Whether any living document is one; asked by every search."""
+        """Return True if a transcript is stored that is not deleted; every search calls this."""
         sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
         return self._database.remembered.get("transcripts", lambda: bool(self._rows(sql)))
 
     def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
-        """Adds to how often documents were read or shown; in a transaction that writes."""
+        """Add to the use counts of documents that were read or shown; in a transaction that writes."""
         for document, count in uses.items():
             self._rows(
                 """INSERT INTO document_use (document, uses, used_at) SELECT id, ?, ? FROM document WHERE id = ?
@@ -143,7 +153,9 @@ class DocumentTable(Table):
     def save(
         self, project: str, path: str, text: str | None, *, author: str, now: float, origin: TextOrigin = NOBODYS
     ) -> DocumentRow:
-        """A new revision of the document; None deletes it. Raises SpaceFullError: the space may hold no more."""
+        """Store a new revision of the document; None deletes it. Raises SpaceFullError: the space
+        has reached its quota.
+        """
         if text is not None:
             self._require_room(project, path)
         content_hash = "" if text is None else text_hash(text)
@@ -186,9 +198,10 @@ class DocumentTable(Table):
         return row
 
     def number_behind(self, revision: int) -> int:
-        """The number of the revision that comes next; 0 comes before the first.
+        """Return the number of the next revision; `revision` is 0 before the first.
 
-        Where the database was put back from a copy, it is above all that were given in the time that is lost.
+        After a restore from a backup, it is above all numbers that may have been given in the lost
+        time.
         """
         restores = self._one("SELECT restores FROM life ORDER BY number DESC LIMIT 1")
         return max(revision, int(restores or 0) * NUMBERS) + 1
@@ -196,7 +209,7 @@ class DocumentTable(Table):
     def _require_room(self, project: str, path: str) -> None:
         self._database.require_room()
         most = self._database.quota.documents
-        # Ids only grow, so below the limit there is nothing to look for and nothing to count.
+        # Ids only grow, so the count cannot have reached the limit before the ids do.
         if most and (self._one("SELECT max(id) FROM document") or 0) >= most:
             row = self.find(project, path)
             is_new = row is None or row.deleted
@@ -218,22 +231,28 @@ class DocumentTable(Table):
         return RevisionRow(found, content_hash, text, author, created_at)
 
     def hash_at(self, document: int, number: int) -> str | None:
-        """The hash of a revision's text, "" of a deletion; None where there is no such revision."""
+        """Return the hash of a revision's text, "" for a deletion, or None if the revision does not
+        exist.
+        """
         rows = self._rows("SELECT hash FROM revision WHERE document = ? AND number = ?", (document, number))
         return str(rows[0][0]) if rows else None
 
     def number_of(self, document: int, content: str) -> int:
-        """The newest revision whose text has this hash; 0 where none has."""
+        """Return the number of the newest revision whose text has this hash, or 0."""
         sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
         return int(self._rows(sql, (document, content))[0][0])
 
     def newest_until(self, document: int, *, below: int, moment: float) -> int:
-        """The newest revision with a number below this one that was made until then, in seconds since 1970; 0 if there is none."""
+        """Return the newest revision below this number that was made at or before a time in seconds
+        since 1970, or 0.
+        """
         sql = "SELECT max(number) FROM revision WHERE document = ? AND number < ? AND created_at <= ?"
         return int(self._one(sql, (document, below, moment)) or 0)
 
     def newest_of(self, document: int, hashes: Collection[str], *, after: int, author: str | None = None) -> int:
-        """The newest revision above `after` whose text has one of these hashes, by this author (None: any); 0 if there is none."""
+        """Return the newest revision above `after` whose text has one of these hashes, by this
+        author (None: any), or 0.
+        """
         if not hashes:
             return 0
         by = "" if author is None else " AND author = ?"
@@ -242,43 +261,48 @@ class DocumentTable(Table):
         return self._rows(sql, values)[0][0] or 0
 
     def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
-        """The newest revisions of a document, newest first."""
+        """Return the newest revisions of a document, newest first."""
         sql = """SELECT r.number, r.hash, r.author, r.created_at, r.text IS NULL, r.clash, r.bytes,
                  coalesce(r.class, d.made_before, 'untrusted'), CASE WHEN r.bytes IS NULL THEN r.text END
                  FROM revision r JOIN document d ON d.id = r.document WHERE r.document = ? ORDER BY r.number DESC LIMIT ?"""
         return [_entry(row) for row in self._rows(sql, (document, limit))]
 
     def before(self, document: int, number: int) -> int:
-        """The revision before one of a document, 0 where there is none: numbers may leave a gap."""
+        """Return the number of the revision before this one, or 0; numbers may have gaps."""
         return int(
             self._one("SELECT max(number) FROM revision WHERE document = ? AND number < ?", (document, number)) or 0
         )
 
     def drop_revision(self, document: int, number: int) -> None:
-        """Forgets a revision that is not the newest, as one whose text is the beginning of the next one's."""
+        """Delete a revision that is not the newest, such as one whose text is the beginning of the
+        next one's.
+        """
         self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
 
     def drop_revisions(self, document: int, *, below: int) -> None:
-        """Forgets all revisions below this one."""
+        """Delete all revisions below this number."""
         self._rows("DELETE FROM revision WHERE document = ? AND number < ?", (document, below))
 
     def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
-        """(project, path, revision) of the documents that hold a clash, by name."""
+        """Return (project, path, revision) of the documents that contain a conflict, ordered by
+        project and path.
+        """
         sql = "SELECT p.name, d.path, d.revision FROM document d JOIN project p ON p.id = d.project WHERE d.clash AND NOT d.deleted"
         reached, values = within("p.name", projects)
         found = self._rows(f"{sql}{reached} ORDER BY p.name, d.path LIMIT ?", (*values, limit))
         return [(row[0], row[1], row[2]) for row in found]
 
     def page(self, project: str, *, below: str, limit: int, offset: int = 0, sort: str = "updated") -> list[ListedRow]:
-        """Return a page of the living documents of a project's memory.
+        """Return a page of a project's memory documents that are not deleted.
 
         Args:
-            below: a path, or the folder that the documents lie in; "" for all.
-            offset: how many documents come before the page.
-            sort: one of `_SORTS`.
+            below: a path, or the folder that contains the documents; "" for all.
+            offset: the number of documents before the page.
+            sort: a key of `_SORTS`.
         """
         order = _SORTS[sort]
-        # Chosen by the short rows of documents alone: what is told of each is looked up for the few that are given.
+        # The short rows of documents select the page; their details are read for its documents
+        # only.
         sql = f"""WITH last AS MATERIALIZED (SELECT d.id FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND NOT d.deleted AND {_BELOW} ORDER BY {order} LIMIT ? OFFSET ?)
                   SELECT d.id, d.path, d.revision, d.author, d.updated_at, d.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
@@ -288,14 +312,18 @@ class DocumentTable(Table):
         return [ListedRow(*row) for row in rows]
 
     def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
-        """The files below `memory/` that are no notes and not untrusted as a whole, the last changed first."""
+        """Return the files below `memory/` that are neither notes nor wholly untrusted, last
+        changed first.
+        """
         sql = f"""{_DOCUMENT} WHERE p.name = ? AND d.path >= 'memory/' AND d.path < 'memory0' AND NOT d.deleted
                   AND substr(d.path, 1, {len(NOTES)}) <> '{NOTES}' AND substr(d.path, 1, {len(TASKS)}) <> '{TASKS}'
                   AND d.made <> 'untrusted' ORDER BY d.updated_at DESC, d.path LIMIT ?"""
         return [_document(row) for row in self._rows(sql, (project, limit))]
 
     def count_below(self, project: str, *, below: str, before: str | None = None) -> int:
-        """Count the documents that `page` has without a limit; `before`: those alone whose paths sort before this one."""
+        """Count the documents that `page` has without a limit; with `before`, only those whose
+        paths sort before it.
+        """
         sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND NOT d.deleted AND {_BELOW}"""
         values: tuple[str, ...] = (project, *_below(below))
@@ -313,8 +341,11 @@ class DocumentTable(Table):
         return [(f"{prefix}{name}", number) for name, number in found]
 
     def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangeRow]:
-        """The revisions of a project's memory from a moment on (seconds since 1970), the newest first."""
-        # The newest revisions are those of the documents that changed last, and rows of documents are short.
+        """Return the revisions of a project's memory since a time (seconds since 1970), newest
+        first.
+        """
+        # The newest revisions belong to the last changed documents, and rows of documents are
+        # short.
         sql = f"""WITH last AS MATERIALIZED (SELECT d.id, d.path FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND d.updated_at >= ? AND {_BELOW} ORDER BY d.updated_at DESC LIMIT ?)
                   SELECT r.document, last.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
@@ -324,8 +355,9 @@ class DocumentTable(Table):
         return [ChangeRow(*row) for row in rows]
 
     def changed_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
-        """The newest revision of each document of a project's memory that was made behind `after` in the sequence of changes, and not
-        before a moment; in order."""
+        """Return the newest revision of each document of a project's memory, if it comes after
+        `after` in the sequence of changes and was made since a time; in that sequence.
+        """
         sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
                   coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM revision r JOIN document d ON d.id = r.document
                   JOIN project p ON p.id = d.project LEFT JOIN note n ON n.document = d.id
@@ -334,19 +366,19 @@ class DocumentTable(Table):
         return [ChangeRow(*row) for row in self._rows(sql, (after, since, project, *_below(below), limit))]
 
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
-        """The memory files that were deleted and can come back, the last one first."""
+        """Return the deleted memory files that can be restored, last deleted first."""
         sql = """SELECT d.path FROM document d JOIN project p ON p.id = d.project
                  WHERE p.name = ? AND d.deleted AND d.source = 'memory' AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)
                  ORDER BY d.updated_at DESC, d.path LIMIT ?"""
         return [path for (path,) in self._rows(sql, (project, limit))]
 
     def deleted_files(self, project: str) -> list[str]:
-        """The paths of all deleted documents, those whose texts were forgotten too."""
+        """Return the paths of all deleted documents, including those whose texts were removed."""
         sql = "SELECT d.path FROM document d JOIN project p ON p.id = d.project WHERE d.deleted AND p.name = ?"
         return [path for (path,) in self._rows(sql, (project,))]
 
     def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
-        """The documents of notes that were deleted and can come back, the last one first."""
+        """Return the deleted notes that can be restored, last deleted first."""
         where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
         where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
         reached, values = within("p.name", projects)
@@ -354,10 +386,11 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (*values, limit))]
 
     def forget_deleted(self, before: float, *, limit: int) -> int:
-        """Removes the revisions of documents that were deleted before a moment (seconds since 1970); of how many.
+        """Remove the revisions of documents that were deleted before a time (seconds since 1970);
+        return the number of documents.
 
-        The document's row stays, without a text or a hash: it holds the number of the newest revision, and one that a machine remembers
-        from before must not come to mean another text.
+        The document's row stays, without text or hash: it holds the number of the newest revision,
+        because a number that a device remembers must never identify another text.
         """
         sql = """SELECT d.id FROM document d WHERE d.deleted AND d.updated_at < ?
                  AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id) ORDER BY d.updated_at LIMIT ?"""
@@ -367,7 +400,9 @@ class DocumentTable(Table):
         return len(found)
 
     def drop_texts(self, document: int) -> None:
-        """Removes all revisions of a document for good, and what of them is noted elsewhere; the row stays, as in `forget_deleted`."""
+        """Remove all revisions of a document for good, and their hashes from other tables; the row
+        stays, as in `forget_deleted`.
+        """
         texts = "SELECT hash FROM revision WHERE document = ?1"
         for column in ("hash", "previous"):
             self._rows(f"UPDATE operation SET asked = '', {column} = '' WHERE {column} IN ({texts})", (document,))
@@ -375,33 +410,44 @@ class DocumentTable(Table):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
-        """Notes settings with a document that keeps the pieces it has, since its text is lost."""
+        """Record chunking settings for a document that keeps its old chunks because its text is
+        lost.
+        """
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
 
     def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
-        """Living documents whose pieces were cut by other settings, or not yet; without those that are `uncuttable`."""
-        # Asked at every step of the indexing: as ranges of an index, which is not walked through for them.
+        """Return documents, not deleted, that have no chunks yet or were cut with other settings;
+        without those that are `uncuttable`.
+        """
+        # Every step of the indexer runs this, so it searches ranges of an index instead of scanning
+        # it.
         some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
         behind = f"{some} > ? AND chunking < '{UNCUTTABLE}'"
         sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {behind} LIMIT ?)"
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
     def has_own_pieces(self, document: int) -> bool:
-        """Whether its pieces are of its newest text, by whatever settings they were cut."""
+        """Return True if the document's chunks are of its newest text, whatever the chunking
+        settings.
+        """
         return bool(self._one("SELECT cut_hash = hash FROM document WHERE id = ?", (document,)))
 
     def note_uncuttable(self, document: int, why: str) -> None:
-        """Notes that a document cannot be cut. `why`: a word that tells nothing of its text."""
+        """Record that a document cannot be cut into chunks. `why`: a word that reveals nothing of
+        its text.
+        """
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (f"{UNCUTTABLE}{why}", document))
 
     def uncuttable(self, *, after: int, limit: int) -> list[DocumentRow]:
-        """Living documents that could not be cut when that was tried last, behind an id."""
+        """Return documents with ids above `after`, not deleted, that could not be cut at the last
+        attempt.
+        """
         some = f"SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}'"
         sql = f"{_DOCUMENT} WHERE d.id IN ({some}) AND d.id > ? ORDER BY d.id LIMIT ?"
         return [_document(row) for row in self._rows(sql, (after, limit))]
 
     def count_uncuttable(self) -> dict[str, int]:
-        """How many they are, by why."""
+        """Return the number of documents that cannot be cut, by reason."""
         sql = f"""SELECT substr(chunking, 2), count(*) FROM document INDEXED BY document_cut
                   WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}' GROUP BY chunking"""
         return dict(self._rows(sql))
@@ -424,19 +470,19 @@ class ProjectTable(Table):
     """The projects of a space and the links between them."""
 
     def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
-        """The projects that hold a living document of these sources, the last changed first."""
+        """Return the projects that have documents of these sources, last changed first."""
         reached, values = "", []
         if names is not None:
             reached, values = f" AND project IN (SELECT id FROM project WHERE name {AMONG})", [_names(names)]
         chosen, more = within("source", sources)
-        # Grouped by what the index is in order by, which takes half the time that sorting does.
+        # Grouping in the order of the index takes half the time of sorting.
         sql = f"""SELECT p.name, files, changed_at FROM (SELECT project, count(*) files, max(updated_at) changed_at FROM document
                   WHERE NOT deleted{reached}{chosen} GROUP BY project) JOIN project p ON p.id = project
                   ORDER BY changed_at DESC, p.name LIMIT ?"""
         return [ProjectRow(*row) for row in self._rows(sql, (*values, *more, limit))]
 
     def names(self) -> list[str]:
-        """The projects that hold a living document."""
+        """Return the projects that have documents which are not deleted."""
         sql = "SELECT p.name FROM project p WHERE EXISTS (SELECT 1 FROM document d WHERE d.project = p.id AND NOT d.deleted)"
         return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
 
@@ -447,27 +493,27 @@ class ProjectTable(Table):
         return [(row[0], row[1]) for row in self._rows(f"{sql} ORDER BY a.name, b.name")]
 
     def add_link(self, one: str, other: str, *, now: float) -> None:
-        """Links two projects, of which neither needs a document yet."""
+        """Link two projects, which need not have documents yet."""
         for name in (one, other):
             self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
         self._rows(f"INSERT INTO project_link {_PAIR}, ? {_OF_NAMES} ON CONFLICT DO NOTHING", (now, one, other))
 
     def remove_link(self, one: str, other: str) -> None:
-        """Ends a link, if there is one."""
+        """Remove a link, if it exists."""
         self._rows(f"DELETE FROM project_link WHERE (one, other) IN ({_PAIR} {_OF_NAMES})", (one, other))
 
 
 class OperationTable(Table):
-    """The changes that were made under an id, so that none is made twice."""
+    """Changes that were made under an id, so that a retry does not repeat them."""
 
     def find(self, identity: str) -> OperationRow | None:
-        """What was done under this id within `OPERATIONS_KEPT_S`, or None."""
+        """Return the change made under this id within `OPERATIONS_KEPT_S`, or None."""
         sql = "SELECT id, asked, revision, hash, previous, lines FROM operation WHERE id = ?"
         found = self._rows(sql, (identity,))
         return OperationRow(*found[0]) if found else None
 
     def add(self, row: OperationRow, *, now: float) -> None:
-        """Notes what was done, in the transaction that does it, and forgets what is too old."""
+        """Record a change in the transaction that makes it, and remove records that are too old."""
         confirmed = "(SELECT value FROM mark WHERE name = 'clock_confirmed')"
         self._rows(f"DELETE FROM operation WHERE done_at < {confirmed} - ?", (OPERATIONS_KEPT_S,))
         sql = "INSERT INTO operation (id, asked, revision, hash, previous, lines, done_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -478,10 +524,10 @@ _COLUMNS = 't.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.m
 
 
 class TranscriptTable(Table):
-    """How far each session is, and its documents."""
+    """The stored position of each session's transcript, and its documents."""
 
     def find(self, project: str, agent: str, session: str) -> TranscriptRow | None:
-        """How far a session is, or None if nothing of it is known."""
+        """Return the position in a session's transcript, or None if the session is unknown."""
         sql = f"""SELECT {_COLUMNS} FROM transcript t JOIN project p ON p.id = t.project
                   WHERE p.name = ? AND t.agent = ? AND t.session = ?"""
         found = self._rows(sql, (project, agent, session))
@@ -490,7 +536,9 @@ class TranscriptTable(Table):
         return replace(TranscriptRow(*found[0]), forgotten=bool(found[0][-1]))
 
     def save(self, row: TranscriptRow, *, now: float) -> int:
-        """Notes how far a session is, in the transaction that adds its messages; its id."""
+        """Store the position in a session's transcript, in the transaction that adds its messages;
+        return its id.
+        """
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (row.project,))
         sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
                  SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
@@ -501,23 +549,23 @@ class TranscriptTable(Table):
         return int(self._rows(sql, values)[0][0])
 
     def sessions(self, project: str) -> list[tuple[str, str]]:
-        """(agent, session) of all sessions of a project of which something may be here."""
+        """Return (agent, session) of all sessions of a project that may have texts here."""
         sql = """SELECT t.agent, t.session FROM transcript t JOIN project p ON p.id = t.project
                  WHERE p.name = ? AND NOT t.forgotten"""
         return [(agent, session) for agent, session in self._rows(sql, (project,))]
 
     def parts(self, transcript: int) -> list[str]:
-        """The paths of its documents, in order."""
+        """Return the paths of a transcript's documents, in order."""
         sql = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
                  WHERE t.transcript = ? ORDER BY t.position"""
         return [path for (path,) in self._rows(sql, (transcript,))]
 
     def add_part(self, transcript: int, document: int) -> None:
-        """A further document, behind the others."""
+        """Append a document to a transcript."""
         sql = """INSERT INTO transcript_part (document, transcript, position)
                  SELECT ?, ?, coalesce(max(position), 0) + 1 FROM transcript_part WHERE transcript = ?"""
         self._rows(sql, (document, transcript, transcript))
 
     def drop_parts(self, transcript: int) -> None:
-        """It is in no document any more; the documents stay."""
+        """Detach all documents from a transcript; the documents stay."""
         self._rows("DELETE FROM transcript_part WHERE transcript = ?", (transcript,))

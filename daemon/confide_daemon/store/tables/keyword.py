@@ -1,8 +1,9 @@
-"""The keyword leg as SQL: an FTS5 table with one row for each piece, its row id the piece's; the words that it holds, and
-which documents a search may see.
+"""Keyword search as SQL: an FTS5 table with one row for each chunk (the row id is the chunk's), the
+words in it, and the documents that a search may see.
 
-What is written beside a text so that more of it is found is `confide_memory.tools.words`. Stems are FTS5's own: lower case, without
-accents, Porter's. Filters act inside the query of either leg, never after a limit.
+`confide_memory.tools.words` makes the additional words that are indexed beside a text. FTS5 makes
+the stems: lower case, without accents, Porter's. Filters act inside the query of keyword and vector
+search, never after a limit.
 """
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
@@ -27,33 +28,36 @@ from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
 from confide_memory.tools.words import index_words
 
-# A piece's header (path, headings, date) counts as much as its text.
+# A chunk's header (path, headings, date) counts as much as its text.
 HEADER_WEIGHT = 1.0
-# A question of more rows than this is not scored in full, in a space that is not small: a row costs about 1 us to score. To find out costs
-# too: at 100,000 pieces half of all questions lose by it what the slowest gain.
+# A query that matches more rows than this is not scored in full, in a space that is not small: a
+# row costs about 1 us to score. Checking costs time too: at 100,000 chunks half of all queries lose
+# what the slowest gain.
 MOST_SCORED = 8000
 SMALL = 150_000
-# Words are counted among what a search may see alone, where that has no more pieces than this: as if nothing else were in the space. FTS5
-# counts them over all of it, and to count otherwise costs about 5 us for each row that matches.
+# If a search may see at most so many chunks, words are counted among these only, as if the space
+# had no others. FTS5 counts over the whole space; counting otherwise costs about 5 us for each
+# matching row.
 FEW = 4000
-# Counts of words that are kept for the searches that follow; a question has some ten.
+# Word counts that are cached for later searches; a query has about ten.
 MOST_COUNTS_KEPT = 2048
-# Of BM25, as FTS5 has them (fts5_aux.c).
+# Constants of BM25, as in FTS5 (fts5_aux.c).
 K1, B, LEAST_RARITY = 1.2, 0.75, 1e-6
-# Rows that match nothing, so that words are rare in a small space too, and their length (0001_first.sql).
+# Background rows that match nothing, so that words are rare in a small space too, and their length
+# (0001_first.sql).
 BACKGROUND, BACKGROUND_WORDS = 256, 43
-# Terms that are looked for two by two at most: each makes the query longer by all that follow.
+# Terms that are combined in pairs, at most: each lengthens the query by all that follow.
 PAIRED = 6
 
 
 class KeywordTable(Table):
     def add(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
-        """The row of a new piece; `words`: what else its document is found by."""
+        """Add the row of a new chunk; `words`: additional words by which its document is found."""
         values = (piece, piece_header(path, heading, words), _body(path, heading, text, words))
         self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
 
     def update(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
-        """The row of a piece whose headings have changed, or that was written when rows held something else."""
+        """Replace the row of a chunk whose headings have changed, or whose row has an older format."""
         values = (piece_header(path, heading, words), _body(path, heading, text, words), piece)
         self._rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
 
@@ -63,11 +67,13 @@ class KeywordTable(Table):
     def candidates(
         self, match: str, allowed: Filter, *, limit: int, of: Filter | None = None, is_limited: bool = False
     ) -> list[tuple[int, float]]:
-        """(piece, BM25 score, higher is better), best first. `match` is a query as `search.query` builds it.
+        """Return (chunk, BM25 score, higher is better), best first. `match` is a query as
+        `search.query` builds it.
 
         Args:
-            of: among which pieces words are counted, if those are few (`FEW`): what is allowed is a part of them. None: the allowed ones.
-            is_limited: nothing of other rows than those is in the scores, however many they are.
+            of: count words among these chunks, if they are few (`FEW`); they include the allowed ones.
+                None: the allowed ones.
+            is_limited: other rows never influence the scores, however many rows are allowed.
         """
         if not match or KEYWORDS in self._database.damage.parts:
             return []
@@ -83,9 +89,11 @@ class KeywordTable(Table):
     def holding(
         self, matches: Sequence[str], allowed: Filter, *, most: int, is_limited: bool = False
     ) -> tuple[tuple[int, ...], int]:
-        """How many of the allowed pieces match each of the queries, `most` at most, and how many pieces there are.
+        """Count the allowed chunks that match each of the queries, up to `most`, and all allowed
+        chunks.
 
-        Of more than `FEW` pieces all of the space are counted, unless `is_limited`: a list of them costs more than a search.
+        If more than `FEW` chunks are allowed, count in the whole space unless `is_limited`: listing
+        them costs more than a search.
         """
         if KEYWORDS in self._database.damage.parts:
             return (0,) * len(matches), 0
@@ -95,7 +103,8 @@ class KeywordTable(Table):
         joined, which, among = "", "", []
         if documents is not None and any(match not in known for match in matches):
             among = [json.dumps(list(documents))]
-            # From the rows that match to their documents: a list of all allowed pieces would be made anew for each query.
+            # Join from the matching rows to their documents: SQLite would build a list of all
+            # allowed chunks again for each query.
             joined, which = "CROSS JOIN chunk c ON c.id = keyword.rowid", f"AND c.document {AMONG}"
         counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword {joined} WHERE keyword MATCH ? {which} LIMIT {most})"
         with self._database.leg(KEYWORDS):
@@ -106,7 +115,7 @@ class KeywordTable(Table):
             return tuple(having), self._pieces_of(allowed if documents is not None else Filter())
 
     def _pieces_of(self, allowed: Filter) -> int:
-        """How many pieces the allowed documents have; counted once in a state of the database."""
+        """Count the chunks of the allowed documents; cached until the database changes."""
 
         def count() -> int:
             documents = allowed_documents(self._database, allowed)
@@ -117,11 +126,13 @@ class KeywordTable(Table):
         return self._database.remembered.get(("pieces", allowed), count)
 
     def _are_counted_alone(self, allowed: Filter) -> bool:
-        """Whether words are counted among the allowed pieces alone: these are few, and not all there are."""
+        """Return True if words are counted among the allowed chunks only: they are few, and not the
+        whole space.
+        """
         return allowed_documents(self._database, allowed) is not None and self._pieces_of(allowed) <= FEW
 
     def _counts_of(self, allowed: Filter) -> dict[str, int]:
-        """How many of the allowed pieces hold each phrase that was looked for in this state of the database."""
+        """Return the cached numbers of allowed chunks that contain each phrase."""
         counts: dict[str, int] = self._database.remembered.get(("having", allowed), dict)
         if len(counts) > MOST_COUNTS_KEPT:
             counts.clear()
@@ -130,10 +141,12 @@ class KeywordTable(Table):
     def _best_by_themselves(
         self, match: str, counted: Filter, documents: Sequence[int] | None, limit: int
     ) -> list[tuple[int, float]]:
-        """BM25 as if there were no other rows than those of `counted`; of many that match the newest. `documents`: some of them; None: all.
+        """Return the best rows by BM25 as if the space had only the rows of `counted`; of many
+        matches only the newest are scored. `documents`: return rows of these only; None: all.
 
-        FTS5's own takes its statistics from all rows: what stands in another project would change an answer in this one. And who may see a
-        part of a space could ask, by the score of a word in a text of his own, whether the rest has that word.
+        FTS5's own statistics cover all rows, so the content of another project would change a
+        result here. A caller who sees part of a space could also find out from the score of a word
+        in a text of his own whether the rest contains that word.
         """
         self._database.connection.register_fts5_function("term_counts", _term_counts)  # type: ignore[arg-type]  # it takes no further arguments
         own = allowed_documents(self._database, counted)
@@ -166,7 +179,8 @@ class KeywordTable(Table):
         return sorted(found, key=lambda item: (-item[1], item[0]))[:limit]
 
     def _candidates(self, match: str, documents: Sequence[int] | None, limit: int) -> list[tuple[int, float]]:
-        # To count what matches is to go through it once more. Ids are not used again, so there are no more pieces than the newest says.
+        # Counting the matches costs another pass. Ids are not reused, so the newest id bounds the
+        # number of chunks.
         is_small = (self._rows("SELECT max(id) FROM chunk")[0][0] or 0) <= SMALL
         if documents is not None and (is_small or self._are_few(documents)):
             some = f"SELECT id FROM chunk WHERE document {AMONG}"
@@ -177,7 +191,8 @@ class KeywordTable(Table):
         if documents is None and worth == [match]:
             return self._best(match, None, [], limit)
         found: dict[int, float] = {}
-        # Each by itself, so that the many rows of one do not push out those of the one before.
+        # Separate queries, so that many rows of a later one do not displace those of an earlier
+        # one.
         for some in dict.fromkeys([*worth, match]):
             found |= dict(self._best_of_newest(match, some, documents, limit))
             if len(found) >= limit and some == worth[-1]:
@@ -191,7 +206,7 @@ class KeywordTable(Table):
     def _best_of_newest(
         self, match: str, worth: str, documents: Sequence[int] | None, limit: int
     ) -> list[tuple[int, float]]:
-        """Of those rows that match `worth` the newest MOST_SCORED."""
+        """Return the best of the newest MOST_SCORED rows that match `worth`."""
         if documents is None:
             some = "SELECT rowid FROM keyword WHERE keyword MATCH ? ORDER BY rowid DESC LIMIT ?"
             return self._best(match, some, [worth, MOST_SCORED], limit)
@@ -200,20 +215,24 @@ class KeywordTable(Table):
         return self._best(match, some, [worth, documents, MOST_SCORED], limit)
 
     def _best(self, match: str, some: str | None, values: Sequence[Any], limit: int) -> list[tuple[int, float]]:
-        """The best by BM25, of some rows; the plus keeps SQLite from asking FTS5 for each of them by itself."""
+        """Return the best rows by BM25, within `some` rows; the plus keeps SQLite from querying
+        FTS5 for each row.
+        """
         rank = f"bm25(keyword, {HEADER_WEIGHT}, 1.0)"
         which = "" if some is None else f"AND +rowid IN ({some})"
-        # Under a name, since SQLite works out twice what is written twice.
+        # Named, since SQLite would compute the expression twice.
         sql = f"SELECT rowid, {rank} AS score FROM keyword WHERE keyword MATCH ? {which} ORDER BY score LIMIT ?"
         plain = [value if isinstance(value, str | int) else json.dumps(list(value)) for value in values]
         return [(piece, -score) for piece, score in self._rows(sql, (match, *plain, limit))]
 
     def _worth_scoring(self, match: str, limit: int) -> list[str]:
-        """What a row has to match so that it may be among the best: the rare terms, as in MaxScore (Turtle and Flood, 1995).
+        """Return the queries that a row must match to be among the best: the rare terms, as in
+        MaxScore (Turtle and Flood, 1995).
 
-        A row that has only words that are everywhere cannot get far; where the rare terms have few rows, those with two of the others join
-        them. On 100,000 pieces of documentation 99.6 % of the first ten are those of a full scoring, in four fifths of the time at the 95th
-        percentile. Just `match` itself when all of its rows are few.
+        A row with only frequent words cannot rank high. If the rare terms have few rows, rows with
+        two of the frequent terms are added. On 100,000 chunks of documentation 99.6 % of the first
+        ten are those of a full scoring, in four fifths of the time at the 95th percentile. Return
+        just `match` if it has few rows.
         """
         counted = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
         if int(self._rows(counted, (match,))[0][0]) <= MOST_SCORED:
@@ -233,23 +252,26 @@ class KeywordTable(Table):
 
 
 def _term_counts(api: apsw.FTS5ExtensionApi) -> bytes:
-    """What BM25 takes of a row: how many words it has, and how often each phrase of the query stands in it."""
+    """Return BM25's input from a row: its number of words, and the frequency of each phrase of the
+    query.
+    """
     often = [sum(map(len, api.phrase_locations(phrase))) for phrase in range(api.phrase_count)]
     return array("I", [api.column_size(), *often]).tobytes()
 
 
 def piece_header(path: str, heading: str, words: str = "") -> str:
-    """What is searched beside the text, in a column of its own: file name with its date, headings, and the words of a note's fields.
+    """Return the text of a chunk's header column: file name with its date, headings, and the words
+    of a note's fields.
 
-    It stays out of the embedded text, where it would hurt.
+    The header is not part of the embedded text, since it would worsen the vectors.
     """
     stem = re.sub(r"[-_/.]+", " ", path.removesuffix(".md"))
     return f"{stem} | {heading} | {words}" if words else f"{stem} | {heading}"
 
 
 def _body(path: str, heading: str, text: str, words: str) -> str:
-    """The text with what else its words and those of the header are written like."""
-    # Of the header most is plain, and stands in its own column.
+    """Return the text with other spellings of its words and of the header's."""
+    # Most of the header is ASCII, and is in its own column.
     beside = " ".join(part for part in (path.removesuffix(".md"), words) if not part.isascii())
     return f"{text}\n{index_words(f'{heading} {text} {beside}'.rstrip())}".rstrip()
 
@@ -258,7 +280,7 @@ _here = threading.local()
 
 
 def stems(text: str) -> list[str]:
-    """The stems of the text's words, in order."""
+    """Return the stems of the text's words, in order."""
     tokenize = getattr(_here, "tokenize", None)
     if tokenize is None:
         # A tokenizer belongs to its connection, and is used by one thread at a time.
@@ -271,12 +293,16 @@ def stems(text: str) -> list[str]:
 
 
 def line_of(words: Sequence[str]) -> str:
-    """The stems of the words between blanks, so that a run of words is in a text where its line is in the text's."""
+    """Return the stems of the words between blanks, so that a sequence of words occurs in a text if
+    its line occurs in the text's line.
+    """
     return f" {' '.join(stems(' '.join(words)))} "
 
 
 def allowed_documents(database: Database, allowed: Filter) -> Sequence[int] | None:
-    """The ids of the documents that pass, or None when all do (the fast way, and the usual one in a space of one project)."""
+    """Return the ids of the documents that match, or None if all do (the fast and usual case in a
+    space of one project).
+    """
     return database.remembered.get(allowed, lambda: _allowed_documents(database.rows, allowed))
 
 
@@ -286,21 +312,26 @@ def _allowed_documents(rows: Rows, allowed: Filter) -> Sequence[int] | None:
         return None
     where, values = condition_of(rows, allowed)
     sql = f"SELECT d.id FROM document d JOIN project p ON p.id = d.project WHERE NOT d.deleted AND {where}"
-    # Some of these are remembered: as a list of integers they would take four times the memory, and each search a copy.
+    # An array, since results are cached: a list of integers would take four times the memory, and
+    # each search would copy it.
     found = array("q", (row[0] for row in rows(sql, values)))
     total = rows("SELECT count(*) FROM document WHERE NOT deleted", ())[0][0]
     return None if len(found) == total else found
 
 
 def _simplest(rows: Rows, allowed: Filter) -> Filter:
-    """The filter without what changes nothing: where no task has notes, none have to be left out."""
+    """Return the filter without conditions that have no effect: if no task has notes, none need to
+    be left out.
+    """
     if allowed.without_tasks and not rows("SELECT 1 FROM note WHERE task IS NOT NULL LIMIT 1", ()):
         return replace(allowed, without_tasks=False, task=None, task_projects=None)
     return allowed
 
 
 def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
-    """The filter as a condition on documents `d` and their projects `p`, with its values."""
+    """Return the filter as an SQL condition on documents `d` and their projects `p`, with its
+    values.
+    """
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
     for column, names in (("p.name", allowed.projects), ("d.source", allowed.sources)):
@@ -331,7 +362,7 @@ def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
 
 
 def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
-    """The conditions on what notes say of themselves."""
+    """Return the conditions on fields of notes."""
     found: list[tuple[str, list[Any]]] = [
         (
             "(d.id IN (SELECT document FROM note_tag WHERE tag = ?) OR d.id IN (SELECT document FROM document_tag WHERE tag = ?))",
@@ -359,7 +390,9 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
 
 
 def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
-    """What to compare a column of notes with, NOCASE, for one of the words; that folds ASCII alone, so others are looked up as written."""
+    """Return the values to compare a column of notes with, NOCASE, for the words. NOCASE ignores
+    case in ASCII only, so other words are looked up as they are written.
+    """
     wanted = {folded(word) for word in words}
     if not all(word.isascii() for word in wanted):
         written = rows(f"SELECT DISTINCT {column} FROM note WHERE {column} IS NOT NULL", ())
@@ -368,6 +401,6 @@ def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
 
 
 def _one_of(rows: Rows, column: str, words: Iterable[str]) -> tuple[str, list[Any]]:
-    """The condition that a note says one of the words."""
+    """Return the condition that a note's field has one of the words."""
     sql = f"d.id IN (SELECT document FROM note WHERE {column} COLLATE NOCASE {AMONG})"
     return sql, [json.dumps(spellings(rows, column, words))]

@@ -1,4 +1,4 @@
-"""What documents mention, as SQL: their tags, the names they are linked by, and their links, which are resolved when they are asked for."""
+"""Tags, names and links of documents as SQL; links are resolved when they are read."""
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
 
@@ -14,11 +14,12 @@ from confide_daemon.store.rows import DocumentRow, LinkedRow
 from confide_memory import mentions
 from confide_memory.mentions import Mentions, folded
 
-# Of one document's links and of those that may lead to it, so many are looked up; each is a look into an index.
+# Links of a document, and links that may lead to it, that are resolved at most; each is an index
+# lookup.
 MOST_LOOKED_UP: Final = 200
-# Files of one name in a project, among which a link chooses.
+# Files of one name in a project, from which a link's target is chosen.
 MOST_NAMESAKES: Final = 64
-# Links of a project that are looked up for a graph of it.
+# Links of a project that are resolved for its graph.
 MOST_LINKS: Final = 400
 
 _LINKED = """SELECT d.id, p.name, d.path, n.id, n.title FROM document d JOIN project p ON p.id = d.project
@@ -47,10 +48,12 @@ class LinkRow(NamedTuple):
 
 
 class MentionTable(Table):
-    """Of living documents of memory. A link leads to a document of its own project."""
+    """Tags, names and links of memory documents that are not deleted. A link leads to a document of
+    its own project.
+    """
 
     def replace(self, document: DocumentRow, found: Mentions | None) -> None:
-        """Makes this what the document mentions; None: it is deleted."""
+        """Replace the document's tags, names and links; None: it is deleted."""
         for table in ("document_name", "document_tag", "document_link"):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
         rows = 0
@@ -71,7 +74,9 @@ class MentionTable(Table):
         self._rows("UPDATE document SET mentions = ? WHERE id = ?", (rows, document.id))
 
     def linked(self, document: int, *, limit: int) -> list[LinkedRow]:
-        """Where the document's links lead, then which documents link to it; each once in a direction."""
+        """Return the documents that the document links to, then those that link to it; each once in
+        a direction.
+        """
         here = self._rows("SELECT project, path FROM document WHERE id = ?", (document,))
         if not here:
             return []
@@ -79,7 +84,7 @@ class MentionTable(Table):
         resolved: dict[tuple[str, str], int | None] = {}
 
         def resolve(source: str, target: str) -> int | None:
-            # Whether files lie beside it decides, so the folder is part of the question.
+            # The target depends on the neighboring files, so the folder is part of the key.
             key = (_folder(source), target)
             if key not in resolved:
                 resolved[key] = self._resolve(project, source, target)
@@ -90,7 +95,7 @@ class MentionTable(Table):
         for (target,) in self._rows(sql, (document, MOST_LOOKED_UP)):
             if (end := resolve(path, target)) not in (None, document):
                 ends["to", end] = None
-        # By any of its names, some of which may be another's as well.
+        # Links by any of the document's names; another document may have the same name.
         sql = """SELECT d.id, d.path, l.target FROM document_name n JOIN document_link l ON l.name = n.name OR l.target = n.name
                  JOIN document d ON d.id = l.document WHERE n.document = ? AND d.project = ? AND NOT d.deleted
                  AND d.id <> n.document ORDER BY d.path, d.id LIMIT ?"""
@@ -104,14 +109,14 @@ class MentionTable(Table):
         return rows
 
     def links(self, project: str, *, limit: int) -> list[LinkRow]:
-        """Return the links that documents of a project hold, those of the last changed documents first."""
+        """Return the links in documents of a project, those of the last changed documents first."""
         sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN project p ON p.id = d.project
                  JOIN document_link l ON l.document = d.id WHERE p.name = ? AND NOT d.deleted
                  ORDER BY d.updated_at DESC, d.path, l.target LIMIT ?"""
         return self._ends(self._rows(sql, (project, max(limit, MOST_LINKS))), limit)
 
     def links_of(self, document: int, *, limit: int) -> list[LinkRow]:
-        """Return the links that a document holds, then those that lead to it."""
+        """Return the links in a document, then those that lead to it."""
         sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN document_link l ON l.document = d.id
                  WHERE d.id = ? ORDER BY l.target LIMIT ?"""
         found = self._ends(self._rows(sql, (document, MOST_LOOKED_UP)), limit)
@@ -120,7 +125,9 @@ class MentionTable(Table):
         return [*found, *self._rows_of(rows)][:limit]
 
     def _ends(self, held: list[Any], limit: int) -> list[LinkRow]:
-        """Return the links among those that are held that lead somewhere else: (project, document, path, target)."""
+        """Resolve links (project, document, path, target), and return those that lead to another
+        document.
+        """
 
         def resolved() -> Iterator[tuple[int, str, int]]:
             for project, document, path, target in held:
@@ -142,9 +149,11 @@ class MentionTable(Table):
         return [LinkRow(*named(here), target, *named(end)) for here, target, end in links]
 
     def _resolve(self, project: int, source: str, target: str) -> int | None:
-        """The document that a link in `source` leads to, as Obsidian finds it: by its name or path, else by an alias.
+        """Return the document that a link in `source` leads to, found as in Obsidian: by name or
+        path, else by an alias.
 
-        Of several the one whose path is all of the target, else one in or below the same folder, else the one with the shortest path.
+        Of several documents, prefer the one whose path is the whole target, then one in or below
+        the same folder, then the one with the shortest path.
         """
         sql = """SELECT d.id, d.path, n.is_alias FROM document_name n CROSS JOIN document d ON d.id = n.document
                  WHERE n.name IN (?, ?) AND d.project = ? AND NOT d.deleted ORDER BY n.is_alias, length(d.path), d.path LIMIT ?"""
@@ -157,7 +166,7 @@ class MentionTable(Table):
 
 
 def _ends_in(path: str, target: str) -> bool:
-    """Whether the file's path, without `.md`, is the target or ends in it."""
+    """Return True if the file's path, without `.md`, is the target or ends in it."""
     whole = folded(path.removesuffix(".md"))
     return whole == target or whole.endswith("/" + target)
 

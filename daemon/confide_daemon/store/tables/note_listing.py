@@ -1,6 +1,7 @@
-"""Lists of notes, and of what they are about, as SQL: every filter, every order, and how many there are in all.
+"""Lists of notes and of their entities, as SQL: all filters, orders, and total numbers.
 
-Each list of notes is one look through the index `note_listed`, which holds all that is asked of a note.
+Each list of notes is one scan of the index `note_listed`, which contains all columns that the
+filters use.
 """
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
@@ -22,22 +23,25 @@ from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
 
 MEMORY = "memory"  # the folder that all are in
-# Each has an index of these columns, named after them.
+# Index and columns of each order.
 SORTS = {
     "updated": ("note_updated", ("updated_at",)),
     "created": ("note_created", ("created_at",)),
     "importance": ("note_importance", ("importance", "updated_at")),
     "usage": ("note_usage", ("uses", "updated_at")),
 }
-# So many of the first are looked at one by one before all are looked through: 2 ms, and more where their pages are not in memory.
+# The first notes are checked one by one before all are scanned: 2 ms, and more if their pages are
+# not in memory.
 WALKED = 1000
-# So many are put in order here rather than by another look through all, in 4 ms. Both by bench/notes_listing.py.
+# So many are sorted here instead of by another scan, in 4 ms. Both by bench/notes_listing.py.
 ORDERED = 4000
 
 
 class NoteListing(Table):
     def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """The notes of one page, of one view, by one of `SORTS`: the newest or highest first; of equal ones the last changed."""
+        """Return a page of notes in the order of a key of `SORTS`, descending, from one
+        transaction; equal ones by last change.
+        """
         where, values = self._conditions(wanted)
         index, columns = SORTS[sort]
         order = ", ".join(f"n.{column} DESC" for column in (*columns, "document"))
@@ -60,7 +64,7 @@ class NoteListing(Table):
         return NoteList(self._notes([document for (document,) in found]), total())
 
     def _notes(self, documents: Sequence[int]) -> list[tuple[NoteRow, str]]:
-        """The notes of these documents in this order, each with how it begins."""
+        """Return the notes of these documents in this order, each with the text of its first chunk."""
         listed = json.dumps(documents)
         notes = {row[0]: row_of(row) for row in self._rows(f"{SELECT} WHERE n.document {AMONG}", (listed,))}
         sql = f"SELECT document, text FROM chunk WHERE document {AMONG} AND position = 0"
@@ -75,7 +79,7 @@ class NoteListing(Table):
             conditions.append(condition)
             values.extend(more)
 
-        # As numbers, which the index begins with.
+        # Project numbers are the first column of the index.
         if wanted.projects is not None:
             add(f"n.project {AMONG}", self._numbers(wanted.projects))
         if wanted.without_tasks and wanted.task_id is None:
@@ -90,7 +94,8 @@ class NoteListing(Table):
         for column, words in (("type", wanted.types), ("category", [wanted.category]), ("status", [wanted.status])):
             if asked := [word for word in words if word is not None]:
                 said = spellings(self._rows, column, asked)
-                # Not IN: a list of more than two becomes a table, and is looked up in at each note.
+                # Not IN: SQLite makes a table of a list of more than two values, and searches it
+                # for each note.
                 add(f"({' OR '.join([f'n.{column} = ? COLLATE NOCASE'] * len(said))})", *said)
         if wanted.entity is not None:
             add("n.entity_key = ?", folded(wanted.entity))
@@ -120,15 +125,17 @@ def _add_path(path: str, is_without_tasks: bool, add: Callable[..., None]) -> No
 
 
 TOP = 10
-# Types or categories that are counted each for itself.
+# Types or categories that are counted, at most.
 MOST_KINDS = 50
 
 
 class EntityTable(Table):
-    """The entities of notes; they have no rows of their own."""
+    """The entities of notes, read from the notes' rows."""
 
     def keys(self, projects: frozenset[str] | None, *, tasks: bool) -> list[str]:
-        """The names of all entities as they are compared (folded), each once; of notes that belong to tasks, or of others."""
+        """Return the folded names of all entities, each once; of notes that belong to tasks, or of
+        others.
+        """
         return self._database.remembered.get(("entity keys", projects, tasks), lambda: self._keys(projects, tasks))
 
     def _keys(self, projects: frozenset[str] | None, tasks: bool) -> list[str]:
@@ -138,16 +145,18 @@ class EntityTable(Table):
         return [key for (key,) in self._rows(sql, values)]
 
     def listed(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
-        """Every entity with its notes; those of one name in several projects are several. The most written about first.
+        """Return every entity with its number of notes, most notes first; the same name in several
+        projects counts as several entities.
 
-        `tasks`: only of notes that belong to tasks (True), only of others (False), or of all (None). `type`: of the notes.
+        `tasks`: only notes that belong to tasks (True), only others (False), or all (None). `type`:
+        only notes of this type.
         """
         if type is not None:  # whatever a caller says, so that it would be kept in as many forms
             return self._listed(projects, tasks=tasks, type=type)
         return self._database.remembered.get(("entities", projects, tasks), lambda: self._listed(projects, tasks=tasks))
 
     def among(self, keys: Sequence[str], projects: frozenset[str] | None, *, tasks: bool) -> list[EntityRow]:
-        """What is about these names, as they are compared; the most written about first."""
+        """Return the entities with these folded names, most notes first."""
         return self._listed(projects, tasks=tasks, among=keys)
 
     def _listed(
@@ -168,20 +177,21 @@ class EntityTable(Table):
             values.append(json.dumps(list(among)))
         found: list[EntityRow] = []
         for is_of_tasks in (False, True) if tasks is None else (tasks,):
-            # SQLite takes the first column from the row that has the maximum: the newest spelling counts. Grouped by what the index is in
-            # order by, which at 100,000 notes takes a quarter of the time that sorting them does.
+            # SQLite takes the first column from the row with the maximum: the newest spelling
+            # counts. Grouping in the order of the index takes a quarter of the time of sorting at
+            # 100,000 notes.
             sql = f"""SELECT n.entity, n.project, count(*), min(n.created_at), max(n.updated_at) FROM note n INDEXED BY note_entities
                       WHERE n.entity_key IS NOT NULL AND {where} AND n.task IS {"NOT " if is_of_tasks else ""}NULL
                       GROUP BY n.entity_key, n.project"""
             found += [EntityRow(one, names[at], is_of_tasks, *more) for one, at, *more in self._rows(sql, values)]
-        # Those that are equal stay in the order of their names.
+        # Equal ones stay in the order of their names.
         found.sort(key=itemgetter(3, 5), reverse=True)
         return found
 
     def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
-        """How many notes there are in the projects, by what they say of themselves."""
+        """Return the numbers of the projects' notes by type and category."""
         where, values = _within(projects, self._names(projects))
-        # Grouped by what the index is in order by.
+        # Grouped in the order of the index.
         found = self._rows(
             f"""SELECT n.type, n.category, count(*), min(n.created_at), max(n.updated_at) FROM note n INDEXED BY note_listed
                 WHERE {where} GROUP BY n.project, n.task, n.type, n.category""",
@@ -214,7 +224,7 @@ class EntityTable(Table):
 
 
 def _within(projects: frozenset[str] | None, names: Mapping[int, str]) -> tuple[str, list[Any]]:
-    """The condition on the projects, as numbers, which the indexes hold."""
+    """Return the condition on the projects, as numbers, which the indexes contain."""
     if projects is None:
         return "TRUE", []
     return f"n.project {AMONG}", [json.dumps(list(names))]

@@ -1,4 +1,4 @@
-"""The rows of notes, as SQL: what each says of itself, its tags, and what it states of others."""
+"""The rows of notes, as SQL: their fields, tags, and relations to other notes."""
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
 
@@ -14,31 +14,31 @@ from confide_memory.mentions import folded
 from confide_memory.note import Note
 from confide_memory.note_names import LEAST_SAID, SHORT, digits_of, short_of
 
-# The hex digits that the id of a note ends in; `note_digits` is an index of them.
+# The hex digits at the end of a note's id; `note_digits` is an index of them.
 DIGITS = "substr({note}.id, length(rtrim({note}.id, replace({note}.id, '_', ''))) + 1)"
 
-# Notes of one text that are looked at: their titles or entities tell them apart.
+# Notes with the same text that are compared, at most; they may differ in title or entity.
 MOST_TWINS = 64
 COLUMNS = """n.document, n.id, p.name, d.path, d.revision, n.task, n.title, n.type, n.category, n.entity, n.status, n.source, n.tags,
     n.importance, n.created_at, n.updated_at, d.author, n.uses, n.problems, d.class"""
 SELECT = f"SELECT {COLUMNS} FROM note n JOIN document d ON d.id = n.document JOIN project p ON p.id = n.project"
 
-# Notes that supersede one; more of them are not told.
+# Superseding notes that are returned, at most.
 MOST_NEWER = 500
-# What supersedes the notes that a search has found, directly and at however many removes, and their statements: a line of 2,000 notes that
-# each supersede the one before takes 20 ms.
+# Notes that supersede the found notes directly or through others, and their relations, at most: a
+# chain of 2,000 notes that each supersede the previous one takes 20 ms.
 MOST_FOLLOWED = 2000
 MOST_LINKS = 20_000
 
-# Around each tag in `tag_keys`; no tag holds one.
+# Separates the tags in `tag_keys`; tags do not contain it.
 TAG_MARK = "\n"
 
 
 class NoteTable(Table):
-    """Living notes, known by their documents and by ids of their own."""
+    """Notes that are not deleted, by their documents and by ids of their own."""
 
     def replace(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
-        """Makes this what is known of the document as a note; None: it is none."""
+        """Replace the document's rows as a note; None: it is not a note."""
         before = self._rows(
             "SELECT digest, stated_at, created_at, updated_at, id FROM note WHERE document = ?", (document.id,)
         )
@@ -52,7 +52,8 @@ class NoteTable(Table):
             self._pass_on(before[0][4])
 
     def _add(self, document: DocumentRow, note: Note, before: Any, *, now: float) -> None:
-        # A copy of another note's file is known by its own name, so that both can be reached; should that be taken, by its number as well.
+        # A copy of another note's file gets an id from its own path, so that both can be reached;
+        # if that is taken, its number is added.
         names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
         identity = next(name for name in names if not self._rows("SELECT 1 FROM note WHERE id = ?", (name,)))
         tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
@@ -60,7 +61,7 @@ class NoteTable(Table):
         changed = document.updated_at or now
         first = before[2] if before else changed
         if before is None and note.created is None:
-            # Of a note that was deleted, or was none that anybody knew, and came back.
+            # The note was deleted or not yet a note, and came back.
             sql = "SELECT created_at FROM revision WHERE document = ? ORDER BY number LIMIT 1"
             first = next((row[0] for row in self._rows(sql, (document.id,))), changed)
         created, updated = _moments(note, before, first, changed)
@@ -103,16 +104,20 @@ class NoteTable(Table):
         self._name_whole(document.project, identity)
 
     def _whole(self, project: str, said: str) -> str:
-        """The id that a short one in a file of the project means; itself where none or several of the project's notes begin so.
+        """Return the id that a short id in a file of the project means, or the short id itself if
+        no note or several notes of the project match.
 
-        Nobody guesses four digits of a note of another project that he does not reach, and says that his own supersedes it.
+        Only the own project counts: otherwise a caller could guess four digits of a note in a
+        project that he cannot reach, and claim that his note supersedes it.
         """
         short = SHORT.fullmatch(said)
         found = self.begun(short[1], frozenset((project,)), most=2) if short else []
         return found[0].id if len(found) == 1 else said
 
     def _name_whole(self, project: str, identity: str) -> None:
-        """Lets what states something of this note by a short id, and was there first, state it by the whole one."""
+        """Replace short ids by this note's full id in relations that were stated before the note
+        existed.
+        """
         digits = digits_of(identity)
         shorts = json.dumps([f"mem_{digits[:most]}" for most in range(LEAST_SAID, len(digits) + 1)])
         for (said,) in self._rows(f"SELECT DISTINCT other FROM note_relation WHERE other {AMONG}", (shorts,)):
@@ -122,7 +127,9 @@ class NoteTable(Table):
                 self._rows(sql, (identity, said, project))
 
     def _pass_on(self, identity: str) -> None:
-        """Gives an id that its note has given up to the first other one that claims it: its file was renamed, or copied and removed."""
+        """Give an id that its note no longer has to the first other note that claims it, after its
+        file was renamed, or copied and removed.
+        """
         freed: str | None = identity
         while freed is not None and not self._rows("SELECT 1 FROM note WHERE id = ?", (freed,)):
             heir = self._rows("SELECT document, id FROM note WHERE claimed = ? ORDER BY document LIMIT 1", (freed,))
@@ -132,13 +139,15 @@ class NoteTable(Table):
             freed = heir[0][1] if heir else None
 
     def find(self, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
-        """The note of that id, if it is in one of these projects (None: in any)."""
+        """Return the note with that id, if it is in one of these projects (None: any)."""
         found = self._rows(f"{SELECT} WHERE n.id = ?", (identity,))
         note = row_of(found[0]) if found else None
         return note if note and (projects is None or note.project in projects) else None
 
     def filed(self, path: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
-        """The notes of these projects (None: of any) whose file has this path; where there is none, those whose path ends so."""
+        """Return the notes of these projects (None: any) whose file has this path, or else those
+        whose path ends with it.
+        """
         reached, names = within("p.name", projects)
         end = f"/{path}"
         for test, value in (("d.path = ?", (path,)), ("substr(d.path, ?) = ?", (-len(end), end))):
@@ -148,18 +157,20 @@ class NoteTable(Table):
         return []
 
     def begun(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
-        """The notes of these projects (None: of any) whose ids end in digits that begin so."""
+        """Return the notes of these projects (None: any) whose id's digits begin with these."""
         reached, names = within("p.name", projects)
         own = DIGITS.format(note="n")
-        # "g" is behind all hex digits.
+        # "g" sorts after all hex digits.
         sql = f"{SELECT} WHERE {own} >= ? AND {own} < ?{reached} ORDER BY {own}, n.document LIMIT ?"
         return [row_of(row) for row in self._rows(sql, (digits, f"{digits}g", *names, most))]
 
     def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
-        """The short forms of these ids, which no other note of the projects (None: of any) has; of those that there are."""
+        """Return short forms of these ids that are unique in the projects (None: all); ids that do
+        not exist are left out.
+        """
         own, other = DIGITS.format(note="n"), DIGITS.format(note="o")
-        # Those next to it in the order of their digits have the most in common with it. They are looked for in each project by itself: one
-        # walk through all notes to those of a small project takes 100 ms where there are 100,000.
+        # The neighbors in the order of digits share the longest prefix. Each project is searched by
+        # itself: one pass over all notes to those of a small project takes 100 ms at 100,000 notes.
         numbers = [] if projects is None else [json.dumps(sorted(projects))]
 
         def nearest(sign: str, order: str, end: str) -> str:
@@ -174,7 +185,7 @@ class NoteTable(Table):
         return {row[0]: short_of(*row) for row in self._rows(sql, (*numbers, *numbers, json.dumps(list(identities))))}
 
     def of_document(self, document: int) -> NoteRow | None:
-        """What is known of a document as a note."""
+        """Return the note that a document is, or None."""
         found = self._rows(f"{SELECT} WHERE n.document = ?", (document,))
         return row_of(found[0]) if found else None
 
@@ -183,7 +194,7 @@ class NoteTable(Table):
         return {row[0]: row_of(row) for row in found}
 
     def named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
-        """Those of these notes that there are in these projects, by their ids."""
+        """Return those of these notes that exist in these projects, by id."""
         found = self._rows(f"{SELECT} WHERE n.id {AMONG}", (json.dumps(list(identities)),))
         notes = [row_of(row) for row in found]
         return {note.id: note for note in notes if projects is None or note.project in projects}
@@ -196,7 +207,9 @@ class NoteTable(Table):
         *,
         most: int = MOST_NEWER,
     ) -> list[Supersession]:
-        """Which notes of these projects and classes (None: of any) say that they supersede one of these documents; the newest first."""
+        """Return notes of these projects and classes (None: any) that state that they supersede one
+        of these documents; newest first.
+        """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.class", classes)
         sql = f"""SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
                  JOIN note_relation r ON r.other = a.id AND r.kind = 'supersedes' JOIN note b ON b.document = r.document
@@ -208,7 +221,9 @@ class NoteTable(Table):
     def supersession_chains(
         self, documents: Sequence[int], projects: frozenset[str] | None, classes: frozenset[str] | None = None
     ) -> list[Supersession]:
-        """As `supersessions`, of the documents, of what supersedes them, and so on; MOST_FOLLOWED of them at most."""
+        """Return `supersessions` of the documents, of the notes that supersede them, and so on;
+        follow at most MOST_FOLLOWED documents.
+        """
         values: list[Any] = [json.dumps(list(documents)), MOST_FOLLOWED]
         within = ""
         if projects is not None:
@@ -224,12 +239,16 @@ class NoteTable(Table):
         return self.supersessions(reached, projects, classes, most=MOST_LINKS)
 
     def twins(self, project: str, task: str | None, digest: bytes) -> list[NoteRow]:
-        """The notes of the same place that have exactly this text, the oldest first, MOST_TWINS at most."""
+        """Return the notes of the same project and task with exactly this text, oldest first, at
+        most MOST_TWINS.
+        """
         sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT {MOST_TWINS}"
         return [row_of(found) for found in self._rows(sql, (digest, project, task))]
 
     def relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
-        """What these notes state, and what others state of them: between notes that there are, and that lie in the projects."""
+        """Return the relations that these notes state and that others state to them, between notes
+        that exist in the projects.
+        """
         sql = """SELECT a.id, r.kind, b.id FROM note_relation r JOIN note a ON a.document = r.document JOIN note b ON b.id = r.other
                  JOIN project pa ON pa.id = a.project JOIN project pb ON pb.id = b.project
                  WHERE {end} IN (SELECT value FROM json_each(?))"""
@@ -240,13 +259,13 @@ class NoteTable(Table):
         return [RelationRow(*row) for row in self._rows(both, (*values, *values))]
 
     def first_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
-        """The first pieces of notes, in order."""
+        """Return the first chunks of notes, in order."""
         sql = f"""SELECT c.id, c.document, c.position, c.hash, c.tokens, c.text FROM chunk c JOIN note n ON n.document = c.document
                   WHERE c.document {AMONG} AND c.position < ? ORDER BY c.document, c.position"""
         return [NotePiece(*row) for row in self._rows(sql, (json.dumps(list(documents)), first))]
 
     def places(self, projects: frozenset[str] | None) -> list[NotePlace]:
-        """Where the notes of the projects lie, the newest text first."""
+        """Return project and task of the projects' notes, newest text first."""
         reached, values = within("p.name", projects)
         where = reached.replace(" AND", "WHERE", 1)
         sql = f"""SELECT n.document, p.name, n.task, n.updated_at FROM note n JOIN project p ON p.id = n.project {where}
@@ -254,7 +273,7 @@ class NoteTable(Table):
         return [NotePlace(*row) for row in self._rows(sql, values)]
 
     def count(self, projects: frozenset[str] | None, *, most: int) -> int:
-        """How many notes the projects have, counted up to `most`."""
+        """Count the notes of the projects, up to `most`."""
         where, values = "TRUE", []
         if projects is not None:
             where = f"n.project IN (SELECT id FROM project WHERE name {AMONG})"
@@ -264,7 +283,7 @@ class NoteTable(Table):
         )
 
     def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
-        """Those of the notes that another note of the projects says it supersedes."""
+        """Return those notes that another note of the projects states it supersedes."""
         reached, names = within("p.name", projects)
         reached = reached and f"JOIN project p ON p.id = a.project{reached}"
         sql = f"""SELECT DISTINCT b.document FROM note b JOIN note_relation r ON r.other = b.id AND r.kind = 'supersedes'
@@ -272,7 +291,7 @@ class NoteTable(Table):
         return {row[0] for row in self._rows(sql, (*names, json.dumps(list(documents))))}
 
     def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
-        """Those of the words, folded, that notes of the projects have for tags; in the order given."""
+        """Return those folded words that are tags of notes in the projects; in the order given."""
         reached, names = within("p.name", projects)
         sql = f"""SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM note_tag t JOIN note n ON n.document = t.document
                   JOIN project p ON p.id = n.project WHERE t.tag = j.value{reached}) ORDER BY j.key"""
@@ -280,7 +299,9 @@ class NoteTable(Table):
 
 
 def _moments(note: Note, before: Any, first: float, changed_at: float) -> tuple[float, float]:
-    """(created, updated). A person who edits the text seldom changes what the file says of its last change."""
+    """Return (created, updated). A user who edits the text seldom changes the file's own date of
+    the last change, so a changed text counts.
+    """
     created = first if note.created is None else note.created
     if note.updated is None:
         is_same = before is not None and before[0] == note.digest

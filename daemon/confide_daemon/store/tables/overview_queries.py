@@ -1,4 +1,6 @@
-"""How a memory came about and hangs together, in numbers: what pages draw. Reads only, and never a text."""
+"""Numbers about the growth, use and links of a memory, for the panel's pages. Reads only, and never
+a text.
+"""
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
 
@@ -9,14 +11,18 @@ from typing import NamedTuple
 from confide_daemon.store.database import Table, within
 
 MOST_REVISIONS = 50_000
-"""The newest that days are counted from: 40 ms. Who has more in so many days sees the last of them."""
+"""Newest revisions that the days are counted from: 40 ms. A space with more in that time sees only
+the last of them.
+"""
 RECALLED = "recalled"
 _SPANS = (1, 7, 30, 90, 365)
-"""Days: whatever is older has one place more."""
+"""Days; older documents form one more group."""
 
 
 class DayRow(NamedTuple):
-    """How many on a day, in a project. `kind`: the class of who wrote revisions, `deleted`, `said` (in a transcript) or `recalled`."""
+    """Number of changes on a day in a project. `kind`: the class of the revisions' author,
+    `deleted`, `said` (in a transcript) or `recalled`.
+    """
 
     day: str
     project: str
@@ -25,7 +31,7 @@ class DayRow(NamedTuple):
 
 
 class StatedRelation(NamedTuple):
-    """What a note states of another one."""
+    """A relation that a note states to another one."""
 
     id: str
     title: str
@@ -36,7 +42,7 @@ class StatedRelation(NamedTuple):
 
 
 class OverviewTable(Table):
-    """All reads are of the projects and sources that a caller reaches; None: of all."""
+    """Queries within the projects and sources that a caller reaches; None: all."""
 
     def days(
         self,
@@ -47,13 +53,14 @@ class OverviewTable(Table):
         zone_s: int,
         limit: int,
     ) -> list[DayRow]:
-        """What was stored, and how often something was recalled, by day, the newest first.
+        """Return the numbers of stored changes and of recalls by day, newest first.
 
-        In a zone that is no whole hours from UTC the hour around midnight counts to the day in which it begins.
+        In a time zone that is not a whole number of hours from UTC, the hour around midnight counts
+        to the day in which it begins.
 
         Args:
-            since: the first moment, in seconds since 1970.
-            zone_s: by so much a day begins before UTC's.
+            since: the start, in seconds since 1970.
+            zone_s: seconds by which a day begins before UTC's.
         """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.source", sources)
         where = f" JOIN project p ON p.id = d.project WHERE true{reached}{chosen}"
@@ -72,7 +79,9 @@ class OverviewTable(Table):
     def ages(
         self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, now: float
     ) -> list[tuple[int | None, int]]:
-        """How often documents were recalled in all, by how many days ago they changed at most: (days, recalls), None for what is older."""
+        """Return the total recalls of documents, grouped by the days since their last change: (at
+        most so many days, recalls), None for older ones.
+        """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.source", sources)
         spans = " ".join(f"WHEN d.updated_at > ? - {span * 86400} THEN {span}" for span in _SPANS)
         sql = f"""SELECT CASE {spans} END AS age, sum(u.uses) FROM document_use u JOIN document d ON d.id = u.document
@@ -81,7 +90,7 @@ class OverviewTable(Table):
         return [(span, found.get(span, 0)) for span in (*_SPANS, None)]
 
     def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[StatedRelation]:
-        """What the notes of a project state of others, the most important first."""
+        """Return the relations that the notes of a project state to others, most important first."""
         reached, names = within("pb.name", projects)
         sql = f"""SELECT a.id, a.title, r.kind, b.id, b.title, pb.name FROM note a JOIN project pa ON pa.id = a.project
                   JOIN note_relation r ON r.document = a.document JOIN note b ON b.id = r.other JOIN project pb ON pb.id = b.project
@@ -89,20 +98,20 @@ class OverviewTable(Table):
         return [StatedRelation(*row) for row in self._rows(sql, (project, *names, limit))]
 
     def unused_since(self, moment: float) -> int:
-        """How many notes were neither used nor changed since then; those of tasks apart."""
+        """Count the notes that were neither used nor changed since then, without those of tasks."""
         sql = """SELECT count(*) FROM note n LEFT JOIN document_use u ON u.document = n.document
                  WHERE n.task IS NULL AND n.updated_at < ? AND coalesce(u.used_at, 0) < ?"""
         return int(self._one(sql, (moment, moment)) or 0)
 
     def stray_relations(self) -> int:
-        """How many relations are to notes that are not there."""
+        """Count the relations to notes that do not exist."""
         sql = "SELECT count(*) FROM note_relation r WHERE NOT EXISTS (SELECT 1 FROM note b WHERE b.id = r.other)"
         return int(self._one(sql) or 0)
 
     def findings(self) -> str | None:
-        """What was found last night, as it was kept."""
+        """Return the stored findings of the last nightly check."""
         return self._one("SELECT findings FROM night_findings")  # type: ignore[no-any-return]
 
     def keep_findings(self, at: float, findings: str) -> None:
-        """In place of what was found before."""
+        """Replace the stored findings."""
         self._rows("INSERT OR REPLACE INTO night_findings (only, at, findings) VALUES (1, ?, ?)", (at, findings))

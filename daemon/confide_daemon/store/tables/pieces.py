@@ -1,9 +1,11 @@
-"""Pieces of documents and their vectors as SQL: which pieces stay when a document is cut again, with their rows of the full text, one table
-`vector_<id>` for each generation (provider, model, dimensions), and the cache of vectors by text.
+"""Chunks of documents and their vectors as SQL: chunks that stay when a document is cut again,
+their rows in the full-text table, one table `vector_<id>` for each generation (provider, model,
+dimensions), and the cache of vectors by text.
 
-A generation is a plain table with a row for each piece, not sqlite-vec's `vec0`: that keeps its rows in chains of pages, where one
-vector takes 25 us to read (here 3), in blocks of 1,024 rows for each project (1.5 MiB for a project of one note), and what is deleted
-never gets smaller. sqlite-vec still computes the distances, so a search of the table is as exact.
+A vector table is a plain table with a row for each chunk, not sqlite-vec's `vec0`. That keeps its
+rows in chains of pages, where one vector takes 25 us to read (here 3), in blocks of 1,024 rows for
+each project (1.5 MiB for a project of one note), and deletions never make it smaller. sqlite-vec
+still computes the distances, so a search of the table is as exact.
 """
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
@@ -27,27 +29,32 @@ from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceC
 from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
 
-# How many vectors are kept in case their text or their model comes back: 4 MB at 384 dimensions, or in a larger space as many as it has
-# pieces, so that a model that was tried and given up does not have to be paid for twice.
+# Vectors that the cache keeps in case their text or model returns: 4 MB at 384 dimensions. A larger
+# space keeps as many as it has chunks, so that a model that was tried and given up need not be paid
+# for twice.
 CACHED_VECTORS = 2_000
-# For some days more than that: a folder that is deleted and comes back (a checkout, a disk that was away) leaves few pieces to count by.
-# 43,000 vectors of 384 dimensions.
+# A higher limit for recent vectors: a folder that is deleted and comes back (a checkout, a disk
+# that was unmounted) leaves few chunks to derive the limit from. 43,000 vectors of 384 dimensions.
 RECENT_BYTES = 64 * 1024 * 1024
 RECENT_S = 7 * 86_400.0
-# The cache is counted after so many more, by which it may be too large meanwhile.
+# Additions between two counts of the cache; it may exceed its limit by so many.
 COUNTED_AFTER = 256
 _ANY_TIME = float("inf")
 VECTOR_ITEM_BYTES = 4
-# A vector tells something of its text, and texts of deleted documents are not kept for ever either.
+# A vector reveals something of its text, and texts of deleted documents are not kept forever
+# either.
 CACHED_S = 90 * 86_400.0
-# Candidates of the codes whose true cosines are read, more in a large space (`vector_scan` has the recall that gives).
+# Candidates from the codes whose true cosines are computed, more in a large space (`vector_scan`
+# gives the recall).
 RESCORED = 192
 RESCORED_SHARE = 1600
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The vectors of one model. The live one serves searches; others are being built beside it, or stand by."""
+    """The vectors of one embedding model. The live one serves searches; others are being built or
+    kept in reserve.
+    """
 
     id: int
     provider: str
@@ -57,17 +64,19 @@ class Generation:
 
     @property
     def name(self) -> str:
-        """What vectors must share to be compared."""
+        """Name that vectors must share to be comparable."""
         return model_name(self.provider, self.model, self.dimensions)
 
 
 def model_name(provider: str, model: str, dimensions: int) -> str:
-    """provider/model/dimensions: what vectors must share to be compared."""
+    """Return provider/model/dimensions, which vectors must share to be comparable."""
     return f"{provider}/{model}/{dimensions}"
 
 
 class VectorTables(Table):
-    """The vectors of every generation and the cache beside them, and in memory (`VectorScan`) the codes of the live one."""
+    """The vectors of all generations, the vector cache, and the in-memory codes of the live
+    generation (`VectorScan`).
+    """
 
     def __init__(self, database: Database, scan: VectorScan) -> None:
         super().__init__(database)
@@ -85,7 +94,9 @@ class VectorTables(Table):
     def add_generation(
         self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
     ) -> Generation:
-        """A new, empty one with its own table; when it is to be fresh, the cache forgets what it has of the model."""
+        """Create an empty generation with its own table; `fresh` also removes the model's vectors
+        from the cache.
+        """
         if fresh:
             self._rows("DELETE FROM vector_cache WHERE model = ?", (model_name(provider, model, dimensions),))
         found = self._rows(
@@ -94,12 +105,12 @@ class VectorTables(Table):
         )
         identity = int(found[0][0])
         _create(self._rows, f"vector_{identity}")
-        # To count them, and to find who has none, without walking over the vectors themselves.
+        # Counts vectors and finds chunks without one, without reading the vectors.
         self._rows(f"CREATE INDEX vector_{identity}_chunk ON vector_{identity} (chunk)")
         return Generation(identity, provider, model, dimensions, live)
 
     def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
-        """Swaps the generation in; the one that was live is dropped, or kept beside it."""
+        """Make the generation live; drop the previously live one, or keep it in reserve."""
         for other in self.generations():
             if other.live and other.id != generation and not keep:
                 self.drop(other.id, now=now)
@@ -107,7 +118,7 @@ class VectorTables(Table):
         self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
 
     def drop(self, generation: int, *, now: float) -> None:
-        """Drops the generation; its newest vectors stay in the cache."""
+        """Drop the generation; its newest vectors stay in the cache."""
         for other in self.generations():
             if other.id == generation:
                 self._cache_from(other, "TRUE", (), now=now)
@@ -115,7 +126,9 @@ class VectorTables(Table):
                 self._rows("DELETE FROM generation WHERE id = ?", (generation,))
 
     def retire(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
-        """Takes some vectors out, the newest first, into the cache or for good; how many. So a large generation goes in steps."""
+        """Remove some vectors, newest first, into the cache or for good, and return their number.
+        Repeated calls remove a large generation in steps.
+        """
         table = f"vector_{generation.id}"
         last = self._rows(f"SELECT chunk FROM {table} ORDER BY chunk DESC LIMIT 1 OFFSET ?", (limit - 1,))
         first = int(last[0][0]) if last else 0
@@ -124,10 +137,11 @@ class VectorTables(Table):
         return len(self._rows(f"DELETE FROM {table} WHERE chunk >= ? RETURNING chunk", (first,)))
 
     def remove(self, pieces: Sequence[int], *, now: float) -> None:
-        """Drops the vectors of pieces that are about to go; they stay in the cache."""
+        """Remove the vectors of chunks that are about to be removed; the cache keeps them."""
         gone = json.dumps(list(pieces))
         held = self.generations()
-        # The newest of a name may be one that is computed anew, because the vectors before it are not its model's.
+        # Only the newest generation of a name counts: it may be a recomputation, made because the
+        # earlier vectors do not fit their model.
         newest = {generation.name: generation.id for generation in held}
         for generation in held:
             if newest[generation.name] == generation.id:
@@ -136,7 +150,7 @@ class VectorTables(Table):
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
-        """Puts vectors into the cache, by the hash of their text."""
+        """Add vectors to the cache, by the hash of their text."""
         for digest, vector in vectors:
             packed = _packed(vector)
             self._rows(
@@ -148,7 +162,7 @@ class VectorTables(Table):
     def _cache_from(
         self, generation: Generation, which: str, values: Sequence[Any], *, now: float, limit: int | None = None
     ) -> None:
-        """Keeps the newest of these vectors: `limit`, or as many as the cache may hold."""
+        """Copy the newest of these vectors to the cache: `limit`, or as many as the cache may hold."""
         most = max(_recent_limit(generation.dimensions), self._lasting_limit()) if limit is None else limit
         kept = self._rows(
             f"""INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at)
@@ -159,7 +173,9 @@ class VectorTables(Table):
         self._thin_out_sometimes(len(kept), _recent_limit(generation.dimensions), now=now)
 
     def forget(self, documents: Sequence[int]) -> None:
-        """Drops the pieces' vectors of these documents for good: what was said there is not kept in any form."""
+        """Remove the vectors of these documents for good, from the cache too: nothing derived from
+        their texts is kept.
+        """
         gone = json.dumps(list(documents))
         self._rows(f"DELETE FROM vector_cache WHERE hash IN (SELECT hash FROM chunk WHERE document {AMONG})", (gone,))
         for generation in self.generations():
@@ -169,21 +185,25 @@ class VectorTables(Table):
             )
 
     def thin_out(self, *, now: float) -> None:
-        """Forgets what the cache has held long enough, where nothing else is deleted meanwhile."""
+        """Remove expired vectors from the cache, for a space in which nothing else triggers it."""
         self._thin_out(max((_recent_limit(one.dimensions) for one in self.generations()), default=0), now=now)
 
     def _lasting_limit(self) -> int:
         return max(CACHED_VECTORS, int(self._rows("SELECT count(*) FROM chunk")[0][0]))
 
     def _thin_out_sometimes(self, kept: int, most: int, *, now: float) -> None:
-        """Counting takes a millisecond, and a folder of thousands of files may go, each in a transaction of its own."""
+        """Thin out the cache after every COUNTED_AFTER additions: counting takes a millisecond, and
+        deleting a folder may run thousands of transactions.
+        """
         self._kept_since += kept
         if self._kept_since >= COUNTED_AFTER:
             self._kept_since = 0
             self._thin_out(most, now=now)
 
     def _thin_out(self, most: int, *, now: float) -> None:
-        """Forgets what was kept for too long, and the oldest of what is too many: above `most`, or older than RECENT_S."""
+        """Remove expired vectors from the cache, and the oldest above its limits: `most`, or for
+        those older than RECENT_S the lasting limit.
+        """
         self._rows("DELETE FROM vector_cache WHERE kept_at < ?", (now - CACHED_S,))
         held = int(self._rows("SELECT count(*) FROM vector_cache")[0][0])
         lasting = self._lasting_limit()
@@ -194,7 +214,7 @@ class VectorTables(Table):
                 held -= len(self._rows(sql, (before, held - limit)))
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[WaitingPiece]:
-        """Pieces without a vector in the generation, by id, from above `after`."""
+        """Return chunks without a vector in the generation, by id, from above `after`."""
         sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
                   LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
                   ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
@@ -203,26 +223,28 @@ class VectorTables(Table):
     def waiting_count(self, generation: int) -> int:
         sql = f"""SELECT (SELECT count(*) FROM chunk)
                   - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
-        # Vectors without a piece, which a damaged index may have until it is healed, are no promise of more.
+        # A damaged index may have vectors without chunks until it is repaired, so the difference
+        # may be negative.
         return self._database.remembered.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
 
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
-        """How many pieces of these projects have no vector."""
+        """Count the chunks of these projects without a vector."""
         sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
                   WHERE p.name {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
         return int(self._rows(sql, (json.dumps(sorted(projects)),))[0][0])
 
     def oldest_waiting(self, generation: int) -> float | None:
-        """When the piece that waits longest was added."""
-        # Every search during indexing asks this, and what is below the first that waited the last time has its vector by now.
+        """Return the time at which the longest waiting chunk was added, or None."""
+        # Every search during indexing calls this; chunks below the last result have their vectors
+        # by now.
         found = self.waiting(generation, after=self._waits_after.get(generation, 0), limit=1)
         found = found or self.waiting(generation, after=0, limit=1)
         self._waits_after[generation] = found[0].id - 1 if found else 0
         return found[0].added_at if found else None
 
     def known(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
-        """Vectors of equal texts: of pieces that are there, or were."""
+        """Return vectors of equal texts, from existing chunks or from the cache."""
         cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"
         present = f"""SELECT v.embedding FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
             WHERE c.hash = ? LIMIT 1"""
@@ -234,7 +256,7 @@ class VectorTables(Table):
         return known
 
     def add(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
-        """Stores vectors for the pieces that still exist and have none; how many that were."""
+        """Store vectors for those chunks that still exist and have none; return their number."""
         sql = f"""INSERT INTO vector_{generation} (chunk, embedding) SELECT id, ? FROM chunk WHERE id = ?
                   ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
         stored: list[tuple[int, int, Vectors]] = []
@@ -246,14 +268,16 @@ class VectorTables(Table):
         return len(stored)
 
     def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
-        """(text, packed vector) of some pieces in a row, from a place that the seed (0 to 1) chooses."""
+        """Return (text, packed vector) of some consecutive chunks, at a position that the seed (0
+        to 1) selects.
+        """
         last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
         sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
                   WHERE v.chunk > ? AND v.embedding <> x'' ORDER BY v.chunk LIMIT ?"""
         return self._rows(sql, (max(0, int(last * seed) - count), count))
 
     def of_pieces(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
-        """The vectors of the pieces that have one."""
+        """Return the vectors of those chunks that have one."""
         if VECTORS in self._database.damage.parts:
             return {}
         sql = f"""SELECT v.chunk, v.embedding FROM json_each(?) j CROSS JOIN vector_{generation} v ON v.chunk = j.value
@@ -263,7 +287,9 @@ class VectorTables(Table):
             return {piece: np.frombuffer(packed, dtype=np.float32) for piece, packed in found}
 
     def warm(self, generation: int) -> bool:
-        """Brings a slice of the vectors' codes into memory, outside of any transaction; whether there is more. Searches need none."""
+        """Load a slice of the vectors' codes into memory, outside of any transaction; return True
+        if there is more. Searches work without it.
+        """
         after = self._next_slice(generation)
         if after is None:
             return False
@@ -276,7 +302,7 @@ class VectorTables(Table):
         return bool(rows)
 
     def warm_in_view(self, generation: int) -> None:
-        """The same with all slices, in the view of the caller."""
+        """Load all remaining slices of the codes, in the caller's transaction."""
         while (after := self._next_slice(generation)) is not None:
             self._scan.load(generation, self._slice(generation, after))
 
@@ -285,13 +311,15 @@ class VectorTables(Table):
         return self._scan.next_slice(generation, found[0].dimensions) if found else None
 
     def _slice(self, generation: int, after: int) -> list[tuple[int, int, bytes]]:
-        """(piece, document, vector) by rising piece."""
+        """Return (chunk, document, vector), by ascending chunk."""
         sql = f"""SELECT v.chunk, c.document, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
                   WHERE v.chunk > ? AND v.embedding <> x'' ORDER BY v.chunk LIMIT ?"""
         return self._rows(sql, (after, SLICE))
 
     def nearest(self, generation: int, vector: Vectors, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
-        """(piece, cosine), nearest first: of the codes in memory the best by their vectors, or by exact search where they are not there."""
+        """Return (chunk, cosine), nearest first: the best candidates by the codes in memory,
+        rescored with their vectors, or the result of an exact search if the codes are not loaded.
+        """
         if VECTORS in self._database.damage.parts:
             return []
         documents = allowed_documents(self._database, allowed)
@@ -302,13 +330,16 @@ class VectorTables(Table):
             most = max(RESCORED + len(codes) // RESCORED_SHARE, limit + limit // 2)
             pieces = codes.nearest(vector, most, documents).tolist()
             found = self._cosines(generation, vector, pieces)
-        # They come by rising piece, and ties stay so: the same question always gets the same answer.
+        # Rows come by ascending chunk, and the sort is stable: the same query always gets the same
+        # result.
         return sorted(found.items(), key=itemgetter(1), reverse=True)[:limit]
 
     def _nearest_of_all(
         self, generation: int, vector: Vectors, documents: Sequence[int] | None, limit: int
     ) -> list[tuple[int, float]]:
-        """(piece, cosine) by exact search of the whole table, nearest first; of some documents, None: of all."""
+        """Return (chunk, cosine) by an exact search of the table, nearest first; within some
+        documents (None: all).
+        """
         sql = f"SELECT chunk, vec_distance_l2(embedding, ?) AS distance FROM vector_{generation} WHERE embedding <> x''"
         values: list[Any] = [vector.tobytes()]
         if documents is not None:
@@ -319,14 +350,14 @@ class VectorTables(Table):
         return [(piece, 1.0 - distance * distance / 2.0) for piece, distance in self._rows(sql, values)]
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
-        """The true cosine of each piece that has a vector."""
+        """Return the true cosine of each chunk that has a vector."""
         if VECTORS in self._database.damage.parts:
             return {}
         with self._database.leg(VECTORS):
             return self._cosines(generation, vector, pieces)
 
     def _cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
-        """3 us each at 384 dimensions. Of unit vectors the L2 distance tells the cosine."""
+        """Compute cosines from the L2 distances of unit vectors, 3 us each at 384 dimensions."""
         if not pieces:
             return {}
         sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM carray(?) j
@@ -335,7 +366,8 @@ class VectorTables(Table):
         return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}
 
 
-# What a row has in place of a vector where its model did not understand the text: it waits for none, and nothing is compared with it.
+# Stored instead of a vector when the model did not understand the text: the chunk does not wait,
+# and is compared with nothing.
 _BLANK = b""
 
 
@@ -348,20 +380,20 @@ def _unpacked(packed: bytes, dimensions: int) -> Vectors:
 
 
 def _recent_limit(dimensions: int) -> int:
-    """How many vectors of so many dimensions the cache may hold for some days."""
+    """Return the number of vectors with these dimensions that the cache may hold for some days."""
     return RECENT_BYTES // (dimensions * VECTOR_ITEM_BYTES)
 
 
 class TokenTable(Table):
-    """How many tokens were embedded: one row for each model in each month, such as 2026-11."""
+    """Numbers of embedded tokens: one row for each model and month, such as 2026-11."""
 
     def used(self, month: str) -> list[tuple[str, str, int]]:
-        """(provider, model, tokens) of a month."""
+        """Return (provider, model, tokens) of a month."""
         sql = "SELECT provider, model, tokens FROM embedding_use WHERE month = ? ORDER BY provider, model"
         return [(row[0], row[1], row[2]) for row in self._rows(sql, (month,))]
 
     def count(self, month: str, provider: str, model: str, tokens: int) -> None:
-        """Adds tokens; a negative number takes back what was counted and not used."""
+        """Add tokens; a negative number takes back tokens that were counted but not used."""
         self._rows(
             """INSERT INTO embedding_use (month, provider, model, tokens) VALUES (?, ?, ?, max(0, ?))
                ON CONFLICT DO UPDATE SET tokens = max(0, tokens + ?)""",
@@ -370,7 +402,7 @@ class TokenTable(Table):
 
 
 def lay_out_plainly(rows: Rows) -> None:
-    """Turns vec0 tables, as they were before, into plain ones; the caller has a transaction around it."""
+    """Convert vec0 tables, which older versions made, into plain ones; in the caller's transaction."""
     sql = "SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
     for (table,) in rows(sql, ()):
         _create(rows, "vector_plain")
@@ -389,12 +421,12 @@ ALIGNED_PIECES = 2000
 
 
 def piece_hash(text: str) -> bytes:
-    """What makes two pieces the same text: they share a vector."""
+    """Return the hash by which equal texts of chunks are recognized; they share a vector."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class PieceTable(Table):
-    """The pieces that documents are cut into."""
+    """The chunks that documents are cut into."""
 
     def __init__(self, database: Database, keywords: KeywordTable, vectors: VectorTables) -> None:
         super().__init__(database)
@@ -402,7 +434,7 @@ class PieceTable(Table):
         self._vectors = vectors
 
     def add(self, document: DocumentRow, pieces: Sequence[Piece], *, now: float) -> None:
-        """Adds pieces behind those of the document, whose text has grown at its end."""
+        """Append chunks to a document whose text has grown at its end."""
         sql = "SELECT coalesce(max(position), -1) + 1 FROM chunk WHERE document = ?"
         first = int(self._one(sql, (document.id,)))
         for position, piece in enumerate(pieces, first):
@@ -413,7 +445,9 @@ class PieceTable(Table):
     def replace(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float, words: str = ""
     ) -> PieceChanges:
-        """Makes these the pieces of the document; those with unchanged text keep their ids and vectors. `words`: see `KeywordTable.add`."""
+        """Replace the chunks of the document; those with unchanged text keep their ids and vectors.
+        `words`: see `KeywordTable.add`.
+        """
         other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
             """SELECT id, hash, position, start_line, end_line, heading, doubted FROM chunk WHERE document = ?
@@ -453,7 +487,7 @@ class PieceTable(Table):
         self._keywords.add(identity, document.path, piece.heading, piece.text, words)
 
     def remove(self, pieces: Sequence[int], *, now: float) -> None:
-        """Drops pieces with all that is derived from them."""
+        """Remove chunks with all data derived from them."""
         if not pieces:
             return
         self._vectors.remove(pieces, now=now)
@@ -468,7 +502,9 @@ class PieceTable(Table):
         return [row[0] for row in self._rows(sql, (document, limit))]
 
     def trusted(self, document: int, *, limit: int, is_from_end: bool) -> list[int]:
-        """The pieces of a document that may come unasked, from its beginning or from its end."""
+        """Return the document's trusted chunks, which may be shown without a query, from its
+        beginning or from its end.
+        """
         order = "DESC" if is_from_end else "ASC"
         sql = f"""SELECT c.id FROM chunk c JOIN document d ON d.id = c.document
                   WHERE c.document = ? AND c.doubted IS 0 AND d.made <> 'untrusted' ORDER BY c.position {order} LIMIT ?"""
@@ -492,7 +528,7 @@ class PieceTable(Table):
         return {row[0]: HitRow._make(row) for row in self._rows(sql, (carried(pieces),))}
 
     def of_other_classes(self, pieces: Iterable[int], classes: frozenset[str]) -> set[int]:
-        """Those of the pieces that are of none of the classes."""
+        """Return those chunks that belong to none of the classes."""
         asked = list(pieces)
         if not asked:
             return set()
@@ -501,12 +537,16 @@ class PieceTable(Table):
         return {row[0] for row in self._rows(sql, (carried(asked), json.dumps(sorted(classes))))}
 
     def doubted(self, *, most: int) -> int:
-        """How many pieces hold untrusted lines in documents that are not, counted up to `most`."""
+        """Count the chunks with untrusted lines in documents that are otherwise trusted, up to
+        `most`.
+        """
         sql = "SELECT count(*) FROM (SELECT 1 FROM chunk WHERE doubted = 1 LIMIT ?)"
         return self._database.remembered.get(("doubted", most), lambda: int(self._one(sql, (most,))))
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
-        """The texts of the pieces and of so many before and after each in its document, by (document, position)."""
+        """Return the texts of the chunks and of `reach` chunks before and after each in its
+        document, by (document, position).
+        """
         if not pieces:
             return {}
         sql = """SELECT n.document, n.position, n.text FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value
@@ -516,9 +556,11 @@ class PieceTable(Table):
 
 
 def match_pieces(old: Sequence[bytes], new: Sequence[bytes]) -> dict[int, int]:
-    """Which old piece each new one with the same text is: {new position: old position}, each old piece once.
+    """Match new chunks with old ones of the same text: {new position: old position}, each old chunk
+    once.
 
-    Runs are aligned where that is cheap, so that of equal pieces those in their place stay; what is left is matched by hash in order.
+    Short lists are aligned, so that of equal chunks those in the same place match; the rest is
+    matched by hash in order.
     """
     matched: dict[int, int] = {}
     if Counter(old) == Counter(new) and list(old) == list(new):

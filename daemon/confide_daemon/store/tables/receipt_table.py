@@ -1,4 +1,4 @@
-"""The lives of a database, by which it finds out that it was put back from an older copy."""
+"""The openings ("lives") of a database, which reveal that it was restored from an older copy."""
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
 
@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from confide_daemon.store.database import Table
 
 KEPT = 1000
-"""Lives. What an older one told counts as known."""
+"""Openings that are kept. Changes confirmed in older ones count as known."""
 NUMBERS = 1_000_000
-"""Revisions of a document between two restores, at most: numbers begin anew above all that were given in the time that is lost."""
+"""Upper limit for the revisions of a document between two restores: after a restore, numbers start
+above all that may have been given in the lost time.
+"""
 _COLUMNS = "number, id, change, last_at, restores, back_to"
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One opening of the database.
+    """An opening of the database.
 
     Attributes:
         id: 16 random bytes.
-        change: how many changes there were when it began.
-        last_at: when the last of them was made, in seconds since 1970; where there was none, when it began.
-        restores: how often the folder was found to be put back, until then.
-        back_to: when the last change was made that was not forgotten then, in seconds since 1970; None: it never was.
+        change: the number of changes when it began.
+        last_at: the time of the last change, in seconds since 1970; without any, the time it began.
+        restores: the number of restores detected until then.
+        back_to: the time of the last change that survived the restore, in seconds since 1970;
+            None: there was no restore.
     """
 
     number: int
@@ -37,14 +40,14 @@ class Life:
 
 
 class LifeTable(Table):
-    """The lives of the database, and the key of its receipts."""
+    """The openings of the database, and the key of its receipts."""
 
     def is_empty(self) -> bool:
-        """Return whether nothing was ever stored or sealed here."""
+        """Return True if nothing was ever stored or sealed here."""
         return not self._one("SELECT EXISTS (SELECT 1 FROM document) OR EXISTS (SELECT 1 FROM sealed_record)")
 
     def begin(self, *, now: float) -> None:
-        """The database is opened, by its one writer."""
+        """Record an opening of the database by its only writer."""
         if not self._rows("SELECT 1 FROM receipt_key"):
             self._rows("INSERT INTO receipt_key (key) VALUES (?)", (os.urandom(32),))
         newest = self.newest()
@@ -62,36 +65,40 @@ class LifeTable(Table):
         self._rows("DELETE FROM life WHERE number <= (SELECT max(number) FROM life) - ?", (KEPT,))
 
     def key(self) -> bytes | None:
-        """Of the receipts, 32 bytes; None: no life has begun, as on a full disk."""
+        """Return the key of the receipts, 32 bytes, or None if no opening was recorded yet, as on a
+        full disk.
+        """
         rows = self._rows("SELECT key FROM receipt_key")
         return bytes(rows[0][0]) if rows else None
 
     def newest(self) -> Life | None:
-        """The present one."""
+        """Return the current opening."""
         return self._found("ORDER BY number DESC")
 
     def oldest(self) -> Life | None:
-        """The first that is still known."""
+        """Return the oldest opening that is kept."""
         return self._found("ORDER BY number")
 
     def of(self, identity: bytes) -> Life | None:
-        """The life with this id."""
+        """Return the opening with this id."""
         return self._found("WHERE id = ?", identity)
 
     def numbered(self, number: int) -> Life | None:
-        """The life with this number, or the next that is still known."""
+        """Return the opening with this number, or the next that is kept."""
         return self._found("WHERE number >= ? ORDER BY number", number)
 
     def following(self, life: Life) -> Life | None:
-        """The one behind it; None: it is the present one."""
+        """Return the next opening, or None if `life` is the current one."""
         return self._found("WHERE number > ? ORDER BY number", life.number)
 
     def put_back(self, life: Life, *, restores: int, to: float) -> None:
-        """Note, in the present life, that the database was put back to a time, in seconds since 1970."""
+        """Record, in the current opening, that the database was restored to a time in seconds since
+        1970.
+        """
         self._rows("UPDATE life SET restores = ?, back_to = ? WHERE number = ?", (restores, to, life.number))
 
     def changes(self) -> int:
-        """How many revisions and sealed records there ever were; it only grows."""
+        """Return the number of revisions and sealed records that ever existed; it only grows."""
         sql = "SELECT coalesce(sum(seq), 0) FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record')"
         return int(self._rows(sql)[0][0])
 

@@ -1,4 +1,4 @@
-"""Sealed records (PROTOCOL.md 10.3), or where they are, as SQL."""
+"""Sealed records (PROTOCOL.md 10.3), or their external locations, as SQL."""
 
 # ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
 
@@ -11,12 +11,15 @@ from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 
 
 class SealedRecordTable(Table):
-    """Sealed records by name. A place that a record has is no stray one any more, and one that it had is from then on."""
+    """Sealed records by name. A location that no record uses any more becomes a stray one, to be
+    cleaned up; a location in use is never stray.
+    """
 
     def put(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
-        """Stores a record, or where it is, in place of one of an older epoch; False where one is there that is not older.
+        """Store a record or its location, replacing one of an older epoch; return False if the
+        stored one is not older.
 
-        Raises SpaceFullError: the space may hold no more.
+        Raises SpaceFullError: the space has reached its quota.
         """
         self._database.require_room()
         before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
@@ -30,17 +33,19 @@ class SealedRecordTable(Table):
         return is_stored
 
     def find(self, identity: bytes) -> bytes | SealedPlace | None:
-        """The record of that name, or where it is."""
+        """Return the record of that name, or its location."""
         found = self._rows("SELECT place, record FROM sealed_record WHERE id = ?", (identity,))
         return _record(*found[0]) if found else None
 
     def epoch(self, identity: bytes) -> int | None:
-        """The epoch of the record of that name."""
+        """Return the epoch of the record of that name."""
         found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
         return int(found[0][0]) if found else None
 
     def listed(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
-        """What is known of the records, by their names' bytes, behind `after`; of older epochs than `below`."""
+        """Return metadata of records ordered by the bytes of their names, after `after`; only
+        epochs older than `below`.
+        """
         sql = """SELECT id, kind, epoch, stored_at FROM sealed_record INDEXED BY sealed_record_listed
                  WHERE id > ?1 AND (?2 IS NULL OR epoch < ?2) ORDER BY id LIMIT ?3"""
         return [SealedRow(*row) for row in self._rows(sql, (after, below, limit))]
@@ -49,14 +54,16 @@ class SealedRecordTable(Table):
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
 
     def after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
-        """The records that are elsewhere, or those that are here, by number behind `number`."""
+        """Return the records that are stored externally, or those stored here, with numbers above
+        `number`.
+        """
         sql = f"""SELECT number, id, epoch, place, record FROM sealed_record
                   WHERE place IS {"NOT " if is_placed else ""}NULL AND number > ? ORDER BY number LIMIT ?"""
         found = self._rows(sql, (number, limit))
         return [SealedEntry(number, bytes(name), epoch, _record(*where)) for number, name, epoch, *where in found]
 
     def move(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
-        """Has the record somewhere else than `entry` says; False where that is not so any more."""
+        """Change where a record is stored; return False if `entry` no longer describes it."""
         place = entry.record.value if isinstance(entry.record, SealedPlace) else None
         sql = """UPDATE sealed_record SET place = ?, record = ? WHERE number = ? AND epoch = ? AND place IS ?
                  RETURNING number"""
@@ -66,17 +73,17 @@ class SealedRecordTable(Table):
         return is_moved
 
     def count_at(self, *, is_placed: bool) -> int:
-        """How many records are elsewhere, or here."""
+        """Count the records that are stored externally, or those stored here."""
         sql = f"SELECT count(*) FROM sealed_record WHERE place IS {'NOT ' if is_placed else ''}NULL"
         return int(self._rows(sql)[0][0])
 
     def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
-        """Notes places that no record has, with the names of those that they are for."""
+        """Record locations that no record uses, with the names of their records."""
         for place, identity in places:
             self._rows("INSERT OR REPLACE INTO sealed_stray VALUES (?, ?, ?)", (place.value, identity, due_at))
 
     def strays(self, *, now: float, limit: int) -> list[tuple[SealedPlace, bytes]]:
-        """Those that are due, with the names of their records."""
+        """Return the stray locations that are due for removal, with the names of their records."""
         found = self._rows("SELECT place, id FROM sealed_stray WHERE due_at <= ? LIMIT ?", (now, limit))
         return [(SealedPlace(bytes(place)), bytes(identity)) for place, identity in found]
 

@@ -1,17 +1,28 @@
-"""Vectors as the signs of their numbers: one bit for each dimension, so that all of a space are looked at in a millisecond.
+"""An in-memory index of vectors as sign bits: one bit per dimension, so that a search scans all
+vectors of a space in a millisecond.
 
-First by how many signs differ from the question's, which falls as the cosine grows (Charikar, "Similarity estimation techniques from
-rounding algorithms", STOC 2002); then the best of these by the product of their signs with the question's own numbers, which is half
-the error away, the numbers taken as five planes of bits (as RaBitQ, SIGMOD 2024, without its rotation: no gain on MiniLM). Who asks
-computes the true cosines of what is left. Words are column-major: one word of all vectors lies together, and each step is a pass over it.
+A search has three steps:
 
-Recall@10 on 100,000 real and perturbed MiniLM vectors: 512 by differences alone 0.989, 512 by products of 4,096 0.999; of the nearest
-192: 0.82 and 0.94. On 1,000,000: 512 of 8,192 0.984, 784 of 20,833 0.994.
+- It selects the vectors with the fewest sign bits different from the query's. That number falls as
+  the cosine grows (Charikar, "Similarity estimation techniques from rounding algorithms", STOC
+  2002).
+- It ranks these by the product of their signs with the query's own numbers, which halves the error.
+  The numbers are quantized to five bit planes (as in RaBitQ, SIGMOD 2024, without its rotation,
+  which gains nothing on MiniLM).
+- The caller computes the true cosines of the rest.
 
-The codes of the live generation (`VectorScan`) are a copy: filled from the database in slices, in step with what is committed, and a search
-goes to the database whenever they are not there (being loaded, too large, another generation). They are in memory only while the space is
-open: 60 to 80 bytes for a piece at 384 dimensions, 144 to 180 at 1,024. Searches take no lock: they go on with the value they began with
-while a newer one takes its place.
+The bits are stored column-major: the first 64-bit word of all vectors lies together, then the
+second, and each step is a pass over them.
+
+Recall@10 on 100,000 real and perturbed MiniLM vectors: 512 by differences alone 0.989, 512 by
+products of 4,096 0.999; of the nearest 192: 0.82 and 0.94. On 1,000,000: 512 of 8,192 0.984, 784 of
+20,833 0.994.
+
+The codes of the live generation (`VectorScan`) are a copy. They are loaded from the database in
+slices and follow its commits. While they are missing (loading, too large, another generation), a
+search uses the database. They are in memory only while the space is open: 60 to 80 bytes for a
+chunk at 384 dimensions, 144 to 180 at 1,024. Searches take no lock: each continues with the value
+that it began with while a newer one replaces it.
 """
 
 from __future__ import annotations
@@ -29,28 +40,32 @@ Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
 WORD_BITS = 64
-# Rows in one step: the words, their differences and the counts of a step stay in the second-level cache (32,768 x 19 bytes).
+# Rows per step, so that the words, differences and counts of a step stay in the second-level cache
+# (32,768 x 19 bytes).
 BLOCK = 32_768
 SPARE = 1024
 SAMPLE, SAMPLED = 16, 200_000
-# How many the first step leaves for the second at least, which takes 0.2 ms at 384 dimensions, and of a large space one in so many.
+# Rows that the first step passes to the second, at least; of a large space one in COARSE_SHARE. The
+# second step takes 0.2 ms for them at 384 dimensions.
 COARSE = 4096
 COARSE_SHARE = 48
-# Bits of each number of a question. Recall@10 of the second step alone, 128 left of 20,000: 2 bits 0.981, 3 0.996, 4 and more 0.997.
+# Bits per number of a query. Recall@10 of the second step alone, 128 left of 20,000: 2 bits 0.981,
+# 3 0.996, 4 and more 0.997.
 PLANES = 5
-# Of removed rows at most one in so many stays in the matrix.
+# Removed rows stay in the matrix while they are at most one in so many.
 MOST_GONE = 8
-# 4 million pieces at 384 dimensions. A larger space is searched in the database.
+# 4 million chunks at 384 dimensions. A larger space is searched in the database.
 SCAN_BYTES = 256 * 1024 * 1024
-# Rows read from the database in one go while loading: 20 ms.
+# Rows per slice while loading: 20 ms.
 SLICE = 4096
 
 
 @dataclass(eq=False, slots=True)
 class Codes:
-    """The codes of some pieces, by rising id. Every change makes a new value; whoever holds an older one goes on with it undisturbed.
+    """The codes of some chunks, by ascending id. Every change makes a new value; a search with an
+    older one is not disturbed.
 
-    Only the newest value may be changed: it shares its room with those before it.
+    Only the newest value may be changed: it shares its arrays with the values before it.
     """
 
     dimensions: int
@@ -74,7 +89,9 @@ class Codes:
         return self._words.nbytes + self._ids.nbytes + self._documents.nbytes
 
     def with_rows(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
-        """With further pieces, each of which must be new (see `missing`); `words` as of `pack`."""
+        """Return the codes with additional chunks, which must be new (see `missing`); `words` as
+        `pack` returns them.
+        """
         if not len(ids):
             return self
         total = self._count + len(ids)
@@ -98,7 +115,9 @@ class Codes:
         return words, ids, documents
 
     def _merged(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
-        """Vectors that come out of order (several batches on the way at once) cost a copy of everything: 3 ms for 100,000."""
+        """Insert vectors that arrive out of order (from several concurrent batches) by copying
+        everything: 3 ms for 100,000.
+        """
         count = self._count
         all_ids = np.concatenate((self._ids[:count], ids))
         order = np.argsort(all_ids, kind="stable")
@@ -108,11 +127,13 @@ class Codes:
         return Codes(self.dimensions, all_words, all_ids[order], all_documents, len(order), gone)
 
     def missing(self, ids: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of the pieces are not here."""
+        """Return a mask of the chunks that are not here."""
         return self._rows(ids) < 0
 
     def without(self, ids: Numbers) -> Codes:
-        """Without these pieces; those that are not here do not matter. Room is given back before holes are an eighth of it."""
+        """Return the codes without these chunks; unknown chunks are ignored. The arrays are
+        compacted before removed rows are an eighth of them.
+        """
         rows = self._rows(np.unique(ids))
         rows = rows[rows >= 0]
         if not len(rows):
@@ -128,7 +149,7 @@ class Codes:
         return Codes(self.dimensions, words, ids, documents, len(ids), np.empty(0, dtype=np.int64))
 
     def _rows(self, ids: Numbers) -> Numbers:
-        """The row of each piece, -1 where there is none."""
+        """Return the row of each chunk, -1 if it is missing."""
         held = self._ids[: self._count]
         rows = np.searchsorted(held, ids)
         found = rows < self._count
@@ -138,9 +159,11 @@ class Codes:
         return np.where(found, rows, -1)
 
     def nearest(self, vector: Vectors, limit: int, documents: Sequence[int] | None) -> Numbers:
-        """The pieces most likely nearest to a question's vector, in no order; the same ones each time.
+        """Return the chunks that are most likely nearest to a query's vector, unordered and
+        deterministic.
 
-        `documents`: whose pieces may be found; None: all. When they have no more than `limit`, that is all of them.
+        `documents`: search the chunks of these only; None: all. If they have at most `limit`
+        chunks, all of these are returned.
         """
         rows = np.arange(0) if documents is None else self._standing(np.flatnonzero(self._of(documents)))
         if documents is None:
@@ -156,7 +179,7 @@ class Codes:
         return np.setdiff1d(rows, self._gone, assume_unique=True) if len(self._gone) else rows
 
     def _coarse(self, vector: Vectors, allowed: Numbers | None) -> Numbers:
-        """The rows (of some) with the fewest different signs."""
+        """Return the rows (within `allowed`) with the fewest differing signs."""
         count, most = self._count, self._most_coarse
         if count <= most:
             return self._standing(np.arange(count))
@@ -176,7 +199,7 @@ class Codes:
         return max(COARSE, self._count // COARSE_SHARE)
 
     def _of(self, documents: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Which rows are of one of the documents."""
+        """Return a mask of the rows that belong to the documents."""
         held = self._documents[: self._count]
         table = np.zeros(int(held.max(initial=0)) + 1, dtype=np.bool_)
         wanted = np.asarray(documents, dtype=np.int64)
@@ -185,7 +208,7 @@ class Codes:
 
 
 def pack(vectors: Vectors) -> Words:
-    """The codes of vectors, one row each."""
+    """Return the codes of vectors, one row each."""
     bits = np.packbits(np.atleast_2d(vectors) > 0, axis=1)
     spare = -bits.shape[1] % (WORD_BITS // 8)
     if spare:
@@ -194,7 +217,7 @@ def pack(vectors: Vectors) -> Words:
 
 
 def _differences(words: Words, code: Words) -> npt.NDArray[np.uint16]:
-    """In how many signs each row differs from the code."""
+    """Count the sign bits in which each row differs from the code."""
     count = words.shape[1]
     total = np.zeros(count, dtype=np.uint16)
     size = min(BLOCK, count)
@@ -210,9 +233,12 @@ def _differences(words: Words, code: Words) -> npt.NDArray[np.uint16]:
 
 
 def _least(differences: npt.NDArray[np.uint16], limit: int, most: int) -> Numbers:
-    """The rows with the smallest numbers, at most `limit`, none above `most`. For 100,000 counting takes 0.2 ms, a partition 0.9."""
+    """Return the rows with the smallest numbers, at most `limit`, none above `most`. For 100,000
+    rows counting takes 0.2 ms, a partition 0.9.
+    """
     if len(differences) > SAMPLED:
-        # A sample tells below which number the rows lie, and a few more; the rest is not counted.
+        # A sample estimates the number below which these rows and a few more lie; the others are
+        # not counted.
         sample = np.cumsum(np.bincount(differences[::SAMPLE], minlength=most + 2)[: most + 1])
         near = np.flatnonzero(differences <= min(most, int(np.searchsorted(sample, limit * 5 // 4 // SAMPLE))))
         if limit <= len(near) < len(differences):
@@ -226,7 +252,9 @@ def _least(differences: npt.NDArray[np.uint16], limit: int, most: int) -> Number
 
 
 def _products(words: Words, vector: Vectors) -> Vectors:
-    """For each row about the sum of the vector's numbers where its bit is set: the product of both, but for what all rows share."""
+    """Return the approximate dot product of the query with each row's sign bits, up to an amount
+    that all rows share.
+    """
     least = np.float32(vector.min())
     step = np.float32(max(float(vector.max() - least), 1e-30) / (2**PLANES - 1))
     levels = np.rint((vector - least) / step).astype(np.uint8)
@@ -237,7 +265,7 @@ def _products(words: Words, vector: Vectors) -> Vectors:
 
 
 def _ones(words: Words, mask: Words | None) -> npt.NDArray[np.uint16]:
-    """How many bits of each row are set, of those in the mask."""
+    """Count the set bits of each row, within the mask."""
     count = words.shape[1]
     total = np.zeros(count, dtype=np.uint16)
     masked, ones = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint8)
@@ -249,7 +277,9 @@ def _ones(words: Words, mask: Words | None) -> npt.NDArray[np.uint16]:
 
 @dataclass(slots=True)
 class _Loading:
-    """A copy that is being filled. What is committed meanwhile waits until the end."""
+    """Codes that are being loaded. Concurrent commits are kept in `added` and `removed` until the
+    end.
+    """
 
     generation: int
     dimensions: int
@@ -269,7 +299,9 @@ class _Loading:
 
 
 class VectorScan:
-    """One for each open space, shared by its connections. Changes come after their commit, and may come twice."""
+    """The codes of one open space, shared by its connections. Changes arrive after their commit,
+    and may arrive twice.
+    """
 
     def __init__(self, *, limit_bytes: int = SCAN_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -284,14 +316,15 @@ class VectorScan:
         return 0 if live is None else live[1].size_bytes
 
     def codes(self, generation: int) -> Codes | None:
-        """The codes to search, None when the generation is not here."""
+        """Return the codes to search, or None if the generation is not loaded."""
         live = self._live
         return live[1] if live is not None and live[0] == generation else None
 
     def next_slice(self, generation: int, dimensions: int) -> int | None:
-        """Behind which piece the next slice is to be read, in a view that is opened after this; None: nothing is to be loaded.
+        """Return the chunk after which to read the next slice, in a transaction that starts after
+        this call, or None if there is nothing to load.
 
-        Another generation than the one here begins anew and takes its place at once: only one is ever live.
+        Another generation than the loaded one replaces it at once: only one is ever live.
         """
         with self._changing:
             if self._live is not None and self._live[0] == generation:
@@ -304,7 +337,9 @@ class VectorScan:
             return self._loading.after
 
     def load(self, generation: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Takes a slice of (piece, document, vector), by rising piece; an empty one is the end, and from then on the copy is searched."""
+        """Add a slice of (chunk, document, vector), by ascending chunk. An empty slice ends the
+        loading, and searches use the codes from then on.
+        """
         ids, documents, words = _columns(rows)
         with self._changing:
             loading = self._loading
@@ -319,13 +354,13 @@ class VectorScan:
             self._live, self._loading = (generation, loading.finished()), None
 
     def abandon(self, generation: int) -> None:
-        """The generation is no more: what was loaded of it goes."""
+        """Discard codes being loaded of a generation that was dropped."""
         with self._changing:
             if self._loading is not None and self._loading.generation == generation:
                 self._loading = None
 
     def add(self, generation: int, vectors: Sequence[tuple[int, int, Vectors]]) -> None:
-        """Takes in new (piece, document, vector), or drops the copy when it gets too large."""
+        """Add new (chunk, document, vector); drop the codes if they grow too large."""
         ids = np.array([piece for piece, _, _ in vectors], dtype=np.int64)
         if not len(ids):
             return
@@ -353,7 +388,7 @@ class VectorScan:
                 self._live = (generation, codes.without(ids))
 
     def forget(self) -> None:
-        """The vectors were put right in the database: the copy has to be loaded again."""
+        """Drop the codes after a repair of the vectors in the database; they are loaded again."""
         with self._changing:
             self._live = self._loading = self._refused = None
 

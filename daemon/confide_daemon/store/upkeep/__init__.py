@@ -1,1 +1,3 @@
-"""A database kept whole: checked, repaired, rewritten, given a new key."""
+"""Maintenance of a database: integrity checks, repair, rewriting of texts, and replacement of the
+file.
+"""

@@ -1,6 +1,8 @@
-"""What every copy that takes the place of a database has in common: room for it, and a swap that can be interrupted at any moment.
+"""Common steps for copies that replace a database file: the check for disk space, and a swap that
+can be interrupted at any moment.
 
-The name always leads to a whole database: the copy is on the disk before it takes the name, and no log outlives the file it belongs to.
+The path always leads to a complete database: the copy is on the disk before it gets the name, and
+no log outlives the file it belongs to.
 """
 
 from __future__ import annotations
@@ -14,18 +16,19 @@ from confide_daemon.store.database import connect, storage_errors
 
 
 def check_room(path: Path, size_bytes: int, problem: str, then: str) -> None:
-    """Raises StorageError where the disk cannot take a copy beside the file.
+    """Raise StorageError if the disk has no room for a copy in the file's folder.
 
-    `problem`: what cannot be done, and why; `then`: what happens behind "free 12 MB".
+    `problem`: the error message; `then`: the rest of the hint after "free 12 MB".
     """
     if shutil.disk_usage(path.parent).free < size_bytes:
         raise StorageError(problem, hint=f"free {size_bytes / 1e6:.0f} MB{then}")
 
 
 def empty_log(path: Path, key: bytes, doing: str) -> None:
-    """Folds and removes the log of a file that is about to be replaced: one that outlived it would be taken for the new one's.
+    """Copy the log into the file that is about to be replaced, and remove the log: SQLite would
+    otherwise apply it to the new file.
 
-    Raises StorageError: another process holds the file; `doing` is for the error.
+    Raises StorageError: another process holds the file; `doing` is for the message.
     """
     connection = connect(path, key, writer=True, damaged=True)
     with storage_errors(doing):
@@ -42,6 +45,8 @@ def empty_log(path: Path, key: bytes, doing: str) -> None:
 
 
 def put_in_place(copy: Path, path: Path) -> None:
-    """Gives the copy the name of the file, on the disk on return; the log of the file must be gone (`empty_log`)."""
+    """Rename the copy to the file's name, on the disk on return; the file's log must be removed
+    first (`empty_log`).
+    """
     copy.replace(path)
     atomic.sync(path.parent)

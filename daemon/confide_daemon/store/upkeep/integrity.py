@@ -1,8 +1,9 @@
-"""What must hold in a space's database, and how each breach is put right, as SQL.
+"""Integrity checks of a space's database, as SQL.
 
-Documents, their revisions and sealed records are the truth; pieces, keyword rows and vectors are derived from them. `glance` compares the
-derived with what they are derived from, by their ids; `examine` reads everything, slice by slice. A breach is named by one of the words
-below, written down in the table `breach`, and put right by `repair`.
+Documents, their revisions and sealed records are the source; chunks, keyword rows and vectors are
+derived from them. `glance` compares derived rows with their sources by id; `examine` reads
+everything, slice by slice. A failed check (a "breach") is named by one of the constants below,
+stored in the table `breach`, and fixed by `repair`.
 """
 
 # ruff: noqa: S608 - only names and numbers of our own are put into SQL; every value is a parameter
@@ -29,7 +30,7 @@ from confide_daemon.store.tables.document_tables import UNCUTTABLE
 from confide_daemon.store.tables.pieces import piece_hash
 from confide_memory.documents import text_hash
 
-# Nothing of this tells what a space holds, so it may stand in logs, in a status and in the table `breach`.
+# These names reveal no content, so they may appear in logs, in a status and in the table `breach`.
 KEYWORD_MISSING: Final = "pieces without keyword rows"
 KEYWORD_SURPLUS: Final = "keyword rows without pieces"
 KEYWORD_BROKEN: Final = "a broken keyword index"
@@ -57,15 +58,17 @@ PAGES: Final = "pages that cannot be read"
 LOST_ROWS: Final = "rows lost with their pages"
 FILE_LOST: Final = "database file, missing when the space was opened"
 
-# What only a person, or a working copy that is compared again, can bring back.
+# Losses that only a user, or a device that compares its files again, can restore.
 LOSSES: Final = (TEXTS_LOST, LOST_ROWS, FILE_LOST)
 ACCEPTED: Final = (LOST_ROWS, FILE_LOST)
-"""Losses that nothing heals: an operator says that they have been seen."""
+"""Losses that nothing repairs: an operator confirms that he has seen them."""
 
 CLOCK_SEEN: Final = "clock_seen"
 CLOCK_CONFIRMED: Final = "clock_confirmed"
 APART_S: Final = 20 * 3600.0
-"""Between two looks at the clock: somewhat less than a day, since the daily sweep looks."""
+"""Time between two checks of the clock: somewhat less than a day, since the daily maintenance makes
+them.
+"""
 
 SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
 SAMPLED: Final = 64  # vectors looked at whenever ids are
@@ -73,11 +76,13 @@ SAMPLED: Final = 64  # vectors looked at whenever ids are
 _UNIT_TOLERANCE: Final = 1e-2
 
 _VECTOR_TABLE: Final = re.compile(r"vector_(\d+)")
-# SQLite's words for an index that disagrees with its table, and for rows that break a constraint of it (pragma integrity_check).
+# Messages of SQLite's integrity_check about an index that disagrees with its table, and about rows
+# that violate a constraint of it.
 _INDEX_WORDS: Final = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
 
 
-# The full text has a row for each piece, its row id the piece's. Negative row ids are the background rows, which belong to no piece.
+# The full-text table has a row for each chunk, with the chunk's id. Negative row ids are background
+# rows, which belong to no chunk.
 KEYWORD_TABLE: Final = "keyword"
 _KEYWORD_IDS: Final = "SELECT id FROM keyword_docsize WHERE id > 0"
 _BACKGROUND: Final = "SELECT count(*) FROM keyword_docsize WHERE id < 0"
@@ -86,17 +91,19 @@ _BACKGROUND_ROWS: Final = 256
 
 class Integrity(Table):
     def glance(self) -> list[Breach]:
-        """What the ids tell, and a sample of the vectors, in one view: a generation may go between two looks.
+        """Run the checks that compare ids, and check a sample of the vectors, in one transaction
+        since a generation may be dropped between two.
 
-        At 100,000 pieces it takes 0.1 s.
+        At 100,000 chunks it takes 0.1 s.
         """
         with self._database.reading():
             return glance(self._rows)
 
     def examine(self) -> Iterator[list[Breach]]:
-        """Reads every page and every text, and says after each bounded slice, in a view of its own, what it has found wrong there.
+        """Read every page and every text; yield the breaches found in each bounded slice, which has
+        a transaction of its own.
 
-        A page that cannot be read is a breach and not an error.
+        An unreadable page is reported as a breach, not raised as an error.
         """
         slices = _examine(self._rows)
         while True:
@@ -108,7 +115,7 @@ class Integrity(Table):
 
 
 def glance(rows: Rows) -> list[Breach]:
-    """As `Integrity.glance`, in the view or transaction of the caller."""
+    """Run `Integrity.glance` in the caller's transaction."""
     counts = {what: int(rows(f"SELECT count(*) FROM ({sql})", ())[0][0]) for what, sql in selects(rows).items()}
     counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
     counts[KEYWORD_BROKEN] = int(not has_background(rows))
@@ -117,7 +124,7 @@ def glance(rows: Rows) -> list[Breach]:
 
 
 def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
-    """How many of some vectors, other ones each time, cannot be used."""
+    """Count the unusable vectors in a random sample."""
     ((first, last),) = rows(f"SELECT min(chunk), max(chunk) FROM vector_{generation}", ())
     if first is None:
         return 0
@@ -127,8 +134,10 @@ def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
 
 
 def selects(rows: Rows) -> dict[str, str]:
-    """For each breach that ids tell: SQL that selects the ids of what is wrong."""
-    # Each by itself, since all of a query fails over one table that cannot be read.
+    """Return the SQL that selects the ids of wrong rows, for each breach that is found by comparing
+    ids.
+    """
+    # Separate queries, since one table that cannot be read makes a whole query fail.
     found: dict[str, str] = {}
     if has_background(rows):
         found[KEYWORD_MISSING] = f"SELECT id FROM chunk EXCEPT {_KEYWORD_IDS}"
@@ -179,14 +188,14 @@ _FIXED: Final = {
 
 
 def has_background(rows: Rows) -> bool:
-    """Whether the full text is there and whole, as far as its ids tell."""
+    """Return True if the full-text table exists with all its background rows."""
     if not rows("SELECT 1 FROM sqlite_schema WHERE name = ?", (KEYWORD_TABLE,)):
         return False
     return int(rows(_BACKGROUND, ())[0][0]) == _BACKGROUND_ROWS
 
 
 def with_tables(rows: Rows) -> dict[int, int]:
-    """{generation: dimensions} of those that have their table."""
+    """Return {generation: dimensions} of the generations that have a table."""
     tables = _vector_tables(rows)
     return {one: size for one, size in rows("SELECT id, dimensions FROM generation", ()) if f"vector_{one}" in tables}
 
@@ -202,7 +211,7 @@ def stray_tables(rows: Rows) -> list[str]:
 
 
 def tableless(rows: Rows) -> list[int]:
-    """Generations whose table or its index is missing."""
+    """Return generations whose table or its index is missing."""
     names = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*'", ())}
     identities = [identity for (identity,) in rows("SELECT id FROM generation", ())]
     return [one for one in identities if not {f"vector_{one}", f"vector_{one}_chunk"} <= names]
@@ -236,9 +245,9 @@ def _guarded(look: Callable[[], list[Breach]]) -> list[Breach]:
 
 
 def check_table(rows: Rows, table: str) -> list[Breach]:
-    """SQLite's own check of a table and its indexes; of a full-text table FTS5's."""
+    """Run SQLite's check of a table and its indexes, or FTS5's check of the full-text table."""
     if table == KEYWORD_TABLE:
-        # Twice, since somebody may write between the two questions of one look.
+        # Twice, since another connection may write between the two queries of one check.
         is_broken = all(_check_words(rows, table) for _ in range(2))
         return [Breach(KEYWORD_BROKEN, 1)] if is_broken else []
     said = _integrity(rows, table)
@@ -254,10 +263,11 @@ def _integrity(rows: Rows, table: str) -> list[str]:
 
 
 def _check_words(rows: Rows, table: str) -> list[str]:
-    """What is wrong with a full-text table.
+    """Return the problems of a full-text table.
 
-    FTS5 keeps the names of its blobs in memory, and its check, unlike a query, does not look whether another connection has changed
-    them since: it then misses blobs that were merged into others. So a query comes first.
+    FTS5 keeps the names of its blobs in memory. Unlike a query, its check does not notice that
+    another connection has changed them, and then reports blobs as missing that were merged into
+    others. So a query comes first.
     """
     with contextlib.suppress(StorageError):  # what is wrong, the check says
         rows(f"SELECT rowid FROM {table} WHERE rowid = 0", ())
@@ -272,7 +282,7 @@ def _is_text(content: str, packed: object) -> bool:
 
 
 def _is_record(identity: object, kind: object, epoch: object, packed: object) -> bool:
-    """Whether a sealed record is one, and what is listed of it stands in it."""
+    """Return True if the sealed record can be parsed and matches its row."""
     known = record_in(packed)
     return known is not None and (known.secret_id, known.kind, known.epoch) == (identity, kind, epoch)
 
@@ -293,9 +303,10 @@ def _unusable_cached(found: Sequence[Any]) -> list[Any]:
 
 
 def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
-    """Those of the rows (id, packed vector, …) whose vector is of another length, not finite, or not of unit length.
+    """Return those rows (id, packed vector, …) whose vector has another length, is not finite, or
+    has no unit length.
 
-    An empty one says that there is none (`tables.pieces`).
+    An empty vector is valid (`tables.pieces`).
     """
     found = [row for row in found if row[1] != b""]
     fit = [row for row in found if isinstance(row[1], bytes) and len(row[1]) == 4 * dimensions and dimensions]
@@ -305,14 +316,14 @@ def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
         vectors = np.frombuffer(b"".join(row[1] for row in fit), dtype=np.float32).reshape(len(fit), dimensions)
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        # Not `>`, of which a NaN would say False.
+        # Not `>`, which is False for a NaN.
         wrong += [row for row, bad in zip(fit, ~(np.abs(lengths - 1) <= _UNIT_TOLERANCE), strict=True) if bad]
     return wrong
 
 
 @dataclass(frozen=True, slots=True)
 class IntegrityScan:
-    """What is read by rising id, slice by slice, and what of it is wrong."""
+    """A scan of rows by ascending id, in slices, that selects the wrong ones."""
 
     what: str  # the breach
     sql: str  # of the rows behind an id, so many of them
@@ -321,7 +332,7 @@ class IntegrityScan:
     generation: int | None = None  # whose table it reads, which may go between two slices
 
     def slices(self, rows: Rows) -> Iterator[list[Any]]:
-        """The wrong rows of each slice."""
+        """Yield the wrong rows of each slice."""
         after = 0
         while self.generation is None or self.generation in with_tables(rows):
             if not (found := rows(self.sql, (after, self.size))):
@@ -366,10 +377,10 @@ _KEPT: Final = 200
 
 
 class BreachTable(Table):
-    """Breaches (`integrity`): written down when they are found, and again when they are healed."""
+    """Breaches (`integrity`), recorded when they are found and when they are repaired."""
 
     def note(self, breach: Breach) -> None:
-        """Writes a breach down, once until it is healed; the largest count of it stays."""
+        """Record a breach, once until it is repaired, with its largest count."""
         sql = """INSERT INTO breach (what, rows, found_at, healed_at) VALUES (?, ?, ?, ?)
                  ON CONFLICT (what) WHERE healed_at IS NULL DO UPDATE SET rows = max(rows, excluded.rows)"""
         self._rows(sql, (breach.what, breach.rows, breach.found_at, breach.healed_at))
@@ -381,22 +392,24 @@ class BreachTable(Table):
         self._rows(sql, (now, json.dumps(list(what))))
 
     def listed(self, *, limit: int) -> list[Breach]:
-        """What was ever found, the newest first."""
+        """Return all recorded breaches, newest first."""
         sql = "SELECT what, rows, found_at, healed_at FROM breach ORDER BY id DESC LIMIT ?"
         return [Breach(*row) for row in self._rows(sql, (limit,))]
 
 
 class MarkTable(Table):
-    """Moments and flags of the upkeep, by their names."""
+    """Times and flags of the maintenance, by name."""
 
     def find(self, name: str) -> float:
-        """What was set; 0 if it never was."""
+        """Return the stored value, or 0."""
         return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
 
     def confirm_clock(self, now: float) -> float:
-        """Note what the clock shows, and return the latest time that it has shown at two looks, a day apart; 0 before the second.
+        """Record the clock's time, and return the latest time that it has passed at two checks, a
+        day apart; 0 before the second check.
 
-        What is thrown away for good is judged by that time. A clock that is months ahead for a minute makes nothing old.
+        Data is removed for good by that time only, so a clock that is months ahead for a minute
+        makes nothing old.
         """
         seen = self.find(CLOCK_SEEN)
         if now < seen:
@@ -408,7 +421,7 @@ class MarkTable(Table):
         return self.find(CLOCK_CONFIRMED)
 
     def named(self, beginning: str) -> list[str]:
-        """The names that begin so, in order."""
+        """Return the names with this prefix, in order."""
         sql = "SELECT name FROM mark WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
         return [name for (name,) in self._rows(sql, (beginning, len(beginning), beginning))]
 

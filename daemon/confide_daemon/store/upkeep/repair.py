@@ -1,7 +1,8 @@
-"""How each breach (`integrity`) is put right, as SQL, in steps that let other writes and searches go on between them.
+"""Repairs of breaches (`integrity`), as SQL, in steps between which other writes and searches run.
 
-What is derived and cannot be repaired is dropped, and made again by what makes it anyway: missing vectors are the indexer's queue, and a
-document whose `chunking` is NULL is cut again. What is not derived is brought back from what is left of it.
+Derived rows that cannot be repaired are removed and made again by the usual jobs: the indexer
+computes missing vectors, and cuts documents again whose `chunking` is NULL. Source rows are
+restored from what is left of them.
 """
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
@@ -26,12 +27,13 @@ from confide_daemon.store.upkeep import integrity
 from confide_daemon.store.upkeep.integrity import KEYWORD_TABLE, BreachTable
 from confide_memory.documents import text_hash
 
-# Where documents stand whose names are lost. A working copy that has the file sends it again under its own.
+# Project and folder of documents whose names are lost. A device that has the file sends it again
+# under its own name.
 RECOVERED = "recovered"
 
 
 class Repair(Table):
-    """Puts breaches right, in the caller's transaction."""
+    """Repairs breaches in the caller's transaction."""
 
     def __init__(self, database: Database, pieces: PieceTable, keywords: KeywordTable, breaches: BreachTable) -> None:
         super().__init__(database)
@@ -40,7 +42,9 @@ class Repair(Table):
         self._breaches = breaches
 
     def fix(self, what: str, *, limit: int) -> int:
-        """Puts some of a breach right; of how many, 0 when no more can be done. Raises DamagedError: it takes a salvage."""
+        """Repair up to `limit` rows of a breach; return their number, 0 when no more can be done.
+        Raises DamagedError: the database needs a salvage.
+        """
         if what == integrity.PAGES:
             raise DamagedError("cannot repair the database: a part of it cannot be read")
         if (mend_all := _OF_ALL.get(what)) is not None:
@@ -68,9 +72,10 @@ class Repair(Table):
         return len(found)
 
     def _lay_out_words(self) -> int:
-        """An empty table in place of a broken one; its rows are missing then, and come back piece by piece.
+        """Replace a broken full-text table by an empty one; its rows count as missing then, and are
+        added chunk by chunk.
 
-        It is what the newest migration that speaks of it makes, its background rows included.
+        The SQL, with the background rows, is that of the newest migration that creates the table.
         """
         table = KEYWORD_TABLE
         if integrity.has_background(self._rows) and not integrity.check_table(self._rows, table):
@@ -88,7 +93,7 @@ class Repair(Table):
         return len(found)
 
     def _remove_unusable_vectors(self) -> int:
-        """Drops every unusable vector, and those of equal texts: they may come from the same one."""
+        """Remove every unusable vector, and those of equal texts, which may be copies of it."""
         dropped = 0
         for generation, dimensions in integrity.with_tables(self._rows).items():
             for wrong in integrity.vectors_of(generation, dimensions).slices(self._rows):
@@ -105,7 +110,7 @@ class Repair(Table):
         lacking, stray = integrity.tableless(self._rows), integrity.stray_tables(self._rows)
         for identity in lacking:
             self._rows("DELETE FROM generation WHERE id = ?", (identity,))
-        # With the generations gone, what is left of their tables belongs to none.
+        # Their tables belong to no generation any more.
         for table in integrity.stray_tables(self._rows):
             self._rows(f"DROP TABLE {table}")
         return len(lacking) + len(stray)
@@ -118,7 +123,9 @@ class Repair(Table):
         return dropped
 
     def _remove_altered_pieces(self) -> int:
-        """Drops them: a piece whose hash is that of the right text would be taken for unchanged when its document is cut again."""
+        """Remove damaged chunks: one whose hash is still that of the right text would count as
+        unchanged when its document is cut again.
+        """
         dropped = 0
         for wrong in integrity.PIECES.slices(self._rows):
             self._remove([row[0] for row in wrong])
@@ -159,15 +166,19 @@ class Repair(Table):
         return len(broken)
 
     def _restore_texts(self) -> int:
-        """From the pieces where they hold all of the text; else the document waits for a working copy that still has it."""
+        """Restore lost texts from chunks that contain the whole text; other documents wait for a
+        device that still has the file.
+        """
         lost = {row[0] for row in self._rows(f"SELECT id FROM ({integrity.selects(self._rows)[integrity.TEXTS_LOST]})")}
         lost.update(row[0] for wrong in integrity.TEXTS.slices(self._rows) for row in wrong)
         return sum(self._restore_text(document) for document in sorted(lost))
 
     def _restore_text(self, document: int) -> bool:
-        """Brings the newest text of a document back from its pieces; False, and its hash is blank, where they do not hold all of it.
+        """Restore the newest text of a document from its chunks; if they are not the whole text,
+        clear its hash and return False.
 
-        A blank hash is no text's, so that a machine that has the file sends it at its next comparison, as if it had changed.
+        No text has an empty hash, so a device that has the file sends it at its next comparison, as
+        if it had changed.
         """
         ((number, content, author, updated_at),) = self._rows(
             "SELECT revision, hash, author, updated_at FROM document WHERE id = ?", (document,)
@@ -186,7 +197,9 @@ class Repair(Table):
         return True
 
     def _joined(self, document: int, content: str) -> str | None:
-        """The pieces put together, if that is the text: blank lines are in no piece, so only its hash tells."""
+        """Join the chunks and return the text if its hash is right: chunks contain no blank lines,
+        so only the hash proves it.
+        """
         text, line = "", 1
         pieces = self._rows(
             "SELECT start_line, end_line, text FROM chunk WHERE document = ? ORDER BY position", (document,)
@@ -199,7 +212,9 @@ class Repair(Table):
         return next((whole for whole in wholes if text_hash(whole) == content), None)
 
     def _restore_names(self, found: Sequence[int]) -> int:
-        """Gives a project to documents without one, and a document to revisions without one (their ids are negative here)."""
+        """Create projects for documents without one, and documents for revisions without one (given
+        as negative ids here).
+        """
         for identity in found:
             if identity > 0:
                 self._rows(
@@ -219,7 +234,9 @@ class Repair(Table):
         return len(found)
 
     def _restore_records(self) -> int:
-        """What is listed of a record is read from it again; one that is none goes, so that a machine can store it once more."""
+        """Restore the columns of sealed records from their bytes; remove records that cannot be
+        parsed, so that a device can store them again.
+        """
         mended = lost = 0
         for number, *_, packed in chain.from_iterable(integrity.RECORDS.slices(self._rows)):
             known = integrity.record_in(packed)
@@ -227,7 +244,7 @@ class Repair(Table):
                 self._rows("DELETE FROM sealed_record WHERE number = ?", (number,))
                 lost += 1
             else:
-                # Where its name is another row's by now, that one is as good.
+                # If another row has its name by now, either row will do.
                 sql = "UPDATE OR REPLACE sealed_record SET id = ?, kind = ?, epoch = ? WHERE number = ?"
                 self._rows(sql, (known.secret_id, known.kind, known.epoch, number))
                 mended += 1
@@ -251,7 +268,7 @@ _OF_IDS: Final[dict[str, Callable[[Repair, Sequence[int]], int]]] = {
     integrity.PARTS_SURPLUS: Repair._remove_parts,
     integrity.NAMES_LOST: Repair._restore_names,
 }
-"""For what ids tell (`integrity.selects`): given some of those that are wrong."""
+"""Repairs of breaches that `integrity.selects` finds; each gets the ids of some wrong rows."""
 
 _OF_ALL: Final[dict[str, Callable[[Repair], int]]] = {
     integrity.KEYWORD_BROKEN: Repair._lay_out_words,
@@ -263,4 +280,4 @@ _OF_ALL: Final[dict[str, Callable[[Repair], int]]] = {
     integrity.TEXTS_LOST: Repair._restore_texts,
     integrity.RECORDS_DAMAGED: Repair._restore_records,
 }
-"""For what only reading tells: all of it at once."""
+"""Repairs of breaches that only reading finds; each repairs all rows at once."""

@@ -1,9 +1,11 @@
-"""Puts a copy of the database in its place while the space is open: out of a damaged one, under another key, or without remains.
+"""Replaces the database file by a copy while the space is open: a copy of a damaged file's readable
+part, a copy under another key, or one without remains of deleted data.
 
-For another key, SQLite's online backup copies from the writer's own connection, so what it commits meanwhile reaches the pages that were
-copied before (https://sqlite.org/backup.html); SQLite3 Multiple Ciphers opens and seals each page on its way. No copy ever has a log, each
-is private before its first byte, and is on the disk before it takes the name. It can be interrupted at any moment: the name always leads to
-a whole database, under the old key or the new one.
+To change the key, SQLite's online backup copies from the writer's own connection, so the writer's
+commits during the copying reach pages that were copied before (https://sqlite.org/backup.html);
+SQLite3 Multiple Ciphers decrypts and encrypts each page on the way. A copy never has a log, is
+private before its first byte, and is on the disk before it gets the name. It can be interrupted at
+any moment: the path always leads to a complete database, under the old key or the new one.
 """
 
 from __future__ import annotations
@@ -24,15 +26,19 @@ from confide_daemon.store.upkeep import copies, salvage
 
 COPY: Final = ".rekeying"
 STEP_PAGES: Final = 256
-"""Copied in one go: 1 MiB, 10 ms of the writer."""
+"""Pages that are copied in one step: 1 MiB, 10 ms of the writer."""
 DOING: Final = "change the key of the database"
 
 
 class Rekeying:
-    """One change of a key, from the beginning of its copy to the swap. Used in the writer's thread only."""
+    """A change of the database's key, from the start of the copy to the swap. Use it on the
+    writer's thread only.
+    """
 
     def __init__(self, source: apsw.Connection, path: Path, key: bytes) -> None:
-        """Begins the copy, over the writer's connection. Raises StorageError: there is no room for it, or it cannot be written."""
+        """Start the copy from the writer's connection. Raises StorageError: no room for it, or it
+        cannot be written.
+        """
         self.key = key
         self._source = source
         self._path = path
@@ -51,9 +57,11 @@ class Rekeying:
             raise
 
     def step(self, *, leave: int) -> tuple[int, int]:
-        """Copies some pages, but for the last ones, 1 at least, which are for `finish`: how many are left, and of how many.
+        """Copy some pages, but leave at least the last `leave` (1 or more) for `finish`; return the
+        number left and the total.
 
-        With its last page SQLite's backup is done, and what is written from then on is not in it. Raises StorageError; call `abandon` then.
+        SQLite's backup ends with its last page, and writes after that would be missing in it.
+        Raises StorageError; call `abandon` then.
         """
         with storage_errors(DOING):
             if (some := min(STEP_PAGES, self._left()[0] - leave)) > 0:
@@ -61,12 +69,15 @@ class Rekeying:
             return self._left()
 
     def _left(self) -> tuple[int, int]:
-        # The backup itself learns how long the file is at each step only, and meanwhile that may have become shorter.
+        # The backup updates its number of pages only in a step, and the file may have become
+        # shorter since.
         total = int(self._source.pragma("page_count"))
         return max(0, total - (self._backup.page_count - self._backup.remaining)), total
 
     def finish(self) -> None:
-        """Copies the rest, and brings the copy to the disk; what is written from here on would not be in it. Raises StorageError."""
+        """Copy the rest and write the copy to the disk; later writes would be missing in it. Raises
+        StorageError.
+        """
         with storage_errors(DOING):
             while not self._backup.done:
                 self._backup.step(STEP_PAGES)
@@ -75,20 +86,22 @@ class Rekeying:
         self.sync()
 
     def sync(self) -> None:
-        """Brings what is copied so far to the disk; any thread may call it."""
+        """Write the pages copied so far to the disk; any thread may call it."""
         try:
             atomic.sync(self._copy)
         except OSError as error:
             raise StorageError(f"cannot {DOING}: {error.strerror}", hint="is the disk full?") from None
 
     def abandon(self) -> None:
-        """The old key stays; the copy is removed."""
+        """Remove the copy and keep the old key."""
         self._backup.close(True)
         self._target.close()
         sweep(self._path)
 
     def swap(self, key: bytes) -> None:
-        """Puts the finished copy in the place of the file, which nobody may have open; `key` is its old key. Raises StorageError."""
+        """Replace the file, which must not be open anywhere, by the finished copy; `key` is the
+        file's old key. Raises StorageError.
+        """
         try:
             copies.empty_log(self._path, key, DOING)
             copies.put_in_place(self._copy, self._path)
@@ -98,18 +111,18 @@ class Rekeying:
 
     @property
     def is_swapped(self) -> bool:
-        """Whether the file is the copy already."""
+        """True if the copy has already replaced the file."""
         return not self._copy.exists()
 
 
 def copy_of(path: Path) -> Path:
-    """Where a copy of this database is written."""
+    """Return the path at which a copy of this database is written."""
     return path.with_name(path.name + COPY)
 
 
 def sweep(path: Path) -> None:
-    """Removes what a change that was interrupted has left beside this database."""
-    # Where nothing can be removed, nothing could be left either; whatever opens the database says what is wrong.
+    """Remove the copy that an interrupted change has left beside this database."""
+    # If the folder is not writable, no copy was left; opening the database reports that error.
     with contextlib.suppress(OSError):
         copy_of(path).unlink(missing_ok=True)
 
@@ -119,7 +132,7 @@ def _opened(copy: Path, key: bytes) -> apsw.Connection:
     give_key(connection, key)
     connection.execute("PRAGMA journal_mode = OFF").fetchall()
     connection.execute("PRAGMA synchronous = OFF")
-    # What is copied is hardly needed again, and what is not in memory need not be written at the end.
+    # Copied pages are hardly read again, and a small cache leaves little to write at the end.
     connection.execute("PRAGMA cache_size = -256")
     return connection
 
@@ -128,35 +141,40 @@ _CLEANING: Final = "clean the database"
 
 
 class Replacement:
-    """Used by the thread that writes. What swaps needs every other connection closed."""
+    """Copies and swaps of the database, on the writer's thread. The `swap_` methods require all
+    other connections to be closed.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._rekeying: Rekeying | None = None
 
     def copy_readable(self) -> int:
-        """Copies what can be read of a damaged database; how many rows that are not derived are lost."""
+        """Copy all readable rows of a damaged database; return the number of lost rows that are not
+        derived.
+        """
         with storage_errors(salvage.DOING):
             return salvage.copy(self._database.path, self._database.key)
 
     def swap_readable(self) -> None:
-        """Goes on with that copy, which nobody has written to since."""
+        """Switch to that copy; the database must not have been written to since."""
         self.abandon_rekeying()
         with self._database.replacing(salvage.DOING):
             salvage.swap(self._database.path, self._database.key)
         migrate(self._database.connection, now=time.time())
 
     def begin_rekeying(self, key: bytes) -> Callable[[], None]:
-        """Begins to copy the database under another key (32 bytes). Raises StorageError where there is no room for it.
+        """Start to copy the database under another key (32 bytes). Raises StorageError: no room for
+        it.
 
-        What it returns brings to the disk what is copied so far; any thread may call it.
+        Return a function that writes the pages copied so far to the disk; any thread may call it.
         """
         self.abandon_rekeying()
         self._rekeying = Rekeying(self._database.connection, self._database.path, key)
         return self._rekeying.sync
 
     def swap_rekeyed(self) -> None:
-        """Goes on with the copy, under the new key."""
+        """Switch to the copy under the new key."""
         copying = self.rekeying
         self._rekeying = None
         with self._database.replacing(DOING):
@@ -169,14 +187,14 @@ class Replacement:
                     copying.abandon()
 
     def abandon_rekeying(self) -> None:
-        """Ends a change of the key that is under way, if one is; the old key stays."""
+        """Cancel a running change of the key, if there is one; the old key stays."""
         if self._rekeying is not None:
             self._rekeying.abandon()
             self._rekeying = None
 
     @property
     def rekeying(self) -> Rekeying:
-        """The change of the key that is under way. Raises StorageError."""
+        """The running change of the key. Raises StorageError: there is none."""
         if self._rekeying is None:
             raise StorageError(
                 "cannot change the key of the database: it was rebuilt meanwhile", hint="it is tried again"
@@ -184,9 +202,11 @@ class Replacement:
         return self._rekeying
 
     def copy_clean(self) -> None:
-        """Writes all that is in the database, and nothing that was, into a file beside it, encrypted as it is.
+        """Write the current data, without remains of deleted data, to a file beside the database,
+        encrypted with the same key.
 
-        Takes no memory to speak of. What is written afterwards would not be there. Raises StorageError: there is no room for it.
+        It needs little memory. Later writes would be missing in it. Raises StorageError: no room
+        for it.
         """
         self.abandon_rekeying()
         path = self._database.path
@@ -205,7 +225,7 @@ class Replacement:
             raise
 
     def swap_clean(self) -> None:
-        """Goes on with that copy. Raises StorageError: another process has the database open."""
+        """Switch to the clean copy. Raises StorageError: another process has the database open."""
         path = self._database.path
         with self._database.replacing(_CLEANING):
             try:

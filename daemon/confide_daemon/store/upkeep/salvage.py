@@ -1,10 +1,12 @@
-"""A new database out of all that can be read of a damaged one.
+"""Builds a new database from all readable rows of a damaged one.
 
-Pages are authenticated, so one wrong bit makes a page unreadable, and SQLite can then neither drop nor rewrite the table it belongs to.
-So every row that can be read goes into a new file, indexes are made anew, and the new file takes the place of the old one, which stays
-beside it. The rest is what `repair` does: what is missing now is a breach like any other.
+Pages are authenticated, so one wrong bit makes a page unreadable, and SQLite can then neither drop
+nor rewrite its table. So every readable row is copied to a new file, indexes are built again, and
+the new file replaces the old one, which stays beside it. `repair` does the rest: missing rows are
+breaches like any other.
 
-A reading that has met a damaged page fails until its transaction ends, so rows are read in transactions of their own.
+A transaction that has met a damaged page fails from then on, so rows are read in transactions of
+their own.
 """
 
 # ruff: noqa: S608 - only names out of the database's own schema are put into SQL; every value is a parameter
@@ -30,24 +32,27 @@ NEW: Final = ".new"
 DAMAGED: Final = ".damaged"
 _DERIVED: Final = re.compile(r"chunk|vector_\w+|note\w*|document_use|recall|doubted_text|breach|mark")
 _BATCH: Final = 512
-# Where pages are unreadable, row ids are tried one by one, 15 us each, up to the highest that was ever given; where nobody knows that, so
-# many without a row are the end.
+# In unreadable pages, row ids are tried one by one, 15 us each, up to the highest id that was ever
+# given. If that is unknown, the reader stops after so many ids without a row.
 _BARREN: Final = 65_536
 
 
 def salvage(path: Path, key: bytes) -> int:
-    """`copy` and `swap`, where nobody has the file open; how many rows are lost."""
+    """Run `copy` and `swap` on a file that is not open; return the number of lost rows."""
     lost = copy(path, key)
     swap(path, key)
     return lost
 
 
 def copy(path: Path, key: bytes) -> int:
-    """Makes `<name>.new` of what can be read, which nobody may write to meanwhile; how many rows that are not derived are lost.
+    """Write the readable rows to `<name>.new`; nothing may write to the database meanwhile. Return
+    the number of lost rows that are not derived.
 
-    Of rows on unreadable pages nobody knows how many there were: the number is a guess, but 0 means none.
+    The number of rows on unreadable pages is unknown, so the result is an estimate, but 0 means
+    that none is lost.
 
-    Raises StorageError: there is no room for it; DamagedError: not even the names of the tables can be read.
+    Raises StorageError: no room for it; DamagedError: not even the names of the tables are
+    readable.
     """
     new = path.with_name(path.name + NEW)
     _remove(new)
@@ -57,13 +62,16 @@ def copy(path: Path, key: bytes) -> int:
 
 
 def swap(path: Path, key: bytes) -> None:
-    """Puts `<name>.new` in the place of the file, which nobody may have open; that one stays as `<name>.damaged`, beside others.
+    """Replace the file, which must not be open anywhere, by `<name>.new`; keep the old file as
+    `<name>.damaged`, beside earlier ones.
 
-    It can be interrupted at any moment: the name always leads to a whole database. Raises StorageError: another process has it open.
+    It can be interrupted at any moment: the path always leads to a complete database. Raises
+    StorageError: another process has it open.
     """
     empty_log(path, key, DOING)
     places = _damaged(path)
-    # The first one has what was lost then; where a disk goes on failing, the last one makes way.
+    # The first one is kept, since it has the rows that were lost then; if a disk keeps failing, the
+    # last one is replaced.
     kept = next((place for place in places if not place.exists()), places[-1])
     kept.unlink(missing_ok=True)
     os.link(path, kept)
@@ -71,14 +79,16 @@ def swap(path: Path, key: bytes) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Removes the copy that was cut off before it was whole: it may hold what was erased since, or be under an older key."""
+    """Remove an unfinished copy: it may contain data that was erased since, or have an older key."""
     with contextlib.suppress(OSError):
         _remove(path.with_name(path.name + NEW))
 
 
 def forget_damaged(path: Path, before: float) -> bool:
-    """Removes the damaged files that were kept beside this one, if they are from before then; whether any was."""
-    # They keep the time of their last change; when each was put aside, its link tells (ctime).
+    """Remove the damaged files beside this one that are older than `before`; return True if there
+    were any.
+    """
+    # Their mtime is that of their last change; ctime is the time when they were put aside.
     old = [kept for kept in _damaged(path) if kept.exists() and kept.stat().st_ctime < before]
     for kept in old:
         kept.unlink(missing_ok=True)
@@ -86,12 +96,12 @@ def forget_damaged(path: Path, before: float) -> bool:
 
 
 def damaged_copies(path: Path) -> int:
-    """How many damaged files are kept beside this one."""
+    """Count the damaged files that are kept beside this one."""
     return sum(kept.exists() for kept in _damaged(path))
 
 
 def _damaged(path: Path) -> list[Path]:
-    """Where damaged files are kept, in the order they are used."""
+    """Return the paths for damaged files, in the order of their use."""
     return [path.with_name(path.name + DAMAGED + number) for number in ("", ".2", ".3")]
 
 
@@ -99,7 +109,8 @@ def _copy(path: Path, key: bytes, new: Path) -> int:
     with contextlib.closing(connect(path, key, writer=False, damaged=True)) as source:
         try:
             with contextlib.closing(connect(new, key, writer=True)) as target, storage_errors(DOING):
-                # Without a log: what a full disk kept from being folded out of it would stay behind, and nobody would be told.
+                # Without a log: on a full disk, data that stays in the log would be lost without an
+                # error.
                 target.execute("PRAGMA journal_mode = MEMORY").fetchall()
                 target.execute("PRAGMA synchronous = OFF")
                 target.execute("PRAGMA foreign_keys = OFF")
@@ -143,7 +154,7 @@ def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> 
 
 
 class _RowReader:
-    """All rows of a table that can be read, in the order of their row ids."""
+    """Reads all readable rows of a table, in the order of their row ids."""
 
     def __init__(self, source: apsw.Connection, table: str, fields: str, highest: int | None) -> None:
         self._source = source
@@ -155,7 +166,7 @@ class _RowReader:
 
     def batches(self) -> Iterator[list[Any]]:
         if not self._has_rowid:
-            # Small tables of notes, none of which is a document.
+            # These are small tables of notes; none contains documents.
             try:
                 yield self._source.execute(f"SELECT {self._fields} FROM {self._table}").fetchall()
             except apsw.CorruptError:
@@ -181,7 +192,9 @@ class _RowReader:
         return self._source.execute(sql, values).fetchall()
 
     def _search(self, after: int) -> tuple[list[Any], int, bool]:
-        """What can be read of the next ids, one by one, up to a batch; up to where that was, and whether it was the end."""
+        """Read the next ids one by one, up to a batch; return the readable rows, the last id that
+        was tried, and True at the end.
+        """
         found: list[Any] = []
         barren = 0
         while not self._is_end(after, barren) and len(found) < _BATCH:
@@ -193,7 +206,7 @@ class _RowReader:
             self.lost += barren if rows else 0
             barren = 0 if rows else barren + 1
             found += rows
-        # Behind the last row every id lies on the last page: how many of them were rows, nobody knows.
+        # All ids after the last row are on the last page; it is unknown how many of them were rows.
         is_last = self._is_end(after, barren)
         self.lost += 1 if is_last and barren else barren
         return found, after, is_last
@@ -203,7 +216,9 @@ class _RowReader:
 
 
 def _highest_id(source: apsw.Connection) -> int | None:
-    """No row of any table has a higher id than this, if it can be read: of pieces, revisions, sealed records and lives."""
+    """Return an upper limit for the row ids of all tables (the highest of chunks, revisions, sealed
+    records and openings), or None if it is unreadable.
+    """
     try:
         counted = "('chunk', 'revision', 'sealed_record', 'life')"
         highest = source.execute(f"SELECT max(seq) FROM sqlite_sequence WHERE name IN {counted}").get
@@ -213,7 +228,7 @@ def _highest_id(source: apsw.Connection) -> int | None:
 
 
 def _continue_ids(source: apsw.Connection, target: apsw.Connection) -> None:
-    """Ids are never given twice, even those of rows that are lost."""
+    """Continue the id sequences, so that no id is given twice, not even that of a lost row."""
     ids = "SELECT name, seq FROM sqlite_sequence"
     present: list[Any] = target.execute(ids).fetchall()
     last: list[Any] = []
