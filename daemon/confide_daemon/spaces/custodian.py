@@ -1,4 +1,6 @@
-"""What the daemon knows of one space's key: who keeps it, whether it is at hand, and what it is to be changed to."""
+"""The key of a space: its keeper (server or devices), its availability, and the key it is to be
+changed to.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,25 @@ from confide_daemon.store.database import connect
 
 log = logging.getLogger(__name__)
 
-# Generations of the server's that are tried behind the last one that is written down.
+# Server keys that are tried after the last recorded generation.
 _TRIED: Final = 16
 
 
 class Custodian:
-    """One for each space. Keys that its machines have handed over are here, in memory only, until they are forgotten.
+    """The custodian of a space's key. Keys that devices have handed over are in memory only, until
+    they are forgotten.
 
-    What touches the disk says so. The file beside the database is believed if its key opens that. Where it does not, as after one of the
-    two was restored from an older backup, or the file was lost, every key that there is or was is tried, and what opens is written down.
+    Methods that use the disk say "Disk". If a key named in the file beside the database opens the
+    database, the file is right. If not, as after one of the two was restored from an older backup
+    or the file was lost, every present and past key is tried, and the one that opens it is
+    recorded.
     """
 
     def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
-        """Reads who keeps the key.
+        """Read the keeper of the key.
 
-        `new`: who keeps the key of a space of which there is nothing yet. Raises KeyFileError, StorageError: as `Custody.read`.
+        `new`: the keeper for a space that does not exist yet. Raises KeyFileError, StorageError: as
+        `Custody.read`.
         """
         self._space_id = space_id
         self._database = folder.space(space_id)
@@ -41,7 +47,9 @@ class Custodian:
         self._held: dict[int, bytes] = {}
         self._turn = threading.RLock()
         self.is_lost = False
-        """Whether none of the keys that the file names opens the database, so that its machines are asked for all that they have."""
+        """True if no key that the file names opens the database, so that the devices are asked for
+        all of their keys.
+        """
         is_new = not self._file.exists() and not self._is_there
         # Epochs begin with 1: 0 is one that is not known before there is a roster.
         written = Custody.read(self._file)
@@ -52,46 +60,51 @@ class Custodian:
 
     @property
     def custody(self) -> Custody:
-        """Who keeps it. Where nothing says so and no key of the server's opens the database, its machines, until theirs do not either."""
+        """The custody of the key. If it is not recorded and no server key opens the database, the
+        devices keep the key, until their keys fail too.
+        """
         is_theirs = self.is_lost and self._may_be_theirs
         return replace(self._custody, key=KeyName("caller", 0)) if is_theirs else self._custody
 
     @property
     def is_holding(self) -> bool:
-        """Whether there are keys here that machines have handed over."""
+        """True if keys that devices have handed over are in memory."""
         return bool(self._held)
 
     @property
     def is_locked(self) -> bool:
-        """Whether no key is at hand that could open the database."""
+        """True if no key is available that could open the database."""
         return not any(self.key(name) for name in self._custody.names)
 
     def key(self, name: KeyName) -> bytes | None:
-        """The key of that name, 32 bytes; None where a machine has to bring it."""
+        """Return the key of that name, 32 bytes, or None if a device has to bring it."""
         if name.keeper == "server":
             return self._master.space_key(self._space_id, name.number)
         return self._held.get(name.number)
 
     def missing_epochs(self, epoch: int) -> list[int]:
-        """The epochs whose database keys a machine should hand over now; `epoch` is the roster's newest, 0 where there is no roster."""
+        """Return the epochs whose database keys a device should hand over now; `epoch` is the
+        roster's newest, 0 without a roster.
+        """
         if self.is_lost:
             return [number for number in range(1, epoch + 1) if number not in self._held]
         named = {name.number for name in self._custody.names if name.keeper == "caller"}
         return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._held)
 
     def add_keys(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
-        """Holds those keys of a machine that are needed. Disk.
+        """Keep those keys of a device that are needed. Disk.
 
         Args:
-            keys: by their epochs.
+            keys: keys by epoch.
             epoch: the roster's newest.
-            may_change: whether the machine may say what is encrypted from now on, which nothing here can prove to be right.
-            is_open: whether the database is in use, so that it need not be tried whether they open it.
+            may_change: True if the device may decide the key for future encryption, which nothing here
+                can verify.
+            is_open: True if the database is in use, so that the keys need not be tested on it.
 
         Raises:
-            WrongKeyError: they do not open the database, as they should; none of them is held then.
-            StorageError: the database cannot be looked at.
-            KeyFileError: a new space cannot be written down.
+            WrongKeyError: the keys should open the database, and do not; none of them is kept then.
+            StorageError: the database cannot be read.
+            KeyFileError: the custody of a new space cannot be recorded.
         """
         with self._turn:
             needed = {number: keys[number] for number in self.missing_epochs(epoch) if number in keys}
@@ -103,7 +116,7 @@ class Custodian:
                 self._take_opening(needed, may_change=may_change)
 
     def _take_untried(self, needed: Mapping[int, bytes], epoch: int, *, may_change: bool) -> None:
-        """Hold keys of a database that is in use, or of one that is not there yet."""
+        """Keep keys of a database that is in use or does not exist yet."""
         exists = self._is_there
         taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
         self._held = {**self._held, **taken}
@@ -111,7 +124,7 @@ class Custodian:
             self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
 
     def _take_opening(self, needed: Mapping[int, bytes], *, may_change: bool) -> None:
-        """Hold keys of a database that is closed, where they open it. Raises WrongKeyError, StorageError."""
+        """Keep keys of a closed database if they open it. Raises WrongKeyError, StorageError."""
         names = self._custody.names
         if any((key := self.key(name)) is not None and self._opens(key) for name in names):
             self._held = {**self._held, **(needed if may_change else {})}
@@ -119,7 +132,7 @@ class Custodian:
             return
         opening = {number for number, key in needed.items() if self._opens(key)}
         if not opening:
-            # What opens nothing is not held: it would never be asked for again.
+            # A key that opens nothing is not kept: otherwise it would never be requested again.
             brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
             if needed and (brought or not may_change):
                 self.is_lost = self.is_lost or brought
@@ -133,15 +146,15 @@ class Custodian:
         self.is_lost = False
 
     def opening_key(self) -> tuple[KeyName, bytes]:
-        """The key that opens the database, or that a new one is made with, and its name. Disk.
+        """Return the name and the key that opens the database, or that a new one gets. Disk.
 
-        Raises LockedError where a machine has to bring it; StorageError where the database cannot be looked at.
+        Raises LockedError: a device has to bring it; StorageError: the database cannot be read.
         """
         with self._turn:
             names = self._custody.names
             known = [(name, key) for name in names if (key := self.key(name)) is not None]
             if len(names) > 1 and self._is_there:
-                # A change of the key is under way, or was when the daemon ended.
+                # A change of the key is running, or was when the daemon ended.
                 opening = next(((name, key) for name, key in known if self._opens(key)), None)
                 if opening is None and len(known) == len(names):
                     raise _wrong()
@@ -151,14 +164,15 @@ class Custodian:
             return known[0]
 
     def search(self, epoch: int) -> tuple[KeyName, bytes]:
-        """Another key than those of the names, and its name: for when these do not open the database. Disk.
+        """Try all other keys, after the recorded ones have failed, and return the name and key that
+        opens the database. Disk.
 
         `epoch`: the roster's newest.
 
         Raises:
-            LockedError: perhaps its machines have it.
-            WrongKeyError: nobody has.
-            StorageError, KeyFileError: as `take`.
+            LockedError: the devices may have it.
+            WrongKeyError: no key opens it.
+            StorageError, KeyFileError: as `add_keys`.
         """
         with self._turn:
             for name in (*(KeyName("caller", number) for number in self._held), *self._generations):
@@ -175,29 +189,35 @@ class Custodian:
             raise _wrong()
 
     def is_of_machines(self, epoch: int) -> bool:
-        """Whether it is its machines' by all that can be told without them: nothing says who keeps it, and no key of the server's opens it.
+        """Return True if the devices seem to keep the key: no keeper is recorded, and no server key
+        opens the database.
 
-        Disk. Nothing is written down.
+        Disk. Nothing is recorded.
 
-        `epoch`: the roster's newest, 0 where there is none. Raises StorageError: the database cannot be looked at.
+        `epoch`: the roster's newest, 0 without a roster. Raises StorageError: the database cannot
+        be read.
         """
         if self._is_written or not epoch or not self._is_there:
             return False
         return not any(self._opens(self._master.space_key(self._space_id, name.number)) for name in self._generations)
 
     def target(self, epoch: int) -> KeyName | None:
-        """What the database is to be encrypted with in place of its present key, if that is at hand; `epoch` is the roster's newest."""
+        """Return the key that is to replace the present one, if it is due and available; `epoch` is
+        the roster's newest.
+        """
         if self._custody.wanted == "server":
             return self.next_generation()
         following = self._following(epoch)
         return KeyName("caller", following) if following in self._held else None
 
     def next_generation(self) -> KeyName:
-        """A key of the server's that was never used."""
+        """Return the name of a server key that was never used."""
         return KeyName("server", self._custody.generation + 1)
 
     def want(self, keeper: Keeper) -> None:
-        """Who is to keep it from the next opportunity on. Disk. Raises KeyFileError."""
+        """Record the keeper that the key is to have from the next opportunity on. Disk. Raises
+        KeyFileError.
+        """
         with self._turn:
             generation = self._custody.generation
             if not self._is_there:
@@ -208,46 +228,52 @@ class Custodian:
             self._write(replace(self._custody, wanted=wanted))
 
     def install(self, custody: Custody) -> None:
-        """The log of the space says who keeps its key, which may be more than this machine knows. Disk. Raises KeyFileError."""
+        """Record the custody from the space's log, which may be newer than the local one. Disk.
+        Raises KeyFileError.
+        """
         with self._turn:
             self._is_in_log = True
             if custody.key != self._custody.key:
                 self._write(replace(custody, wanted=self._custody.wanted))
 
     def after(self, name: KeyName) -> Custody:
-        """Who keeps it once the database is encrypted with that key, and nothing else."""
+        """Return the custody once the database is encrypted with that key only."""
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
         wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
         return replace(self._custody, key=name, following=None, wanted=wanted, generation=generation)
 
     def changing(self, name: KeyName) -> None:
-        """The database is about to be encrypted with that key. Disk. Raises KeyFileError."""
+        """Record that the database is about to be encrypted with that key. Disk. Raises
+        KeyFileError.
+        """
         with self._turn:
             generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
             self._write(replace(self._custody, following=name, generation=generation))
 
     def changed(self, name: KeyName) -> None:
-        """The database is encrypted with that key, and nothing else. Disk. Raises KeyFileError."""
+        """Record that the database is encrypted with that key only. Disk. Raises KeyFileError."""
         with self._turn:
             self._write(self.after(name))
             kept = self._held.items() if name.keeper == "caller" else ()
             self._held = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
-        """The keys that machines have handed over."""
+        """Forget the keys that devices have handed over."""
         self._held = {}
 
     def _following(self, epoch: int) -> int:
-        """The epoch under whose key the database should be and is not; 0 if there is none."""
+        """Return the epoch whose key the database should have and does not have, or 0."""
         key, wanted = self._custody.key, self._custody.wanted
         if wanted == "server" or (key.keeper == "server" and wanted is None):
             return 0
-        # A registry that was restored from an old copy knows of fewer epochs than there were.
+        # A registry restored from an old copy knows fewer epochs than there were.
         return epoch if key.keeper == "server" or epoch > key.number else 0
 
     @property
     def _is_there(self) -> bool:
-        """Whether there is a database that has a key: a file that was made and never written to has none. Disk."""
+        """True if the database exists and has a key: a file that was never written to has none.
+        Disk.
+        """
         try:
             return self._database.stat().st_size > 0
         except FileNotFoundError:
@@ -264,7 +290,7 @@ class Custodian:
 
     @property
     def _generations(self) -> list[KeyName]:
-        """The keys of the server's that it could have."""
+        """The server keys that the database could have."""
         return [KeyName("server", number) for number in range(self._custody.generation + _TRIED)]
 
     def _found(self, name: KeyName) -> None:
@@ -280,7 +306,7 @@ class Custodian:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what writes of such files have left that were cut off."""
+    """Remove temporary files that interrupted writes of such files have left."""
     for part in folder.glob(".*.custody.*.tmp"):
         with suppress(OSError):
             part.unlink()

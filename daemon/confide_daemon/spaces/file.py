@@ -1,4 +1,6 @@
-"""The database of one space, opened for writing: its threads, what cannot be read of it, and how it was left by who had it last."""
+"""The database of a space, opened for writing: its threads, its unreadable parts, and the state in
+which the last process left it.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,22 @@ from confide_daemon.store.upkeep.integrity import LOST_ROWS, PAGES, VECTOR_TABLE
 log = logging.getLogger(__name__)
 
 OPEN = "open"
-"""A mark: somebody has the space open."""
+"""Mark in the database: a process has the space open."""
 _STRAYS = 64
-"""Tables of vectors without a generation that are put right at once."""
+"""Vector tables without a generation that are repaired on opening, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceFile:
-    """The file of a space, from `open` to `close`.
+    """The open file of a space.
 
     Attributes:
-        store: the connection that writes, for whoever runs in its thread.
-        threads: those that write, read and examine.
+        store: the connection that writes, for use on the writer's thread.
+        threads: the threads that write, read and run long reads.
         scan: its vectors in memory.
-        damage: what its connections cannot read.
-        held: the lease of its log, of which it is a copy; None: it is all there is.
-        crashed: who had it open the last time did not close it.
+        damage: the parts that its connections cannot read.
+        held: the lease of the log of which the file is a copy; None: there is no log.
+        crashed: the last process that had it open did not close it.
         behind: the ids of documents that other nodes have changed since it was open here.
     """
 
@@ -54,7 +56,9 @@ class SpaceFile:
     async def open(
         cls, path: Path, key: bytes, held: Lease | None, *, quota: Quota, pages: PageBudget | None
     ) -> SpaceFile:
-        """The file, made when it is not there. Raises StorageError: wrong key, damaged, newer schema, not writable, disk full."""
+        """Open the file, or create it. Raises StorageError: wrong key, damaged, newer schema, not
+        writable, disk full.
+        """
         scan, damage = VectorScan(), Damage()
         store, crashed, behind = await asyncio.to_thread(_open_marked, path, key, scan, damage, held)
         store.quota = quota
@@ -65,7 +69,7 @@ class SpaceFile:
         return cls(store, StoreThreads(store, open_reader, pages), scan, damage, held, crashed, behind)
 
     async def close(self) -> None:
-        """Close it in good order."""
+        """Mark the space as closed, and close the threads and connections."""
         with contextlib.suppress(StorageError):
             await self.threads.maintain(mark_closed)
         await self.threads.close()
@@ -82,7 +86,7 @@ def _open_marked(
         crashed = open_marked(store, now=time.time())
         note_restore(store, path.with_suffix(".restored"))
         if store.outbox is not None:
-            store.outbox.flush()  # machines are told of this life of the database (PROTOCOL.md 9.2)
+            store.outbox.flush()  # receipts of this opening reach devices (PROTOCOL.md 9.2)
         return store, crashed, tuple(opened.documents) if opened is not None else ()
     except BaseException:
         store.close()
@@ -90,7 +94,9 @@ def _open_marked(
 
 
 def note_salvage(store: Store, lost: int, *, now: float) -> None:
-    """Writes down that pages were unreadable, which they no longer are, and how many rows are lost with them."""
+    """Record that pages were unreadable until the file was rebuilt, and the number of rows that are
+    lost.
+    """
     with store.writing_derived():
         store.breaches.note(Breach(PAGES, 1, now))
         store.breaches.settle([PAGES], now=now)
@@ -99,26 +105,30 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
 
 
 def open_marked(store: Store, *, now: float) -> bool:
-    """Marks the space as open; whether the last one that had it open did not close it. Raises DamagedError where it cannot be read."""
+    """Mark the space as open; return True if the last process that had it open did not close it.
+    Raises DamagedError: it cannot be read.
+    """
     crashed = bool(store.marks.find(OPEN))
     try:
         with store.writing_derived():
             store.marks.put(OPEN, 1.0)
             store.lives.begin(now=now)
-            # Nothing else can begin without these.
+            # Everything else needs these tables.
             if strays := store.repair.fix(VECTOR_TABLES, limit=_STRAYS):
                 store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))
     except DamagedError:
         raise
     except StorageError as error:
-        # On a full disk it can still be read and searched.
+        # A space on a full disk can still be read and searched.
         log.warning("the space is open, but nothing can be written down of that: %s", error)
     return crashed
 
 
 def note_restore(store: Store, mark: Path) -> None:
-    """Counts that the data folder was restored, where the mark of that is there, so that no revision's number is given out twice; the mark
-    goes. Cut off between the two, it is counted twice, which only leaves out numbers."""
+    """Record a restore of the data folder, if `mark` exists, so that no revision number is given
+    twice; then remove the mark. If a crash separates the two, the restore counts twice, which only
+    skips numbers.
+    """
     if not mark.exists():
         return
     try:
@@ -128,11 +138,12 @@ def note_restore(store: Store, mark: Path) -> None:
             store.lives.put_back(life, restores=life.restores + 1, to=life.last_at)
         mark.unlink()
     except (StorageError, OSError) as error:
-        # It is noted the next time; until then a machine that knows more tells of it.
+        # The next opening records it; until then a device that knows newer revisions reports the
+        # restore.
         log.warning("the space was restored, but that cannot be written down: %s", error)
 
 
 def mark_closed(store: Store) -> None:
-    """Write down that nobody has the space open. Raises StorageError."""
+    """Mark the space as closed. Raises StorageError."""
     with store.writing_derived():
         store.marks.put(OPEN, 0.0)

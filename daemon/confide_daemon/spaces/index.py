@@ -1,4 +1,6 @@
-"""The index of one space: pieces, their vectors and the search over them, kept in step with the documents."""
+"""The index of a space, kept up to date with the documents: chunks, their vectors and the search
+over them.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from confide_daemon.store.space_store import Store
 
 
 class Index:
-    """One for each open space.
+    """The index of an open space.
 
     Attributes:
-        budget: of tokens, which is counted in the database.
-        providers: the models, the wanted one first.
-        derivation: what is derived of a document, within the transaction that changes it.
+        budget: the budget of tokens, which is counted in the database.
+        providers: the models, the preferred one first.
+        derivation: derives rows from a document within the transaction that changes it.
     """
 
     def __init__(
@@ -50,40 +52,42 @@ class Index:
         )
 
     async def open(self) -> None:
-        """Follow what other nodes have changed, and look at what is there. Raises StorageError."""
+        """Derive rows again from other nodes' changes, and load the state of the index. Raises
+        StorageError.
+        """
         if self._file.behind:
             await self._threads.maintain(lambda store: self.derivation.follow_all(store, self._file.behind))
         await self._threads.read(self.budget.load)
         await self.searcher.open()
 
     async def close(self) -> None:
-        """End after the batch that is under way."""
+        """Stop after the current batch."""
         await self.indexer.close()
         await self.searcher.close()
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is being indexed: all is done, or cannot be now."""
+        """True if nothing is being indexed: everything is done, or cannot be done now."""
         return self.indexer.idle and not self.indexer.is_loading
 
     @property
     def is_broken(self) -> bool:
-        """Whether indexing has stopped, or a document cannot be cut."""
+        """True if indexing has stopped, or a document cannot be cut."""
         return self.indexer.failure is not None or bool(self.indexer.uncuttable)
 
     @property
     def is_without_model(self) -> bool:
-        """Whether none of the models can be asked."""
+        """True if no model is available."""
         return all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self.indexer.standings())
 
     def progress(self, store: Store) -> IndexProgress:
-        """How far the vectors are."""
+        """Return the progress of the vectors."""
         outlook = self.indexer.outlook()
         with store.reading():
             return self.indexer.progress(store, outlook)
 
     async def queued(self, projects: frozenset[str]) -> int:
-        """How many pieces of these projects wait for their vectors."""
+        """Return the number of chunks of these projects without vectors."""
 
         def work(store: Store) -> int:
             with store.reading():
@@ -95,7 +99,9 @@ class Index:
         return await self._threads.read(work)
 
     async def renew_foreign(self) -> int:
-        """Have vectors computed anew that their model, which has another one's name, does not give; of how many that was seen."""
+        """Compute vectors again that do not fit their model, because another model had its name;
+        return the size of the sample that showed it, or 0.
+        """
         for provider in self.providers:
             name = provider.name
             texts, vectors = await self._threads.examine(lambda store: indexed_model.sample(store, name))  # noqa: B023
@@ -105,7 +111,7 @@ class Index:
         return 0
 
     async def cut_again(self) -> int:
-        """Try documents again that could not be cut; how many could be now."""
+        """Retry documents that could not be cut; return the number that could be cut now."""
         cut_now = 0
         after: int | None = 0
         while after is not None:
@@ -115,7 +121,9 @@ class Index:
         return cut_now
 
     def mended(self, *, vectors_changed: bool) -> None:
-        """Derived rows were put right: some may have to be made again, and vectors may no longer be those in memory."""
+        """Wake the indexer after a repair of derived rows; with `vectors_changed` also drop the
+        vectors in memory.
+        """
         if vectors_changed:
             self._file.scan.forget()
             self.searcher.forget()

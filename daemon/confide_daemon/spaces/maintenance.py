@@ -1,8 +1,9 @@
-"""Looks after one space in the background: checks what must hold, puts right what does not, and gives room back.
+"""Background maintenance of a space: integrity checks, repairs, and the return of disk space.
 
-A look at the ids comes right after opening and every ten minutes. Everything is read once a day, after a crash, and when a reading has met
-something unreadable: in slices, in a thread apart, at a tenth of a core. What is found is written down, and mended in small transactions
-between which other writes go on.
+A check of the ids runs right after opening and every ten minutes. A full check runs once a day,
+after a crash, and when a read has met something unreadable: in slices, on a separate thread, at a
+tenth of a core. Breaches are recorded, and repaired in small transactions between which other
+writes continue.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ from confide_daemon.store.upkeep.integrity import (
 log = logging.getLogger(__name__)
 
 LOOK_S = 600.0
-# Between the looks at two spaces, each of which takes some 10 ms of the interpreter. Hundreds that were opened within a minute were all
-# looked at within a minute ten minutes later, and searches took three times as long meanwhile.
+# Time between the checks of two spaces, each of which takes some 10 ms of the interpreter. Hundreds
+# of spaces opened within a minute were all checked within a minute ten minutes later, and searches
+# took three times as long meanwhile.
 APART_S = 0.5
 RETRY_S = 60.0
 DAY_S = 86_400.0
-# A damaged file may hold what can be had nowhere else, and what was meant to be deleted.
+# A damaged file may contain data that exists nowhere else, and data that was meant to be deleted.
 DAMAGED_DAYS = 30
-# Rows mended in one transaction: some 20 ms of the writer.
+# Rows repaired in one transaction: some 20 ms of the writer.
 MENDED = 64
-# After each slice of examining, so many times its time is spent resting.
+# Pause after each slice of a full check, as a multiple of its duration.
 REST = 9
-# Rewriting a whole old file makes writes wait: only when nobody has used the space for so long.
+# Rewriting an old file makes writes wait, so the space must be unused for this time.
 QUIET_S = 60.0
 _SHOWN = 20
-# What is put right can bring more to light; what has not been by then is looked at again with the next look.
+# A repair can reveal more breaches; those left after so many rounds wait for the next check.
 _ROUNDS = 4
 CHECKED_AT = "checked_at"
 WRITTEN_AT = "written_at"
@@ -60,21 +62,21 @@ WRITTEN_AT = "written_at"
 
 @dataclass(frozen=True, slots=True)
 class SpaceHealth:
-    """Whether what must hold in a space's database does."""
+    """Result of the integrity checks of a space's database."""
 
-    state: str  # ok, healing, damaged: something is lost, or cannot be put right
-    breaches: list[tuple[str, int]]  # (what, rows) that are not put right yet
-    healed: int  # how many breaches ever were, of those still written down
+    state: str  # ok, healing, damaged: data is lost, or cannot be repaired
+    breaches: list[tuple[str, int]]  # (name, rows), not repaired yet
+    healed: int  # number of repaired breaches in the record
 
 
 class MaintenanceTurns:
-    """Keeps the looks at all open spaces apart. On the event loop."""
+    """Schedules the checks of all open spaces apart from each other. Use it on the event loop."""
 
     def __init__(self) -> None:
         self._next_at = 0.0
 
     def next_s(self) -> float:
-        """How long whoever asks has to wait for a time of its own, seconds."""
+        """Reserve the next time for a check, and return the seconds until then."""
         now = asyncio.get_running_loop().time()
         at = max(now, self._next_at)
         self._next_at = at + APART_S
@@ -82,12 +84,16 @@ class MaintenanceTurns:
 
 
 class Upkeep:
-    """One for each open space."""
+    """The maintenance of an open space."""
 
     def __init__(
         self, file: SpaceFile, index: Index, disk: Disk, turns: MaintenanceTurns, *, clock: Callable[[], float]
     ) -> None:
-        """`index`: has vectors computed anew and documents cut again, and is told of derived rows that were put right."""
+        """Make the maintenance of a space; `start` begins it.
+
+        `index`: computes vectors and cuts documents again, and is notified of repaired derived
+        rows.
+        """
         self._threads = file.threads
         self._damage = file.damage
         self._index = index
@@ -109,7 +115,7 @@ class Upkeep:
         loop = asyncio.get_running_loop()
 
         def met() -> None:
-            # The loop may have ended before a thread meets it.
+            # The loop may have ended before the thread notices.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._wake.set)
 
@@ -117,28 +123,30 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="confide-upkeep")
 
     async def close(self) -> None:
-        """Ends, after the transaction that is under way."""
+        """Stop after the current transaction."""
         self._ended.set()
         self._damage.listen(None)
         self._wake.set()
         self._threads.interrupt()
         if self._asking is not None:
-            self._asking.cancel()  # the model may be on a server that hangs
+            self._asking.cancel()  # the model's server may hang
         if self._task is not None:
             await self._task
 
     async def salvaged(self, lost: int) -> None:
-        """The database was rebuilt before it could be opened; so many rows are lost."""
+        """Record that the database was rebuilt before it could be opened, with the number of lost
+        rows.
+        """
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         self._wake.set()
 
     async def missed(self) -> None:
-        """Note that the database file was not there, though machines have used the space before."""
+        """Record that the database file was missing, although devices have used the space before."""
         await self._threads.maintain(lambda store: _note_breach(store, Breach(FILE_LOST, 1, self._clock())))
         await self._look_up()
 
     def look(self) -> None:
-        """Somebody has put something right: what was found is looked at again now."""
+        """Check again now, because something was repaired."""
         self._wake.set()
 
     def health(self) -> SpaceHealth:
@@ -149,7 +157,7 @@ class Upkeep:
         return SpaceHealth(state, [(one.what, one.rows) for one in self._open], self._healed)
 
     def warnings(self) -> list[str]:
-        """What whoever uses the space should know."""
+        """Return the warnings for the users of the space."""
         said = self._damage.warnings()
         if (refused := self._threads.refused) is not None:
             said.append(f"nothing new can be stored in this space: {refused}")
@@ -166,9 +174,9 @@ class Upkeep:
         return said
 
     async def check(self, *, accept_losses: bool = False) -> Counter[str]:
-        """Reads everything now and puts right what can be; how many of what were found.
+        """Run a full check and repair now; return the numbers of breaches found.
 
-        `accept_losses`: an operator has seen what was lost: it is told of no longer.
+        `accept_losses`: an operator has seen the losses, so they are no longer reported.
         """
         async with self._lock:
             found = await self._examine(rest=0)
@@ -180,12 +188,16 @@ class Upkeep:
             return found
 
     async def found_since(self, moment: float) -> Counter[str]:
-        """What was found since then, by anybody; of each the most at one time."""
+        """Return the breaches found since then by any check; of each the largest number at one
+        time.
+        """
         noted = await self._threads.examine(lambda store: store.breaches.listed(limit=_SHOWN))
         return Counter({one.what: one.rows for one in noted if one.found_at >= moment})
 
     async def give_back(self) -> int:
-        """Merges the full text and cuts off free pages; how many bytes the file has lost."""
+        """Merge the full-text table and cut off free pages; return the bytes by which the file has
+        shrunk.
+        """
         async with self._lock:
             return await self._give_back(merge=True)
 
@@ -207,7 +219,8 @@ class Upkeep:
                 log.warning("the space could not be looked after: %s", error)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not leave a space that nobody looks after and that is said to be well; its text may quote anything.
+                # After a bug the space must not be reported healthy without maintenance; the
+                # exception's text may quote anything.
                 self.failure = StorageError(f"its upkeep is broken ({type(error).__name__})")
                 log.error("the upkeep of a space broke: %s", type(error).__name__)
             if not await self._is_woken_within(RETRY_S if self.failure or self._threads.refused else LOOK_S):
@@ -232,7 +245,7 @@ class Upkeep:
         checked_at = await self._threads.examine(lambda store: store.marks.find(CHECKED_AT))
         if self._is_due or not 0 <= self._clock() - checked_at < DAY_S:
             is_first = checked_at == 0 and not self._is_due
-            if not is_first:  # a new space has nothing that could be wrong yet, nor vectors of another model
+            if not is_first:  # a new space has no data to check yet
                 found = await self._examine(rest=0 if self._damage.parts else REST)
                 if self._closing:
                     return
@@ -254,7 +267,8 @@ class Upkeep:
 
         def look(store: Store) -> list[Breach] | None:
             if not slices or slices[0][0] is not store:
-                # From the beginning also where the file was replaced, as by one with another key: the former connection was closed then.
+                # Start again if the file was replaced, as after a change of the key, which closes
+                # the former connection.
                 slices[:] = [(store, store.integrity.examine())]
                 found.clear()
             return next(slices[0][1], None)
@@ -277,7 +291,9 @@ class Upkeep:
         return self._ended.is_set()
 
     async def _heal(self, found: Counter[str]) -> None:
-        """Puts right what was found, what was left from before, and what that brings to light."""
+        """Repair the breaches that were found, those left from before, and those that the repairs
+        reveal.
+        """
         noted = await self._threads.examine(
             lambda store: [one for one in store.breaches.listed(limit=_SHOWN) if not one.healed_at]
         )
@@ -292,7 +308,7 @@ class Upkeep:
             await self._look_up()
             for what in sorted(todo, key=lambda what: what != PAGES):
                 await self._mend(what)
-            # A rebuilt table lacks rows, and only now.
+            # A rebuilt table shows only now that it lacks rows.
             found = Counter(
                 {one.what: one.rows for one in await self._threads.examine(lambda store: store.integrity.glance())}
             )
@@ -301,7 +317,9 @@ class Upkeep:
         await self._look_up()
 
     async def _renewed(self) -> Counter[str]:
-        """Vectors of another model under the same name serve until the new ones are complete, as with any change of the model."""
+        """Replace vectors of another model with the same name; they serve until the new ones are
+        complete, as after any change of the model.
+        """
         self._asking = asyncio.ensure_future(self._index.renew_foreign())
         try:
             foreign = await self._asking
@@ -311,7 +329,7 @@ class Upkeep:
             foreign = 0
         if foreign:
             now = self._clock()
-            log.warning("the embedding model is another one under the same name; its vectors are computed anew")
+            log.warning("the embedding model is another one under the same name; its vectors are computed again")
             await self._note([Breach(VECTORS_FOREIGN, foreign, now, now)])
             await self._look_up()
         return Counter({VECTORS_FOREIGN: foreign} if foreign else {})
@@ -336,7 +354,7 @@ class Upkeep:
         def work(store: Store) -> int:
             if store.outbox is not None:
                 store.outbox.discard()
-                raise StorageError("the copy of the space is damaged: it is fetched anew from its log")
+                raise StorageError("the copy of the space is damaged: it is fetched again from its log")
             lost = store.replacement.copy_readable()
             self._threads.alone(store.replacement.swap_readable)
             return lost
@@ -348,7 +366,9 @@ class Upkeep:
         self._index.mended(vectors_changed=True)
 
     async def _settle(self, left: Counter[str]) -> None:
-        """What is no longer found is healed; what was lost is when an operator has said so."""
+        """Record breaches that are no longer found as repaired; losses stay until an operator
+        accepts them.
+        """
         healed = [one.what for one in self._open if one.what not in left and one.what not in ACCEPTED]
         if healed:
             await self._threads.maintain(lambda store: _settle(store, healed, self._clock()))
@@ -383,7 +403,8 @@ class Upkeep:
             await self._threads.maintain(lambda store: store.free_space.compact())
             returned += 1
         if returned or self._is_unfolded:
-            # Whoever reads just then keeps the file as long as it was: then it is tried again, though nothing more was cut off.
+            # A concurrent reader keeps the file at its length: then this is tried again, even if
+            # nothing more was cut off.
             self._is_unfolded = not await self._threads.maintain(lambda store: store.free_space.fold_log())
         return returned
 
@@ -405,7 +426,9 @@ def _note_breach(store: Store, breach: Breach) -> None:
 
 
 def _try_to_write(store: Store, now: float) -> None:
-    """Find out whether what was refused is possible again; forced to the disk, as what machines store. Raises StorageError."""
+    """Try whether a write succeeds again after a failure, forced to the disk as devices' writes
+    are. Raises StorageError.
+    """
     with store.writing():
         store.marks.put(WRITTEN_AT, now)
 

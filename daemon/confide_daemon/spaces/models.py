@@ -1,4 +1,6 @@
-"""How a space is cut, embedded and searched, and the embedding models, as the configuration asks for them."""
+"""Settings for chunks, embedding and search of the spaces, and the embedding models, from the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,20 @@ from confide_daemon.store.tables.pieces import Generation
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of a space's index. Each part of it gets what it needs of them."""
+    """The settings of a space's index; each part of it gets those it needs."""
 
     chunks: ChunkSettings = field(default_factory=ChunkSettings)
     weights: Weights = field(default_factory=Weights)
     patience: Patience = field(default_factory=Patience)
     reranker: Reranker | None = None
-    # what a note must have in common with another one, at least, to be told of as its duplicate
+    # least similarity at which a note is reported as a duplicate of another one
     duplicate_similarity: float = 0.9
-    # a model for questions on the vectors of a generation that another one of the same provider is to follow
+    # returns the former model of a provider, for queries on its generation until the next one is complete
     former: Callable[[Generation], LoadedModel | None] | None = field(default=None, compare=False)
 
 
 def index_settings(config: DaemonConfig) -> IndexSettings:
-    """How every space of this daemon is cut and searched."""
+    """Return the index settings of every space of this daemon."""
     return IndexSettings(
         chunks=ChunkSettings.named(config.index.chunks),
         weights=_weights(config.search),
@@ -65,14 +67,16 @@ def _reranker(config: DaemonConfig) -> Reranker | None:
 
 
 TRY_OUT_S = 15.0
-# The original plan's order, best first.
+# Order of preference in the original plan, best first.
 ORDER = ("voyage", "openai", "local")
 
 
 def order(settings: EmbeddingConfig) -> tuple[str, ...]:
-    """The names of the providers to ask, the wanted one first; empty where there is to be none.
+    """Return the names of the providers to use, the preferred one first; empty if no model is
+    wanted.
 
-    Nothing is ever sent to a provider because a key for it happens to be in the environment: it is named, or has a key file.
+    A provider is used only if it is named or has a key file: a key in the environment alone sends
+    it nothing.
     """
     if settings.provider == providers.NONE:
         return ()
@@ -85,19 +89,23 @@ def order(settings: EmbeddingConfig) -> tuple[str, ...]:
 
 
 def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
-    """The model of a provider, loaded; the wanted one where none is named. One on the network is not asked whether it answers.
+    """Load and return a provider's model, by default the preferred one. A remote model is not
+    contacted.
 
-    Raises EmbedderError where it is missing or cannot be used.
+    Raises EmbedderError: it is missing or cannot be used.
     """
-    # Imported late: it brings onnxruntime's and numpy's weight, and loading runs in a thread of its own.
+    # Imported late: it loads onnxruntime and numpy, and runs on a thread of its own.
     return providers.provider(name or settings.provider).create(settings)
 
 
 def try_out(settings: EmbeddingConfig, name: str) -> None:
-    """Loads the model of a provider and embeds a word with it. Raises EmbedderError: why it cannot be used, or does not answer now."""
+    """Load a provider's model and embed a word with it. Raises EmbedderError: it cannot be used, or
+    does not answer now.
+    """
     own = settings.sections.get(name)
     if isinstance(own, RemoteSettings):
-        # A server that still has to load its model takes longer than a question may; a minute is too long for who looks on.
+        # A server that still has to load its model takes longer than a query may; a minute is too
+        # long for a waiting user.
         own = replace(own, timeout_s=min(own.timeout_s, TRY_OUT_S))
         settings = replace(settings, sections={**settings.sections, name: own})
     embedder = load(settings, name)
@@ -109,25 +117,28 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
 
 
 def start(settings: EmbeddingConfig) -> list[LoadedModel]:
-    """The configured models in the order of fallback, loading in the background; searches before one is ready go by keywords."""
+    """Return the configured models in the order of fallback, loading in the background; searches
+    use keywords until one is ready.
+    """
     token_counts.rest_after(settings.unload_after_s)
     return [_model(settings, name) for name in order(settings)] or [LoadedModel.none()]
 
 
 def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | None:
-    """The model of a generation, for questions, where its provider is asked for another one now.
+    """Return the model of a generation, for queries, if its provider now has another model
+    configured.
 
-    So searches go on by meaning until the vectors of the new model are complete. None where the provider is not used any more: a question
-    goes to nobody who is not named.
+    So semantic search continues until the vectors of the new model are complete. Return None if the
+    provider is not used any more: no query goes to a provider that is not named.
     """
     name = generation.provider
     own = settings.sections.get(name)
-    # A name with a "+" holds more than the model (`embedding.settings.named`).
+    # A name with a "+" contains more than the model (`embedding.settings.named`).
     if name not in order(settings) or not isinstance(own, RemoteSettings) or "+" in generation.model:
         return None
     if own.model == generation.model and own.dimensions in (0, generation.dimensions):
         return None
-    # Where a model's own dimensions are taken, not every server knows the option.
+    # The option is set only if it is configured: not every server knows it.
     then = replace(own, model=generation.model, dimensions=own.dimensions and generation.dimensions)
     if then.problem() is not None:
         return None
@@ -135,7 +146,7 @@ def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | N
 
 
 def _resting(settings: EmbeddingConfig, name: str) -> Embedder:
-    """The model of a provider on this machine, which is dropped while nobody uses it. Raises EmbedderError."""
+    """Return a provider's local model, which is unloaded while it is unused. Raises EmbedderError."""
     if not settings.unload_after_s:
         return load(settings, name)
     return RestingEmbedder(lambda: load(settings, name), settings.unload_after_s)

@@ -1,6 +1,7 @@
-"""Room for open spaces: so many at most, and the longest unused is closed first.
+"""Limits the number of open spaces: above it, the longest unused is closed first.
 
-An open space has threads, descriptors and memory, a closed one a file. Which of them may be closed just now, and how, `pool` knows.
+An open space needs threads, descriptors and memory, a closed one only a file. `pool` knows which
+may be closed, and closes them.
 """
 
 from __future__ import annotations
@@ -16,46 +17,56 @@ from confide_daemon.errors import CrowdedError
 CLOSE_AFTER_S: Final = 900.0
 MOST_OPEN: Final = 256
 SPARE: Final = 8
-"""So many more may be open while those that are to make room for them are being closed, so that who opens one does not wait for that."""
+"""Spaces above the limit that may be open while others are being closed, so that opening one does
+not wait for that.
+"""
 WAIT_S: Final = 30.0
 LOOK_AGAIN_S: Final = 30.0
-"""At spaces that were busy when their time had come."""
+"""Time until busy spaces, due for closing, are checked again."""
 
 
 class Closable(Protocol):
-    """The spaces, as far as it is decided here which of them are closed."""
+    """The interface through which OpenSpaceLimit closes spaces."""
 
     async def close_unused(self, space_id: str) -> None:
-        """Close one, which may be in use again by then."""
+        """Close a space, unless it is in use again by then."""
 
     def may_close(self, space_id: str) -> bool:
-        """Whether nobody has it in hand and nothing is changed in it."""
+        """Return True if the space is not in use and its key is not being changed."""
 
     def is_at_rest(self, space_id: str) -> bool:
-        """Whether its index is complete, too; where there must be room, others are closed as well."""
+        """Return True if the space's index is also complete; under pressure, other spaces are
+        closed as well.
+        """
 
 
 class OpenSpaceLimit:
-    """Asked before a space is opened, and told when one was used and when one is closed. On the event loop."""
+    """Tracks open spaces and their last use, and closes unused ones. Use it on the event loop."""
 
     def __init__(self, spaces: Closable, most: int, close_after_s: float) -> None:
-        """`most`: open at once; `close_after_s`: without use."""
+        """Set the limits.
+
+        `most`: open spaces at once; `close_after_s`: time without use after which a space is
+        closed.
+        """
         self._spaces = spaces
         self._most = most
         self._close_after_s = close_after_s
         self._open: OrderedDict[str, float] = OrderedDict()
-        """When each was used last, by the loop's clock; the longest unused first."""
+        """Last use of each space, by the loop's clock; the longest unused first."""
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving: set[str] = set()
         self._freed = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """How many are open, or about to be."""
+        """Return the number of spaces that are open or being opened."""
         return len(self._open)
 
     async def enter(self, space_id: str) -> None:
-        """Takes room for a space that is about to be opened. Raises CrowdedError: all are in use, and stay so for half a minute."""
+        """Reserve room for a space before it is opened. Raises CrowdedError: all spaces stay in use
+        for half a minute.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
                 while not self._has_room():
@@ -69,27 +80,27 @@ class OpenSpaceLimit:
             self._looking = asyncio.create_task(self._look(), name="confide-close-idle")
 
     def used(self, space_id: str) -> None:
-        """It is in use, or was until now; nothing is noted of one that is not open."""
+        """Record that the space is in use or was until now; ignore a space that is not open."""
         if space_id not in self._open:
             return
         self._open[space_id] = asyncio.get_running_loop().time()
         self._open.move_to_end(space_id)
-        self._freed.set()  # whoever waits may close it now
+        self._freed.set()  # a waiting `enter` may close it now
 
     def left(self, space_id: str) -> None:
-        """It is closed, or could not be opened."""
+        """Record that the space is closed, or could not be opened."""
         self._open.pop(space_id, None)
         self._freed.set()
 
     async def close(self) -> None:
-        """Decides nothing any more; what is being closed is closed at the end of this."""
+        """Stop, and wait for the spaces that are being closed."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _has_room(self) -> bool:
-        """Whether one more may be opened now; has others closed, as many as are too many then."""
+        """Return True if another space may be opened now; start to close spaces above the limit."""
         for _ in range(len(self._open) - len(self._leaving) + 1 - self._most):
             longest_unused = self._closable(self._spaces.is_at_rest) or self._closable(lambda _space_id: True)
             if longest_unused is None:
@@ -117,7 +128,7 @@ class OpenSpaceLimit:
         return task
 
     async def _look(self) -> None:
-        """Closes those whose time has come, one after the other, until none is open."""
+        """Close spaces as their time without use expires, until none is open."""
         loop = asyncio.get_running_loop()
         while self._open:
             due = next(iter(self._open.values())) + self._close_after_s

@@ -1,4 +1,6 @@
-"""What an add-on has in each open space: made with it, and closed before it."""
+"""Base class of an add-on's part in each open space. The space makes it when it opens, and closes
+it before it closes itself.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,21 @@ from confide_crypto.errors import RequestError, where
 from confide_crypto.transport.task_group import raise_if_cancelled
 
 SPACE_LEFT: Final = "move: left"
-"""A mark in the database: when the space went to another daemon, in seconds since 1970. A part does nothing from then on."""
+"""Mark in the database: time at which the space moved to another daemon, in seconds since 1970. A
+part does nothing from then on.
+"""
 PARTS_AWAITED: Final = "move: tasks awaited"
-"""A mark: since when the space is here, while what parts carry is still to come. Until then they do nothing."""
+"""Mark in the database: time since which the space is here while the data of its parts is still to
+be moved. Until then they do nothing.
+"""
 
 log = logging.getLogger(__name__)
 
 
 async def unharmed(work: Awaitable[None], what: str) -> None:
-    """Wait for what an add-on does; where that breaks, the log says so, and the core goes on. `what` it is, for the log."""
+    """Wait for an add-on's work; log an exception instead of raising it. `what` names the work for
+    the log.
+    """
     try:
         await work
     except Exception as error:
@@ -27,31 +35,41 @@ async def unharmed(work: Awaitable[None], what: str) -> None:
 
 
 class SpacePart:
-    """Base of an add-on's part. A subclass overrides what it has something to say to; the rest does nothing."""
+    """Base of an add-on's part of a space. A subclass overrides the methods it needs; by default
+    they do nothing.
+    """
 
     async def open(self) -> None:
-        """Read what has to be known before anybody uses the space. Raises StorageError: then it does not open."""
+        """Read what the part needs before the space is used. Raises StorageError: the space does
+        not open.
+        """
 
     def start(self) -> None:
-        """Begin what runs beside the space's use."""
+        """Start background work."""
 
     async def close(self) -> None:
-        """End what `start` began. The database is still open."""
+        """Stop the background work. The database is still open."""
 
     async def finish(self) -> None:
-        """Do what comes last: all else of the space is closed, and its database is still open."""
+        """Do the last work after everything else of the space is closed; its database is still
+        open.
+        """
 
     @property
     def is_held(self) -> bool:
-        """Whether the space must stay open though nobody uses it, since only this object knows of something."""
+        """True if the space must stay open without users, because only this object holds some
+        state.
+        """
         return False
 
     def refusal(self, session_id: str, op: str = "") -> RequestError | None:
-        """Return why a session may not use the space now, None where it may. `op`: the request that it makes, "" for a call of a tool."""
+        """Return the reason why a session may not use the space now, or None. `op`: the request, ""
+        for a tool call.
+        """
 
     async def carried(self) -> Mapping[str, int]:
-        """Return how much it has that goes along when the space moves to another daemon, by kind."""
+        """Return the number of items that move with the space to another daemon, by kind."""
         return {}
 
     def session_ended(self, session_id: str) -> None:
-        """Let go of what a session had of the space."""
+        """Release a session's data of the space."""

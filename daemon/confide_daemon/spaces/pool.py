@@ -1,7 +1,8 @@
-"""The spaces that are open: each database once, however many connections use it, and only while its key is at hand.
+"""The open spaces: each database is opened once for all connections, and only while its key is
+available.
 
-Whoever uses one holds it for as long as that takes (`Spaces.held`). What nobody has held for a while is closed, and opened again for the
-next who comes.
+An operation holds its space while it runs (`Spaces.held`). A space that was not held for a while is
+closed, and opened again for the next operation.
 """
 
 from __future__ import annotations
@@ -37,37 +38,44 @@ from confide_daemon.store.space_store import Store
 
 log = logging.getLogger(__name__)
 
-# The name of the model that stands for none (`Model.none`).
+# The name that `Model.none` uses: no model is configured.
 NO_MODEL = "none"
-# Looked through for one that is open; more are not kept.
+# Breaches that are searched for an open one; the database keeps no more.
 BREACHES = 1000
 LOCK_AFTER_S = 43_200.0
-# At the end of the daemon: most of it is waiting for the disk, and hundreds may be open.
+# Spaces closed at once when the daemon ends: most of the time is spent waiting for the disk, and
+# hundreds may be open.
 CLOSED_AT_ONCE = 8
-# Of a core, for looks at spaces that are closed; each takes a millisecond or two, of ten thousand one after the other half an hour.
+# Share of a core for checks of closed spaces. Each takes a millisecond or two; ten thousand take
+# half an hour.
 LOOKS_SHARE = 0.01
-# After one that took long, as of a large space on a busy machine.
+# Longest pause after a check that took long, as of a large space on a busy computer.
 LONGEST_PAUSE_S = 60.0
-# What a store has lost (`store.log.snapshot.AHEAD`), until somebody moves it away.
+# Files with changes that the shared store has lost (`store.log.snapshot.AHEAD`), until an operator
+# moves them away.
 _AHEAD = "*.db.ahead*"
 
 
 class SpacesHost:
-    """What has the spaces: base of the daemon's, for where no daemon runs."""
+    """The owner of the spaces; the daemon overrides its methods, which do nothing by default."""
 
     def announce_news(self, space_id: str) -> None:
-        """Tell the machines of a space to look again: it is unlocked, or a key is needed."""
+        """Notify the devices of a space that it is unlocked or that a key is needed."""
 
     def send_elsewhere(self, space_id: str) -> None:
-        """Another node holds the space: whoever uses it here has to go there."""
+        """Send the sessions of a space to the node that now holds it."""
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
-        """What is known of a space outside of it: credentials in clear, and whether there is a proven backup."""
+        """Return facts about a space from outside of it: the number of credentials stored in clear,
+        and True if there is a proven backup; None: unknown.
+        """
         return None, None
 
 
 class Spaces(SpaceHost):
-    """Opens a space when it is used, one writer a space, and closes it when nobody has used it for a while, or its key is forgotten."""
+    """Opens a space when it is used, with one writer, and closes it when it is unused for a while
+    or its key is forgotten.
+    """
 
     def __init__(
         self,
@@ -80,19 +88,21 @@ class Spaces(SpaceHost):
         most_open: int = MOST_OPEN,
         leases: Leases | None = None,
     ) -> None:
-        """What keeps them.
+        """Make the pool; all spaces are closed.
 
         Args:
-            shared: what they have in common; its vault is closed with them.
-            keeper: who keeps the keys of spaces that are made from now on.
-            lock_after_s: a key that its machines keep is forgotten so long after the last of them has gone.
-            close_after_s: one that nobody has used for so long is closed.
-            most_open: at once; beyond, the longest unused is closed for the next.
-            leases: of their logs, whose copies the files are; None: the files are all there is. Closed with them.
+            shared: settings and resources of all spaces; its vault is closed with the pool.
+            keeper: the keeper of new spaces' keys.
+            lock_after_s: time after which a key that devices keep is forgotten once the last of them
+                has disconnected.
+            close_after_s: time without use after which a space is closed.
+            most_open: open spaces at once; above, the longest unused is closed for the next.
+            leases: leases of the logs whose copies the files are; None: there are no logs. Closed with
+                the pool.
         """
         self._began_at = time.time()
         self.disk = shared.disk or Disk(state.folder.root)
-        """Asked before what can wait is written; whoever runs the daemon has it look."""
+        """Checked before writes that can wait; the daemon updates it."""
         self._shared = replace(shared, disk=self.disk)
         self._leases = leases
         self._ahead = set(state.folder.spaces.glob(_AHEAD)) if leases is not None else set()
@@ -102,7 +112,7 @@ class Spaces(SpaceHost):
         self._lock_after_s = lock_after_s
         self._entries: dict[str, SpaceSlot] = {}
         self._room = OpenSpaceLimit(self, most_open, close_after_s)
-        self._unreadable: set[str] = set()  # spaces of which nobody can tell who keeps their keys
+        self._unreadable: set[str] = set()  # spaces whose keys' keeper is unknown
         self._standing = StandingFile(state.folder.standing, self._standings)
         self.rosters = Rosters(state.registry)
         self.host = SpacesHost()
@@ -114,7 +124,7 @@ class Spaces(SpaceHost):
 
     @asynccontextmanager
     async def held(self, space_id: str) -> AsyncIterator[Space]:
-        """The open space with this id, which is not closed within this. Raises as `get`."""
+        """Yield the open space with this id, which stays open meanwhile. Raises as `get`."""
         entry = self._entry(space_id)
         entry.holders += 1
         try:
@@ -124,10 +134,10 @@ class Spaces(SpaceHost):
             self._room.used(space_id)
 
     async def get(self, space_id: str) -> Space:
-        """The open space with this id, which may be closed as soon as nobody holds it.
+        """Return the open space with this id; it may be closed as soon as nothing holds it.
 
-        Raises LockedError where its machines keep its key, and none has brought it; StorageError where it cannot be opened;
-        CrowdedError where too many others are in use.
+        Raises LockedError: its devices keep its key, and none has brought it; StorageError: it
+        cannot be opened; CrowdedError: too many others are in use.
         """
         entry = self._entry(space_id)
         if self._leases is not None:
@@ -136,16 +146,18 @@ class Spaces(SpaceHost):
             await asyncio.shield(entry.closing)
         task = entry.opening
         if task is None or (task.done() and task.exception() is not None):
-            # A task of its own: a connection that goes away while it waits must not leave the space half open for the others.
+            # A task of its own: a connection that ends while it waits must not interrupt the
+            # opening for the others.
             task = entry.opening = asyncio.create_task(self._open(space_id, entry))
             task.add_done_callback(lambda _task: self._lock_later(space_id, entry))
         return await asyncio.shield(task)
 
     @contextmanager
     def used(self, space_id: str) -> Iterator[None]:
-        """Within this, somebody uses the space, or waits for it: a key that machines have brought is not forgotten.
+        """Mark the space as used or waited for: meanwhile a key that devices have brought is not
+        forgotten.
 
-        Raises StorageError, KeyFileError where nobody can tell who keeps its key.
+        Raises StorageError, KeyFileError: the keeper of its key is unknown.
         """
         entry = self._entry(space_id)
         entry.users += 1
@@ -160,7 +172,9 @@ class Spaces(SpaceHost):
 
     @contextmanager
     def staying(self, space_id: str) -> Iterator[None]:
-        """Within this the space stays with this node, also while it is closed or locked: somebody here waits for its news."""
+        """Keep the space at this node meanwhile, even closed or locked, because a session here
+        waits for its news.
+        """
         entry = self._entry(space_id)
         entry.listeners += 1
         try:
@@ -171,45 +185,47 @@ class Spaces(SpaceHost):
 
     @property
     def leases(self) -> Leases | None:
-        """Of the logs of the spaces; None: there is no store."""
+        """The leases of the spaces' logs, or None without a shared store."""
         return self._leases
 
     @property
     def chunks(self) -> ChunkSettings:
-        """How documents are cut in all of them."""
+        """The chunk settings of all spaces."""
         return self._shared.settings.chunks
 
     @asynccontextmanager
     async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
-        """How the space is while its files are copied.
+        """Yield the state of a space whose files are to be copied.
 
-        Within this no other file takes its place, and one that nobody has open is not opened.
+        Meanwhile its file is not replaced, and a closed space is not opened.
         """
         is_known = space_id in self._entries
         try:
             entry = self._entry(space_id)
         except ConfideError:
-            yield FrozenSpace(None)  # nobody can tell who keeps its key, so it cannot be opened either
+            yield FrozenSpace(None)  # the keeper of its key is unknown, so it cannot be opened either
             return
         try:
             async with entry.unchanged() as key:
                 yield FrozenSpace(key, entry.custodian if entry.space is None else None)
         finally:
-            # Of one that nobody uses, nothing is kept: there may be ten thousand.
+            # An unused space needs no entry: there may be ten thousand.
             is_wanted = entry.users or entry.listeners or entry.holders
             is_used = entry.opening or entry.closing or is_wanted or entry.custodian.is_holding
             if not is_known and not is_used:
                 self._entries.pop(space_id, None)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """A key of a space's database, as it was or is; None where a machine has to bring it."""
+        """Return a present or past key of a space's database, or None if a device has to bring it."""
         if name.keeper == "server":
             return self._state.master.space_key(space_id, name.number)
         entry = self._entries.get(space_id)
         return None if entry is None else entry.custodian.key(name)
 
     async def unlocked(self, space_id: str) -> Space:
-        """The space, once a machine has brought its key. Raises StorageError as `get`."""
+        """Wait until a device has brought the space's key, and return the space. Raises
+        StorageError as `get`.
+        """
         entry = self._entry(space_id)
         while True:
             await entry.is_unlocked.wait()
@@ -219,14 +235,15 @@ class Spaces(SpaceHost):
                 raise_if_cancelled()
 
     async def unlock(self, space_id: str, keys: Mapping[int, bytes], *, may_change: bool) -> None:
-        """Takes keys that a machine of the roster brings, as far as they are needed (`needed_epochs`), and opens what they open.
+        """Add those keys from a device of the roster that are needed (`needed_epochs`), and open
+        the space with them.
 
         Args:
-            keys: of the database, by their epochs, 32 bytes each.
-            may_change: whether it may say what the database is encrypted with from now on.
+            keys: keys of the database by epoch, 32 bytes each.
+            may_change: True if the device may decide the key for future encryption.
 
-        Raises WrongKeyError: they should open the database, and do not; StorageError, KeyFileError: it cannot be opened, or nothing can be
-        written down.
+        Raises WrongKeyError: the keys should open the database, and do not; StorageError,
+        KeyFileError: the space cannot be opened, or nothing can be recorded.
         """
         entry = self._entry(space_id)
         async with entry.unlocking:
@@ -239,33 +256,37 @@ class Spaces(SpaceHost):
                 await asyncio.to_thread(entry.custodian.add_keys, keys, epoch, may_change=may_change, is_open=is_open)
             except WrongKeyError:
                 if entry.custodian.is_lost and not was_lost:
-                    self.host.announce_news(space_id)  # all of their keys are asked for now
+                    self.host.announce_news(space_id)  # the devices should bring all of their keys now
                 raise
             try:
                 await self.get(space_id)
             except LockedError:
-                return  # what was brought is not all that it takes
+                return  # more keys are needed
             except WrongKeyError:
                 entry.custodian.forget()
                 raise
         entry.change_key()
 
-    # What connections ask (PROTOCOL.md 10.9): answered from memory, without waiting
+    # Queries of connections (PROTOCOL.md 10.9): answered from memory, without waiting
 
     def custody(self, space_id: str) -> Keeper:
         return self._entry(space_id).custodian.custody.key.keeper
 
     def is_locked(self, space_id: str) -> bool:
-        """Whether a machine has to bring its key before it can be used."""
+        """Return True if a device has to bring the space's key before it can be used."""
         entry = self._entry(space_id)
         return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
     def needed_epochs(self, space_id: str, epoch: int) -> list[int]:
-        """The epochs whose database keys a machine should bring: to open it, or to change to a new key."""
+        """Return the epochs whose database keys a device should bring, to open the space or to
+        change its key.
+        """
         return self._entry(space_id).custodian.missing_epochs(epoch)
 
     def health_problems(self) -> set[str]:
-        """What does not work as it should in any of them (`Space.health_problems`); one that is locked is well."""
+        """Return the health problems of all spaces (`Space.health_problems`); a locked space has
+        none.
+        """
         is_cut_off = self._leases is not None and self._leases.failure is not None
         found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
         for space_id, entry in self._entries.items():
@@ -277,37 +298,43 @@ class Spaces(SpaceHost):
             is_broken = entry.failure is not None and not isinstance(entry.failure, passing)
             if is_broken or (entry.custodian.is_lost and entry.custodian.custody.key.keeper == "server"):
                 found.add("storage")
-        # Whoever wants no model has none that could fail.
+        # Without a configured model, none can fail.
         return found - {"embedding"} if self._is_without_model else found
 
     def _is_removed(self, space_id: str, space: Space) -> bool:
-        """Whether an operator has removed a space beside the daemon, which has it open still: its file is gone as it should be."""
+        """Return True if an operator has removed the space while the daemon has it open: then its
+        missing file is no problem.
+        """
         return not space.has_file and space_id not in self._state.registry.spaces().values()
 
-    # What the operator is shown: answered from memory
+    # Status for the operator: answered from memory
 
     def opened(self) -> dict[str, Space]:
-        """Those that are open, by their ids."""
+        """Return the open spaces by id."""
         return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
 
     def states(self) -> dict[str, str]:
-        """How each is that was ever asked for: `open`, `locked`, `closed` or `damaged`."""
+        """Return the state of each space that was requested: `open`, `locked`, `closed` or
+        `damaged`.
+        """
         return dict.fromkeys(self._unreadable, "damaged") | {
             space_id: _state(entry) for space_id, entry in self._entries.items()
         }
 
     def waiting(self) -> dict[str, int]:
-        """How many pieces of each open one wait for their vectors."""
+        """Return the number of chunks without vectors in each open space."""
         return {space_id: space.waiting for space_id, space in self.opened().items()}
 
     def providers(self) -> dict[str, bool]:
-        """Whether each of the models can be asked now, by its provider."""
+        """Return {provider: True if its model is available now}."""
         return {model.label: model.is_up for model in self._shared.models if model.name != NO_MODEL}
 
     async def look_at_all(self) -> None:
-        """Looks at the spaces that are closed, in turn, and opens those that something is wrong with, so that it is put right and told of.
+        """Check the closed spaces one by one, and open those with a problem, so that it is repaired
+        and reported.
 
-        Each look is followed by a pause, so that all of them take no more than `LOOKS_SHARE` of a core, however many spaces there are.
+        A pause follows each check, so that all of them use at most `LOOKS_SHARE` of a core, however
+        many spaces there are.
         """
         for space_id in (await asyncio.to_thread(self._state.registry.spaces)).values():
             started = time.thread_time()
@@ -326,9 +353,9 @@ class Spaces(SpaceHost):
             await asyncio.sleep(min(cpu_s / LOOKS_SHARE, LONGEST_PAUSE_S))
 
     def _look(self, space_id: str) -> tuple[bool, float]:
-        """Whether a space looks sound, as far as can be told while nobody has it open, and the seconds of a processor that this took.
+        """Return True if a closed space looks sound, and the CPU seconds of the check.
 
-        Raises StorageError, KeyFileError: nobody can tell who keeps its key.
+        Raises StorageError, KeyFileError: the keeper of its key is unknown.
         """
         started = time.thread_time()
         entry = self._entries.get(space_id)
@@ -336,7 +363,7 @@ class Spaces(SpaceHost):
         is_in_hand = entry is not None and (entry.opening or entry.closing or entry.ailed or entry.door.locked())
         if is_in_hand or not path.exists():
             return True, 0.0
-        # Of one that was never asked for, nothing is kept: there may be ten thousand.
+        # A space that was never requested gets no entry: there may be ten thousand.
         custodian = entry.custodian if entry else Custodian(space_id, self._state.folder, self._state.master)
         custody = custodian.custody
         key = custodian.key(custody.key)
@@ -346,20 +373,24 @@ class Spaces(SpaceHost):
             is_sound = False
         return is_sound, time.thread_time() - started
 
-    # Who keeps the key
+    # Keeper of the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
-        """Has the server or the machines keep the key from now on. As `SpaceSlot.give_to`; its machines are told."""
+        """Make the server or the devices the keeper of the key, as `SpaceSlot.give_to`, and notify
+        the devices.
+        """
         custody = await self._entry(space_id).give_to(keeper, follow)
         self.host.announce_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. As `SpaceSlot.renew`."""
+        """Encrypt a database whose key the server keeps with the server's next key, as
+        `SpaceSlot.renew`.
+        """
         return await self._entry(space_id).renew(follow)
 
     async def close(self) -> None:
-        """Finish what is being written and close all."""
+        """Finish pending writes and close all spaces."""
         for entry in self._entries.values():
             entry.stop_timer()
         await self._room.close()
@@ -384,7 +415,7 @@ class Spaces(SpaceHost):
         return entry
 
     def epoch(self, space_id: str) -> int:
-        """The newest epoch of a space's roster, 0 where there is none; waits for the disk."""
+        """Return the newest epoch of a space's roster, or 0 without a roster; waits for the disk."""
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
@@ -395,7 +426,8 @@ class Spaces(SpaceHost):
                 return await self._open_in_room(space_id, entry)
         except BaseException as error:
             self._room.left(space_id)
-            # Whoever brings the key of one that is locked has to come to where the others wait.
+            # The lease of a locked space is kept while sessions wait, so that the device that
+            # brings the key connects to the same node.
             if self._leases is not None and not (isinstance(error, LockedError) and entry.users):
                 await self._leases.leave(space_id)
             if isinstance(error, FencedError):
@@ -413,12 +445,12 @@ class Spaces(SpaceHost):
                 name, key = await asyncio.to_thread(entry.custodian.search, epoch)
                 space = await self._opened(space_id, key, held)
         except ConfideError as error:
-            # It stays here until the next attempt; the frames that it came through have the key.
+            # The error is kept until the next attempt, and its frames would keep the key.
             key = b""
             error.__traceback__ = error.__context__ = None
             raise
         if entry.custodian.custody.following is not None:
-            # Where that cannot be written down, both stay written down.
+            # If this cannot be recorded, both names stay recorded.
             with suppress(KeyFileError):
                 await asyncio.to_thread(entry.custodian.changed, name)
         if held is not None:
@@ -435,13 +467,13 @@ class Spaces(SpaceHost):
         return space
 
     async def _held_of(self, space_id: str, entry: SpaceSlot) -> Lease | None:
-        """The lease of the space, where it has a log, which says who keeps its key."""
+        """Return the lease of the space, if it has a log; the log names the keeper of its key."""
         if self._leases is None:
             return None
         loop = asyncio.get_running_loop()
 
         def stale() -> None:
-            # The loop may have ended before the writer's thread meets it.
+            # The loop may have ended before the writer's thread notices.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._renew, space_id, entry)
 
@@ -451,13 +483,13 @@ class Spaces(SpaceHost):
         return held
 
     def _leave_later(self, space_id: str, entry: SpaceSlot) -> None:
-        """Lets other nodes have a space that was kept for those who have gone."""
+        """Release the lease of a closed space that has no users any more."""
         is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
         if self._leases is not None and not entry.users and not entry.listeners and is_closed:
             self._beside(self._leases.leave(space_id))
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that nobody waits for, before the end."""
+        """Run a task in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._renewing.add(task)
         task.add_done_callback(self._renewing.discard)
@@ -469,10 +501,12 @@ class Spaces(SpaceHost):
             self._renew(space_id, entry)
 
     def _renew(self, space_id: str, entry: SpaceSlot) -> None:
-        """Closes the space, also while it is in use, so that whoever comes next has it opened with all that its log has."""
+        """Close the space, even while it is in use, so that the next operation opens it with all
+        changes of its log.
+        """
         task = entry.opening
         if task is None or not task.done() or entry.closing is not None or self._entries.get(space_id) is not entry:
-            return  # it is about to be opened, or closed, anyway
+            return  # it is being opened or closed anyway
         entry.opening = None
 
         async def close() -> None:
@@ -491,30 +525,32 @@ class Spaces(SpaceHost):
         return await Space.open(path, key, self._shared, space_id=space_id, host=self, held=held, is_known=is_known)
 
     def roster(self, space_id: str) -> Roster | None:
-        """The devices of a space now; may take a while."""
+        """Return the current devices of a space; may take a while."""
         return self.rosters.current(space_id)
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """What is known of a space outside of it (`SpacesHost.around`)."""
+        """Return facts about a space from outside of it (`SpacesHost.around`)."""
         return self.host.around(space_id)
 
     def _is_known(self, space_id: str) -> bool:
-        """Whether a machine has used the space before this daemon began."""
+        """Return True if a device used the space before this daemon started."""
         return any(
             caller.space_id == space_id and (caller.last_seen_at or math.inf) < self._began_at
             for caller in self._state.registry.callers()
         )
 
     def may_close(self, space_id: str) -> bool:
-        """Whether nobody has a space in hand and nothing is changed in it."""
+        """Return True if a space is open, not in use, and its key is not being changed."""
         return self._entries[space_id].may_close
 
     def is_at_rest(self, space_id: str) -> bool:
-        """Whether the index of a space is complete."""
+        """Return True if a space is open and nothing is being indexed."""
         return (space := self._entries[space_id].space) is not None and space.is_at_rest
 
     async def close_unused(self, space_id: str) -> None:
-        """Closes the space, whose key stays at hand; whoever wants it meanwhile waits, and has it opened again."""
+        """Close the space but keep its key; operations that need it meanwhile wait and have it
+        opened again.
+        """
         entry = self._entries[space_id]
         if not entry.may_close:
             return
@@ -525,7 +561,8 @@ class Spaces(SpaceHost):
 
         async def close() -> None:
             await self._close(space_id, space)
-            # Here rather than by who waits for it: whoever comes when this has ended must not find it any more.
+            # Reset here and not by the waiting caller, so that later callers never find an ended
+            # task.
             if entry.closing is asyncio.current_task():  # and it is not locked meanwhile
                 entry.closing = None
 
@@ -536,21 +573,23 @@ class Spaces(SpaceHost):
         try:
             await space.close()
         except Exception as error:
-            # One space that cannot close must not keep the others from closing.
+            # A space that cannot close must not prevent the others from closing.
             log.error("space %s did not close: %s", space_id, type(error).__name__)
         finally:
             self._room.left(space_id)
             if self._leases is not None:
                 entry = self._entries.get(space_id)
                 if entry is not None and (entry.users or entry.listeners):
-                    self._leases.keep(space_id, space.lease)  # its sessions would have to move, for having been idle
+                    self._leases.keep(
+                        space_id, space.lease
+                    )  # else its sessions would have to move because they were idle
                 else:
                     await self._leases.leave(space_id, space.lease)
 
     # Locking
 
     def _lock_later(self, space_id: str, entry: SpaceSlot) -> None:
-        # Also of a space that could not be opened with them, as on a full disk.
+        # Also for a space that could not be opened with the keys, as on a full disk.
         if entry.users or entry.timer is not None or not entry.custodian.is_holding:
             return
 
@@ -564,18 +603,20 @@ class Spaces(SpaceHost):
         self._standing.changed()
 
     async def _lock(self, space_id: str, entry: SpaceSlot, closing: asyncio.Task[None] | None) -> None:
-        """`closing`: what closes it already, since nobody has used it for a while."""
+        """Close the space and forget its keys. `closing`: the task that already closes it for lack
+        of use.
+        """
         try:
             if closing is not None:
                 await closing
             await self._shut(space_id, entry)
-            log.info("space %s is locked: nobody has used it for %.0f s", space_id, self._lock_after_s)
+            log.info("space %s is locked: it was not used for %.0f s", space_id, self._lock_after_s)
         finally:
             entry.closing = None
             self._standing.changed()
 
     async def _shut(self, space_id: str, entry: SpaceSlot) -> None:
-        """Closes the space, if it is open, and forgets its keys."""
+        """Close the space, if it is open, and forget its keys."""
         entry.is_unlocked.clear()
         if entry.changing is not None:
             entry.changing.cancel()
@@ -587,7 +628,7 @@ class Spaces(SpaceHost):
         try:
             space = await task
         except ConfideError:
-            return  # it never was open
+            return  # it was never open
         await self._close(space_id, space)
 
     def _standings(self) -> dict[str, CustodyStatus]:
@@ -612,9 +653,9 @@ def _state(entry: SpaceSlot) -> str:
 
 
 def glance(path: Path, key: bytes) -> bool:
-    """Whether a space that nobody has open looks sound. Raises StorageError."""
+    """Return True if a closed space looks sound. Raises StorageError."""
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         if store.schema_version() < migrations()[-1][0]:
-            return True  # it is upgraded when it is opened, and looked at then
+            return True  # opening upgrades it, and it is checked then
         is_settled = all(breach.healed_at for breach in store.breaches.listed(limit=BREACHES))
         return is_settled and not store.marks.find(OPEN) and not store.integrity.glance()

@@ -1,8 +1,8 @@
-"""One private memory: documents, their revisions and the index, behind an asynchronous face.
+"""A private memory: documents, their revisions and the index, behind an asynchronous interface.
 
-One thread writes; a few read. Everything that waits for the disk or computes runs in those threads. A document, its revision, its
-pieces and its keyword rows are committed in one transaction, so a document can be found by its words when `put` returns; vectors
-follow in the background.
+One thread writes, a few read. All disk access and computation runs on those threads. A document,
+its revision, its chunks and its keyword rows are committed in one transaction, so its words are
+searchable when `put` returns; vectors follow in the background.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 _Part = TypeVar("_Part", bound=SpacePart)
 
 
-# More are not told of, so that status stays small.
+# Limit of reported conflicts, so that a status stays small.
 MAX_CLASHES = 21
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A document whose newest text holds two versions of some lines."""
+    """A document whose newest text contains a conflict: two versions of some lines."""
 
     project: str
     path: str
@@ -71,7 +71,9 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class SpaceStatus:
-    """How a space is. Counts are of the projects asked for; queue, model and size are of the whole space."""
+    """Status of a space. Counts are for the requested projects; queue, model and size are for the
+    whole space.
+    """
 
     space_id: str
     files: int
@@ -85,12 +87,12 @@ class SpaceStatus:
     queued: int  # pieces that wait for their vectors
     index_age_s: float  # how long the oldest of them has waited
     reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
-    size_bytes: int | None  # None: not told
+    size_bytes: int | None  # None: withheld
     at_rest: str
     search_p50_ms: float | None
     search_p95_ms: float | None
     warnings: list[str]
-    clashes: list[Clash]  # the first of them
+    clashes: list[Clash]  # the first MAX_CLASHES
     generations: list[GenerationStatus] = field(default_factory=list)
     providers: list[ProviderStatus] = field(default_factory=list)  # the wanted one first
     health: SpaceHealth = field(default_factory=lambda: SpaceHealth("ok", [], 0))
@@ -98,19 +100,20 @@ class SpaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class SpaceShared:
-    """What all spaces of a daemon have in common.
+    """Settings and resources that all spaces of a daemon share.
 
     Attributes:
-        settings: how they are cut, embedded and searched.
-        embedder: the models, the wanted one first; each of the others takes the place of those before it while they cannot be used.
-        deleted_days: how long a deleted document can come back.
-        quota: what each of them may hold.
-        clock: seconds since 1970, for what is deleted too long ago and for the month of a budget.
-        vault: what keeps new sealed records; None keeps them in the databases.
-        pages: which all of them may keep of what was read.
-        disk: asked before what can wait is written; None: there is room.
-        turns: in which they look after themselves.
-        parts: make what add-ons have in each of them.
+        settings: settings for chunks, embedding and search.
+        embedder: the embedding models, the preferred one first; each other one is a fallback while
+            those before it are unavailable.
+        deleted_days: days for which a deleted document can be restored.
+        quota: the limits of each space.
+        clock: seconds since 1970, for the removal of deleted documents and the month of a budget.
+        vault: the external store of new sealed records; None keeps them in the databases.
+        pages: the memory budget for all page caches.
+        disk: checked before writes that can wait; None: each space checks the disk of its own folder.
+        turns: schedules the spaces' maintenance.
+        parts: functions that make the add-ons' parts of each space.
     """
 
     settings: IndexSettings
@@ -126,24 +129,28 @@ class SpaceShared:
 
     @property
     def models(self) -> Sequence[LoadedModel]:
-        """The models, the wanted one first."""
+        """The models, the preferred one first."""
         return [self.embedder] if isinstance(self.embedder, LoadedModel) else self.embedder
 
 
 class SpaceHost:
-    """What a space is told of what is outside of it: base of what has it open. Here nothing is known."""
+    """Provides a space with facts from outside of it; the pool overrides its methods, which know
+    nothing by default.
+    """
 
     def roster(self, _space_id: str) -> Roster | None:
-        """The devices of the space now, whose orders count; may take a while."""
+        """Return the current devices of the space, with their rights; may take a while."""
         return None
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
-        """How many credentials are stored in clear, and whether a backup is proven, None for what nobody knows; may take a while."""
+        """Return the number of credentials stored in clear, and True if a backup is proven; None:
+        unknown. May take a while.
+        """
         return None, None
 
 
 class Space:
-    """An open space. Made by `Space.open`, ended by `close`."""
+    """An open space. `Space.open` makes it, `close` ends it."""
 
     def __init__(self, space_id: str, file: SpaceFile, shared: SpaceShared, disk: Disk, host: SpaceHost) -> None:
         self.space_id = space_id
@@ -179,15 +186,16 @@ class Space:
         held: Lease | None = None,
         is_known: bool = False,
     ) -> Space:
-        """Opens the space, making it when the file is not there, and takes up the indexing and the upkeep.
+        """Open the space, creating a missing file, and start the indexing and the maintenance.
 
         Args:
             path: the database file; its folder must exist.
             key: 32 bytes.
-            held: the lease of its log, of which the file is a copy; None: the file is all there is.
-            is_known: machines have used the space before, so a file that is missing is a loss, which is noted.
+            held: the lease of the log of which the file is a copy; None: there is no log.
+            is_known: devices have used the space before, so a missing file is recorded as a loss.
 
-        Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk full.
+        Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk
+        full.
         """
         begin = partial(cls._begin, path, key, shared, space_id, host or SpaceHost(), held)
         is_missing = is_known and held is None and not path.exists()
@@ -195,10 +203,10 @@ class Space:
             space = await begin()
         except DamagedError:
             if held is not None:
-                # What the log has is whole, and what can be read here may not be.
+                # The log is complete, while the readable part of this file may not be.
                 await asyncio.to_thread(held.discard, path)
                 return await begin()
-            # Something that nothing can begin without. Whatever else is damaged, the upkeep meets.
+            # A part that opening needs is damaged. The maintenance finds all other damage.
             lost = await asyncio.to_thread(salvage.salvage, path, key)
             log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
             space = await begin()
@@ -229,7 +237,7 @@ class Space:
         return space
 
     def _start(self) -> None:
-        """Begin what goes on beside its use."""
+        """Start the background work."""
         self.index.indexer.start()
         self.history.start()
         self.upkeep.start()
@@ -238,16 +246,18 @@ class Space:
             part.start()
 
     def roster(self) -> Roster | None:
-        """Its devices now, whose orders count; may take a while."""
+        """Return the space's current devices, with their rights; may take a while."""
         return self._host.roster(self.space_id)
 
     def around(self) -> tuple[int | None, bool | None]:
-        """How many credentials are stored in clear, and whether a backup is proven; None for what nobody knows."""
+        """Return the number of credentials stored in clear, and True if a backup is proven; None:
+        unknown.
+        """
         return self._host.around(self.space_id)
 
     @property
     def outbox(self) -> ReplicationOutbox | None:
-        """Where what is written goes before it is committed here; None: it has no log."""
+        """Sends writes to the log before they are committed here; None: the space has no log."""
         return self.file.store.outbox
 
     async def rekey(
@@ -257,9 +267,10 @@ class Space:
         follow: Callable[[int, int], None] = lambda _done, _total: None,
         custody: dict[str, object] | None = None,
     ) -> None:
-        """Changes the key of the database (32 bytes), while everybody goes on. Raises as `StoreThreads.change_key`.
+        """Change the key of the database (32 bytes) during normal use. Raises as
+        `StoreThreads.change_key`.
 
-        `custody`: who keeps it then, for the log of the space.
+        `custody`: the key's next custody, for the log of the space.
         """
         if self.outbox is not None:
             self.outbox.custody = custody
@@ -272,7 +283,7 @@ class Space:
             )
 
     async def close(self) -> None:
-        """Ends the indexing after its current batch and closes the database."""
+        """End the indexing after its current batch and close the database."""
         for part in reversed(self.parts):
             await unharmed(part.close(), "closing a part of a space")
         await self.records.close()
@@ -286,7 +297,7 @@ class Space:
         await self.file.close()
 
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
-        """How the space is; counts for the given projects only (None: all)."""
+        """Return the status of the space, with counts for the given projects only (None: all)."""
         return await self.threads.read(lambda store: self._status(store, projects))
 
     def _status(self, store: Store, projects: frozenset[str] | None) -> SpaceStatus:
@@ -297,7 +308,7 @@ class Space:
             held = holdings(store)
             total = state.total
             if projects is not None:
-                # Who reaches some projects alone learns nothing of how much there is in others.
+                # A caller who reaches some projects only must not learn the size of others.
                 total = sum(count.chunks for count in sources.values())
                 held = [
                     GenerationGap(one.generation, store.vectors.waiting_among(one.generation.id, projects))
@@ -342,7 +353,9 @@ class Space:
         )
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
-        """Waits until every piece has its vector; False when that cannot be (no model, a failure) or takes longer than `timeout_s`."""
+        """Wait until every chunk has its vector; return False if that is impossible (no model, a
+        failure) or takes longer than `timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         has_retried = False
         rested_at = -1
@@ -352,12 +365,13 @@ class Space:
                 progress(state.done, state.total)
             if state.complete:
                 return True
-            # At rest twice in a row, and in between: what was committed meanwhile was heard of by now, and did not wake it.
+            # At rest at two checks without any step between: the indexer knew of all commits by
+            # then and had nothing to do.
             moves = self.index.indexer.moves if self.is_at_rest else -1
             is_stuck = moves == rested_at >= 0
             left = deadline - time.monotonic()
             if is_stuck and self.index.is_broken and not has_retried:
-                # What stopped it may be over by now, as when room was made on the disk.
+                # The cause may be over by now, as when room was made on the disk.
                 has_retried, is_stuck, moves = True, False, -1
                 if await self.index.cut_again():
                     self.upkeep.look()
@@ -365,7 +379,8 @@ class Space:
             if left <= 0 or is_stuck:
                 return False
             rested_at = moves
-            # A model that becomes ready wakes the indexer, which tells us; the cap is for a change missed between the two lines above.
+            # A model that becomes ready wakes the indexer, which wakes this. The cap covers a
+            # change missed between the two lines above.
             await self.index.indexer.wait_move(min(left, 0.25))
 
     async def rebuild(
@@ -375,9 +390,11 @@ class Space:
         progress: Callable[[int, int], None] | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> PieceChanges:
-        """Cuts every document again; with `reembed` a new generation of vectors is built beside the live one as well.
+        """Cut every document into chunks again; with `reembed` also build a new generation of
+        vectors beside the live one.
 
-        One transaction a document, so that others write meanwhile; cancelled, it ends between two.
+        Each document has its own transaction, so that other writes continue; a cancellation takes
+        effect between two documents.
         """
         documents = await self.threads.read(
             lambda store: [row.id for row in store.documents.listed(None) if not row.deleted]
@@ -396,52 +413,54 @@ class Space:
         return PieceChanges(added, kept, removed)
 
     def part(self, kind: type[_Part]) -> _Part:
-        """Return an add-on's part of this space. Raises LookupError: the add-on has none here."""
+        """Return an add-on's part of this space. Raises LookupError: the add-on has no part here."""
         for part in self.parts:
             if isinstance(part, kind):
                 return part
         raise LookupError(f"{kind.__name__} is no part of this space")
 
     def refusal(self, session_id: str, op: str = "") -> RequestError | None:
-        """Return why a session may not use the space now, as `SpacePart.refusal`."""
+        """Return the reason why a session may not use the space now, as `SpacePart.refusal`."""
         return next((found for part in self.parts if (found := part.refusal(session_id, op)) is not None), None)
 
     def session_ended(self, session_id: str) -> None:
-        """Let go of what a session had of the space."""
+        """Release a session's data of the space."""
         for part in self.parts:
             part.session_ended(session_id)
 
     @property
     def lease(self) -> int | None:
-        """The number of its lease; None: it has no log."""
+        """The number of its lease; None: the space has no log."""
         return None if self.outbox is None else self.outbox.lease
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is being indexed: all is done, or cannot be now."""
+        """True if nothing is being indexed: everything is done, or cannot be done now."""
         return self.index.is_at_rest
 
     @property
     def is_held(self) -> bool:
-        """Whether it must stay open though nobody uses it, since only an add-on's part knows of something (`SpacePart.is_held`)."""
+        """True if the space must stay open without users, because only an add-on's part holds some
+        state (`SpacePart.is_held`).
+        """
         return any(part.is_held for part in self.parts)
 
     @property
     def has_file(self) -> bool:
-        """Whether the file that it has open is still at its path."""
+        """True if a file exists at the path of the open database."""
         return self.threads.has_file
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for their vectors, as last seen by who makes them."""
+        """Number of chunks without vectors, as the indexer last counted them."""
         return self.index.indexer.waiting
 
     async def answer(self) -> None:
-        """Return once its writer's thread is free, and alive."""
+        """Return once the writer's thread is free, which proves that it works."""
         await self.threads.answer()
 
     def health_problems(self) -> set[str]:
-        """What of it does not work as it should, in words that tell nothing of what it holds: storage, index, embedding."""
+        """Return the health problems as words that reveal no content: storage, index, embedding."""
         state = self.upkeep.health().state
         is_lost = state == "damaged" or self.threads.refused is not None
         found = {"storage"} if is_lost else {"index"} if state == "healing" else set()

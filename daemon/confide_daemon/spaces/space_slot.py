@@ -1,6 +1,7 @@
-"""What a daemon knows of one space while it runs: its key and the changes of that, and the space itself while it is open.
+"""State of a space in the running daemon: its key and changes of it, and the open space.
 
-Which spaces are locked is written beside the daemon's address for the commands of its operator; nothing of it is secret.
+The list of locked spaces is written beside the daemon's address, for its operator's commands; it
+contains no secrets.
 """
 
 from __future__ import annotations
@@ -24,53 +25,58 @@ from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
 
-# After a change of a key that could not be made, as on a full disk.
+# Time until a failed change of a key is retried, as after a full disk.
 RETRY_S = 60.0
 
 Follow = Callable[[int, int], None]
-"""Told how many pages are encrypted anew, and of how many."""
+"""Callback for progress: the number of pages encrypted with the new key, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenSpace:
-    """A space while nobody changes its files."""
+    """A space whose files do not change meanwhile."""
 
-    key: bytes | None  # of its database; None where it is not at hand
-    custodian: Custodian | None = None  # of that key, where nobody has the space open here, nor opens it
+    key: bytes | None  # of its database; None: not available
+    custodian: Custodian | None = None  # of that key, if the space is closed here and stays so
 
 
 class SpaceOpener(Protocol):
-    """The spaces, as one of them asks for itself."""
+    """The functions of the pool that a slot uses for its own space."""
 
     def epoch(self, space_id: str) -> int:
-        """The newest of its roster, 0 where there is none; waits for the disk."""
+        """Return the newest epoch of the space's roster, or 0 without a roster; waits for the disk."""
 
     async def get(self, space_id: str) -> Space:
-        """The open space."""
+        """Return the open space."""
 
 
 class SpaceSlot:
-    """One for each space that was ever asked for.
+    """State of a space that was requested at least once since the daemon started.
 
     Attributes:
-        custodian: of its key.
-        opening: the task that has opened it, or is about to.
-        closing: the task that closes it, and forgets its key where it is locked, while that is under way.
-        changing: the task that changes its key beside everything else.
-        unlocking: held by who brings a key, or says who is to keep it.
-        door: held by who opens it, and by who needs it to stay closed.
+        custodian: the custodian of its key.
+        opening: the task that opens it or has opened it.
+        closing: the task that closes it, and forgets its key if it is locked, while that runs.
+        changing: the background task that changes its key.
+        unlocking: lock for bringing a key and for choosing its keeper.
+        door: lock for opening the space and for keeping it closed.
         is_unlocked: set while it is open, or could be opened.
-        users: how many connections and jobs need it, or wait for it.
-        listeners: how many wait for its news without using it: they keep it at this node, and neither open nor unlocked.
-        holders: how many have it in hand right now: it is not closed before they are done.
-        ailed: what of it did not work when it was closed (`Space.health_problems`).
-        timer: until its key is forgotten, while nobody does.
-        locks_at: when that will be, seconds since 1970.
-        stranded: how many of its sealed records are in a vault that is not configured any more, counted when it was opened.
+        users: number of connections and jobs that need it, or wait for it.
+        listeners: number of sessions that wait for its news only: they keep it at this node, but
+            neither open nor unlocked.
+        holders: number of current operations on it: it is not closed before they end.
+        ailed: its health problems when it was closed (`Space.health_problems`).
+        timer: the timer that makes it forget its key, while it is unused.
+        locks_at: the time at which that happens, seconds since 1970.
+        stranded: number of its sealed records in a vault that is no longer configured, counted when it
+            was opened.
     """
 
     def __init__(self, space_id: str, custodian: Custodian, spaces: SpaceOpener, standing: StandingFile) -> None:
-        """`standing`: told of every change of the key."""
+        """Make the slot of a closed space.
+
+        `standing`: notified of every change of the key.
+        """
         self._space_id = space_id
         self._spaces = spaces
         self._standing = standing
@@ -92,7 +98,7 @@ class SpaceSlot:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it could not be opened the last time, if it could not."""
+        """The error of the last attempt to open the space, or None."""
         task = self.opening
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
@@ -104,7 +110,7 @@ class SpaceSlot:
 
     @property
     def may_close(self) -> bool:
-        """Whether it is open, and nobody would notice if it were closed."""
+        """True if the space is open and nothing uses it."""
         is_changing = self._rekeying.locked() or self.unlocking.locked()
         return not (self.holders or is_changing or self.closing) and self.space is not None and not self.space.is_held
 
@@ -113,18 +119,19 @@ class SpaceSlot:
             self.timer.cancel()
         self.timer = self.locks_at = None
 
-    # Changes of the key: for a new epoch of the roster, for another keeper, or because the operator wants a new one
+    # Changes of the key: for a new epoch of the roster, another keeper, or an operator's request
 
     def change_key(self) -> None:
-        """Changes the key beside everything else, if there is something to change and the new one is at hand."""
+        """Change the key in the background, if a change is due and the new key is available."""
         if self.changing is None or self.changing.done():
             self.changing = asyncio.create_task(self._change_until_done(), name="confide-rekeying")
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[bytes | None]:
-        """The key of the database, None where it is not at hand: neither it nor the file is changed for another key within this.
+        """Yield the key of the database, or None if it is not available; meanwhile neither the key
+        nor the file changes.
 
-        Nor is it opened, where it is not open now.
+        A space that is closed now is not opened meanwhile.
         """
         async with self._rekeying, contextlib.AsyncExitStack() as stack:
             if self.space is None:
@@ -139,9 +146,10 @@ class SpaceSlot:
                 yield key
 
     async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
-        """Has the server or the machines keep the key from now on, as soon as that can be: how it is at the end of this.
+        """Make the server or the devices the keeper of the key, as soon as possible; return the
+        resulting custody.
 
-        Raises StorageError, KeyFileError where it could not be done or written down; the key that is there stays.
+        Raises StorageError, KeyFileError: it could not be done or recorded; the present key stays.
         """
         async with self.unlocking, self._rekeying:
             await asyncio.to_thread(self.custodian.want, keeper)
@@ -150,9 +158,10 @@ class SpaceSlot:
         return self.custodian.custody
 
     async def renew(self, follow: Follow) -> Custody:
-        """Encrypts a database whose key the server keeps under its next one. Raises as `give_to`.
+        """Encrypt a database whose key the server keeps with the server's next key. Raises as
+        `give_to`.
 
-        Raises ConfideError where its machines keep the key.
+        Raises ConfideError: the space's devices keep the key.
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide device key rotate on one of them"
@@ -165,7 +174,7 @@ class SpaceSlot:
     async def _change_until_done(self) -> None:
         while True:
             try:
-                # Meanwhile another epoch may have begun.
+                # Another epoch may begin meanwhile.
                 while await self._change(lambda _done, _total: None):
                     pass
                 return
@@ -174,12 +183,13 @@ class SpaceSlot:
                 log.warning("the key of space %s could not be changed: %s", self._space_id, error)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not leave a removed device's key in use, untold; its text may quote anything.
+                # A bug must not leave a removed device's key in use without a log entry; the
+                # exception's text may quote anything.
                 log.error("changing the key of space %s broke: %s", self._space_id, type(error).__name__)
             await asyncio.sleep(RETRY_S)
 
     async def _change(self, follow: Follow) -> bool:
-        """One change, if one is due; whether it was."""
+        """Make one change of the key if it is due; return True if it was."""
         async with self._rekeying:
             epoch = await asyncio.to_thread(self._spaces.epoch, self._space_id)
             target = self.custodian.target(epoch)
@@ -191,7 +201,8 @@ class SpaceSlot:
     async def _rekey(self, space: Space, target: KeyName, follow: Follow) -> None:
         key = self.custodian.key(target)
         assert key is not None
-        # Both names are written down before there are two keys, so that whatever ends this leaves none unknown.
+        # Both names are recorded before two keys exist, so that no interruption leaves a key
+        # unknown.
         await asyncio.to_thread(self.custodian.changing, target)
         await space.rekey(key, follow=follow, custody=self.custodian.after(target).to_json())
         await asyncio.to_thread(self.custodian.changed, target)
@@ -201,20 +212,24 @@ class SpaceSlot:
 
 @dataclass(frozen=True, slots=True)
 class CustodyStatus:
-    """How a space stands whose machines keep its key."""
+    """Lock state of a space whose devices keep its key."""
 
-    is_locked: bool  # none of them has brought it
-    locks_at: (
-        float | None
-    )  # when it will be forgotten if nobody comes, seconds since 1970; None while somebody is connected
-    stranded: int = 0  # how many of its sealed records are in a vault that is not configured any more, as far as the daemon has seen
+    is_locked: bool  # no device has brought the key
+    # When the key will be forgotten unless a device connects, seconds since 1970; None: in use.
+    locks_at: float | None
+    stranded: int = 0  # known number of its sealed records in a vault that is no longer configured
 
 
 class StandingFile:
-    """The file of one daemon, from its start to its end. It is written beside everything else, and behind it."""
+    """A daemon's file with the lock state of its spaces, from its start to its end. It is written
+    in the background.
+    """
 
     def __init__(self, path: Path, standings: Callable[[], Mapping[str, CustodyStatus]]) -> None:
-        """`standings`: asked for what is to be written, by the ids of the spaces."""
+        """Make the file's writer.
+
+        `standings`: returns the states to write, by the ids of the spaces.
+        """
         self._path = path
         self._standings = standings
         self._written: Mapping[str, CustodyStatus] = {}
@@ -222,7 +237,7 @@ class StandingFile:
         self._is_due = False
 
     def changed(self) -> None:
-        """Something may stand otherwise now."""
+        """Write the file soon, since a state may have changed."""
         self._is_due = True
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
@@ -249,7 +264,9 @@ class StandingFile:
 
 
 def read_standings(path: Path) -> dict[str, CustodyStatus]:
-    """What the running daemon has written, by the ids of the spaces; nothing where it cannot be read, or none serves."""
+    """Return the states that the running daemon has written, by the ids of the spaces; empty if the
+    file cannot be read or no daemon runs.
+    """
     try:
         found = json.loads(read_private_file(path))
         return {str(space_id): CustodyStatus(bool(said[0]), said[1], *said[2:3]) for space_id, said in found.items()}

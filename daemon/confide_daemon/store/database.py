@@ -1,5 +1,5 @@
-"""One connection to an encrypted SQLite database: opening, error messages, transactions, reads, and
-a cache of results that holds until the next write. It knows no table.
+"""A connection to an encrypted SQLite database: opening, error messages, transactions, reads, and a
+cache of results that holds until the next write. It knows no table.
 
 SQLite3 Multiple Ciphers encrypts and authenticates the pages with AEGIS-256, and the write-ahead
 log in the same way. Temporary tables stay in memory. So no plaintext reaches the disk. The key is
@@ -37,8 +37,8 @@ from confide_memory.globs import matches
 T = TypeVar("T")
 
 KEY_BYTES = 32
-BUSY_MS = 5000  # only a checkpoint or a foreign process can hold a lock; beyond this something is wrong
-CACHE_KIB = 32 * 1024  # for each connection, where nothing else is said (`page_budget`)
+BUSY_MS = 5000  # only a checkpoint or a foreign process holds a lock; a longer wait is an error
+CACHE_KIB = 32 * 1024  # default for each connection (`page_budget`)
 WAL_LIMIT = 16 * 1024 * 1024
 
 # Meaning and hint of each SQLite error; the first match counts.
@@ -80,7 +80,7 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
         # SQLite reports a full disk as a disk fault when it cannot make the -shm file.
         is_full = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
         for known, meaning, hint in MEANINGS:
-            if isinstance(error, known) or is_full:  # the first of them says that the disk is full
+            if isinstance(error, known) or is_full:  # the first row means a full disk
                 raised = _RAISED.get(known, StorageError)
                 raise raised(f"cannot {self._doing}: {meaning}", hint=hint) from None
         raise StorageError(f"cannot {self._doing}: {type(error).__name__}") from None
@@ -228,7 +228,9 @@ def close(connection: apsw.Connection) -> None:
     try:
         has_room = _has_room_for_log(connection)
     except apsw.InterruptError:
-        has_room = False  # cut off in the middle of a statement, the connection takes no other; one that is closed later folds the log in
+        # An interrupted connection accepts no further statement; one that is closed later copies the
+        # log.
+        has_room = False
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not has_room))
     connection.close()
 
@@ -261,7 +263,7 @@ def _has_room_for_log(connection: apsw.Connection) -> bool:
     try:
         present = Path(connection.filename).stat().st_size
     except OSError:
-        return True  # removed while it was open; SQLite finds out what that means
+        return True  # removed while it was open; SQLite reports the consequences
     pages, page_bytes = (int(connection.pragma(name)) for name in ("page_count", "page_size"))
     return pages * page_bytes - present <= _free_bytes(connection)
 
@@ -277,7 +279,7 @@ def _free_bytes(connection: apsw.Connection) -> float:
 # Parts of the database that may turn out to be unreadable.
 KEYWORDS: Final = "keywords"
 VECTORS: Final = "vectors"
-PAGES: Final = "pages"  # somewhere
+PAGES: Final = "pages"  # elsewhere
 
 
 class Damage:

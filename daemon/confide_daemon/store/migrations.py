@@ -76,7 +76,7 @@ def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -
         for step, sql in steps:
             if step not in done and (to is None or step <= to):
                 with transaction(connection):
-                    connection.execute(sql, can_cache=False)  # it is made once
+                    connection.execute(sql, can_cache=False)  # it runs once
                     connection.execute("INSERT INTO migration (version, applied_at) VALUES (?, ?)", (step, now))
                     if _has_programs(connection):
                         connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, step))

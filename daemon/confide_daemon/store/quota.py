@@ -14,8 +14,8 @@ class Quota:
     derived data are always accepted.
     """
 
-    size_bytes: int = 0  # of its database: texts with all their revisions, and the index
-    documents: int = 0  # that are not deleted
+    size_bytes: int = 0  # size of its database: all revisions of texts, and the index
+    documents: int = 0  # number of documents that are not deleted
 
 
 UNLIMITED: Final = Quota()

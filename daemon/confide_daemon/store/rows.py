@@ -21,9 +21,9 @@ class DocumentRow:
     source: str
     day: str  # ISO
     chunking: str | None
-    clash: bool = False  # its text holds two versions of some lines
-    made: str = UNTRUSTED  # the lowest class of those who wrote it
-    class_: str = UNTRUSTED  # what it counts as
+    clash: bool = False  # its text contains a conflict
+    made: str = UNTRUSTED  # the lowest class among its authors
+    class_: str = UNTRUSTED  # the class that it counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """One revision; `text` is None if it deleted the document."""
+    """A revision of a document; `text` is None if the revision deleted it."""
 
     number: int
     hash: str
@@ -59,7 +59,7 @@ class StoredText(NamedTuple):
     project: str
     path: str
     revision: int
-    is_newest: bool  # its document is just this, and not deleted
+    is_newest: bool  # the newest revision of its document, which is not deleted
     hash: str
     packed: bytes  # zlib of UTF-8
 
@@ -107,7 +107,7 @@ class ChangeRow:
     clash: bool
     bytes: int
     change: int  # in the sequence of the space's changes; clients see it as `ChangeNumbers` shows it
-    id: str | None  # of the note that it is now
+    id: str | None  # id of the note that it is now
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class OperationRow:
     """
 
     id: str
-    asked: str  # a hash of what was asked
+    asked: str  # a hash of the request
     revision: int
     hash: str
     previous: str | None
@@ -196,8 +196,8 @@ class NoteRow:
     created_at: float
     updated_at: float
     author: str
-    uses: int  # how often it was read, or shown among what a search found
-    problems: int  # how many things in its front matter were not understood
+    uses: int  # how often it was read or shown as a result
+    problems: int  # number of problems in its front matter
     class_: str = UNTRUSTED
 
 
@@ -207,7 +207,7 @@ class EntityRow(NamedTuple):
     name: str
     project: str
     is_of_tasks: bool
-    written: int  # notes about it
+    written: int  # number of notes about it
     first_seen: float
     last_updated: float
 
@@ -227,7 +227,7 @@ class NoteCounts:
 
 
 class NotePiece(NamedTuple):
-    """One of the first chunks of a note."""
+    """A chunk near the beginning of a note."""
 
     id: int
     document: int
@@ -278,17 +278,17 @@ class NoteFilter:
 class NoteList:
     """A page of a list of notes."""
 
-    notes: list[tuple[NoteRow, str]]  # each with the text of its first piece, "" where it has none
-    total: int  # how many there are on all pages
+    notes: list[tuple[NoteRow, str]]  # each with the text of its first chunk, or ""
+    total: int  # number of notes on all pages
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedRow:
     """A document that links to a given one or that it links to."""
 
-    direction: str  # `to`: the other one is linked to; `from`: it holds the link
+    direction: str  # `to`: the given document links to this one; `from`: this one links to it
     document: int
-    id: str | None  # of the note that it is; None: it is none
+    id: str | None  # the note's id; None: it is not a note
     title: str
     path: str
     project: str
@@ -310,7 +310,7 @@ class Piece:
     text: str
     heading: str  # "Outer > Inner", empty above the first heading
     tokens: int
-    doubted: bool = True  # it holds lines that are untrusted, whatever its document is
+    doubted: bool = True  # it contains untrusted lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ class Filter:
         frozenset()
     )  # all of them, of notes and of other memory files, compared without regard to case
     # Fields of notes, compared in the same way; other documents don't match.
-    types: frozenset[str] | None = None  # one of them
+    types: frozenset[str] | None = None  # any of them
     category: str | None = None
     entity: str | None = None
     # Leave out notes of tasks, except those of this task in these projects (None: in any).
@@ -365,7 +365,7 @@ class PiecePlace(NamedTuple):
     day: str
     project: str
     source: str
-    pieces: int | None = None  # of its document; None: nobody has counted
+    pieces: int | None = None  # chunks of its document; None: not counted
 
 
 class HitRow(NamedTuple):
@@ -385,8 +385,8 @@ class HitRow(NamedTuple):
     author: str
     updated_at: float
     words: str = ""
-    importance: float | None = None  # 0 to 1; None: the document says nothing of it
-    uses: int = 0  # how often the document was read, or shown among what a search found
+    importance: float | None = None  # 0 to 1; None: the document states none
+    uses: int = 0  # how often the document was read or shown as a result
     class_: str = UNTRUSTED
 
 
@@ -396,7 +396,7 @@ class Supersession:
 
     older: int
     newer: int
-    id: str  # of the newer one, as all that follows
+    id: str  # id of the newer note; so are all following fields
     title: str
     path: str
     project: str

@@ -34,8 +34,8 @@ _Tables = TypeVar("_Tables")
 
 
 class Store(Database):
-    """One connection to the database of a space, with the classes for its tables, its maintenance
-    and its replacement.
+    """A connection to the database of a space, with the classes for its tables, its maintenance and
+    its replacement.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class StoreThreads:
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="confide-read")
         self._examining = ThreadPoolExecutor(1, thread_name_prefix="confide-examine")
         self._examiner: Store | None = None
-        self.used_at = time.monotonic()  # by anybody but the upkeep
+        self.used_at = time.monotonic()  # not by the maintenance
         self._closed = False
 
     @property
@@ -234,7 +234,7 @@ class StoreThreads:
         self._writing.shutdown(wait=True)
         for _ in (self._writer, *self._stores):
             self._pages.closed()
-        with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
+        with contextlib.ExitStack() as stack:  # all of them, even if closing one fails
             stack.callback(self._writer.close)
             for store in self._stores:
                 stack.callback(store.close)

@@ -22,7 +22,7 @@ from confide_memory.documents import NOTES
 from confide_memory.globs import is_glob, normal
 from confide_memory.mentions import folded
 
-MEMORY = "memory"  # the folder that all are in
+MEMORY = "memory"  # the folder of all notes
 # Index and columns of each order.
 SORTS = {
     "updated": ("note_updated", ("updated_at",)),
@@ -151,7 +151,7 @@ class EntityTable(Table):
         `tasks`: only notes that belong to tasks (True), only others (False), or all (None). `type`:
         only notes of this type.
         """
-        if type is not None:  # whatever a caller says, so that it would be kept in as many forms
+        if type is not None:  # not cached: callers may send any text as the type
             return self._listed(projects, tasks=tasks, type=type)
         return self._database.remembered.get(("entities", projects, tasks), lambda: self._listed(projects, tasks=tasks))
 

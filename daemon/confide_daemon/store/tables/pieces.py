@@ -81,8 +81,8 @@ class VectorTables(Table):
     def __init__(self, database: Database, scan: VectorScan) -> None:
         super().__init__(database)
         self._scan = scan
-        self._waits_after: dict[int, int] = {}  # generation: pieces up to there have vectors
-        self._kept_since = COUNTED_AFTER  # vectors put into the cache since it was last counted
+        self._waits_after: dict[int, int] = {}  # generation: last chunk up to which all have vectors
+        self._kept_since = COUNTED_AFTER  # additions to the cache since its last count
 
     def generations(self) -> list[Generation]:
         return self._database.remembered.get("generations", self._generations)

@@ -69,7 +69,7 @@ class Codes:
     """
 
     dimensions: int
-    _words: Words  # (words, room)
+    _words: Words  # (64-bit words of a vector, capacity)
     _ids: Numbers
     _documents: Numbers
     _count: int
@@ -346,7 +346,7 @@ class VectorScan:
             if loading is None or loading.generation != generation:
                 return
             if len(ids):
-                if ids[0] > loading.after:  # another thread may have brought it already
+                if ids[0] > loading.after:  # another thread may have loaded it already
                     loading.parts.append((ids, documents, words))
                     loading.after = int(ids[-1])
                     self._check(generation, sum(len(part[0]) for part in loading.parts), loading.dimensions)

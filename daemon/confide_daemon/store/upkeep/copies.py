@@ -32,7 +32,7 @@ def empty_log(path: Path, key: bytes, doing: str) -> None:
     """
     connection = connect(path, key, writer=True, damaged=True)
     with storage_errors(doing):
-        connection.set_busy_timeout(0)  # everybody waits for this
+        connection.set_busy_timeout(0)  # all readers and writers wait for this
         busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
         connection.close()
     if busy:

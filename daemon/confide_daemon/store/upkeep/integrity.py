@@ -70,8 +70,8 @@ APART_S: Final = 20 * 3600.0
 them.
 """
 
-SLICE: Final = 2000  # rows of pieces or vectors: some 20 ms
-SAMPLED: Final = 64  # vectors looked at whenever ids are
+SLICE: Final = 2000  # rows of chunks or vectors: some 20 ms
+SAMPLED: Final = 64  # vectors in the sample of each `glance`
 # Float32 rounding of a unit vector is a thousand times less.
 _UNIT_TOLERANCE: Final = 1e-2
 
@@ -269,7 +269,7 @@ def _check_words(rows: Rows, table: str) -> list[str]:
     another connection has changed them, and then reports blobs as missing that were merged into
     others. So a query comes first.
     """
-    with contextlib.suppress(StorageError):  # what is wrong, the check says
+    with contextlib.suppress(StorageError):  # the check reports the problem
         rows(f"SELECT rowid FROM {table} WHERE rowid = 0", ())
     return _integrity(rows, table)
 
@@ -326,10 +326,10 @@ class IntegrityScan:
     """A scan of rows by ascending id, in slices, that selects the wrong ones."""
 
     what: str  # the breach
-    sql: str  # of the rows behind an id, so many of them
+    sql: str  # selects rows above an id, with a limit
     size: int
     wrong: Callable[[Sequence[Any]], list[Any]]
-    generation: int | None = None  # whose table it reads, which may go between two slices
+    generation: int | None = None  # generation of its table, which may be dropped between two slices
 
     def slices(self, rows: Rows) -> Iterator[list[Any]]:
         """Yield the wrong rows of each slice."""

@@ -194,7 +194,7 @@ class Replacement:
 
     @property
     def rekeying(self) -> Rekeying:
-        """The running change of the key. Raises StorageError: there is none."""
+        """The running change of the key. Raises StorageError if no change is running."""
         if self._rekeying is None:
             raise StorageError(
                 "cannot change the key of the database: it was rebuilt meanwhile", hint="it is tried again"

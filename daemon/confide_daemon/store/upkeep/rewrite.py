@@ -103,7 +103,7 @@ class RevisionTexts(Table):
         try:
             here = zlib.decompress(packed).decode()
         except (zlib.error, UnicodeDecodeError):
-            return "changed", None  # damaged: no machine has seen this
+            return "changed", None  # damaged: no device has seen this
         if not is_sealed_from(text, here):
             raise InvalidTextError("a stored text can be sealed, and not be changed otherwise")
         clash = source_of(path) == "memory" and has_clash(text)
