@@ -1,4 +1,4 @@
-"""A document's new revision, as the machines of its space are told of it."""
+"""A document's new revision, as the devices of its space are notified of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class DocumentChange:
     path: str
     revision: int
     hash: str
-    before: str | None  # hash of the revision before it, None if there was none
-    text: str | None  # None says that the document was removed
+    before: str | None  # hash of the previous revision, or None
+    text: str | None  # None: the document was removed
 
     @classmethod
     def of(cls, project: str, path: str, result: PutResult, before: str | None) -> DocumentChange:
-        """Describe what a write has made. `before`: the hash of the revision before it, None if there was none."""
+        """Describe the result of a write. `before`: the hash of the previous revision, or None."""
         return cls(project, path, result.revision, result.hash, before, result.text)

@@ -1,8 +1,10 @@
-"""The past of documents: a space keeps every revision, and for a while those of deleted documents.
+"""History of documents: a space keeps every revision, and for a while those of deleted documents.
 
-Deleting keeps the texts, so that a document can come back, until a sweep removes those that were deleted too long ago. A deletion travels
-to every machine. To forget is another thing: no machine's file is touched, and no text stays here. So that the next comparison of a machine
-that has the file does not bring it back, the names are kept, as they were named: a file, a folder or a glob, or a whole project.
+Deleting keeps the texts, so that the document can be restored, until a daily sweep removes texts
+that were deleted too long ago. A deletion is sent to every device. Forgetting is different: it
+touches no device's file and keeps no text here. So that the next comparison of a device that has
+the file does not bring it back, the space keeps the forgotten names as they were given: a file, a
+folder or a glob, or a whole project.
 """
 
 from __future__ import annotations
@@ -32,27 +34,27 @@ log = logging.getLogger(__name__)
 DELETED_DAYS = 90
 MAX_DELETED = 500
 DAY_S = 86_400.0
-# Documents of one transaction: other writes of the space wait for no more than that.
+# Documents per transaction, so that other writes of the space do not wait long.
 _SWEPT_AT_ONCE = 32
 _LOOKED_AT = 500
-# Texts that one listing compares, to say what each revision changed: for 150 ms at most.
+# Limit for the texts that one listing compares to summarize each revision: 150 ms.
 MAX_COMPARED_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A document that was deleted and can come back. Times are seconds since 1970."""
+    """A deleted document that can be restored. Times are seconds since 1970."""
 
     path: str
     last: RevisionEntry  # the newest revision with a text
-    author: str  # who deleted it
+    author: str  # the author of the deletion
     deleted_at: float
     restorable_until: float
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A revision, and in a line what it changed."""
+    """A revision, and a one-line summary of its changes."""
 
     entry: RevisionEntry
     summary: str
@@ -60,7 +62,7 @@ class Past:
 
 class DocumentHistory:
     def __init__(self, threads: StoreThreads, *, deleted_days: int, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since 1970."""
+        """Make the history of a space; `clock` returns seconds since 1970."""
         self._threads = threads
         self._kept_s = deleted_days * DAY_S
         self._clock = clock
@@ -71,13 +73,15 @@ class DocumentHistory:
         self._sweeping = asyncio.create_task(self._sweep_daily(), name="confide-sweep")
 
     async def close(self) -> None:
-        """End the sweeping, after the transaction that is under way."""
+        """Stop the sweep after the current transaction."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
-        """The newest revisions of a document, newest first. Raises NotFoundError: there is none, or it was deleted too long ago."""
+        """Return the newest revisions of a document, newest first. Raises NotFoundError: it does
+        not exist, or was deleted too long ago.
+        """
 
         def work(store: Store) -> list[RevisionEntry]:
             with store.reading():
@@ -92,12 +96,14 @@ class DocumentHistory:
         return await self._threads.read(work)
 
     async def past(self, project: str, path: str, *, limit: int) -> list[Past]:
-        """The newest revisions of a document with what each changed, newest first. Raises as `revisions`."""
+        """Return the newest revisions of a document with a summary of each one's changes, newest
+        first. Raises as `revisions`.
+        """
 
         def work(store: Store) -> list[Past]:
             with store.reading():
                 row = store.documents.find(project, path)
-                # One more, to compare the last one with.
+                # One more, to compare the oldest with.
                 found = store.documents.revisions(row.id, limit=limit + 1) if row is not None else []
                 if row is None or not found:
                     raise NotFoundError("nothing is known of such a document", hint="memory_search shows what there is")
@@ -113,7 +119,9 @@ class DocumentHistory:
         return await self._threads.read(work)
 
     async def deleted(self, project: str) -> list[Deleted]:
-        """What was deleted in a project and can come back, the last one first; at most `MAX_DELETED`."""
+        """Return the deleted documents of a project that can be restored, last deleted first; at
+        most `MAX_DELETED`.
+        """
         return await self._threads.read(lambda store: self._deleted(store, project))
 
     def _deleted(self, store: Store, project: str) -> list[Deleted]:
@@ -130,13 +138,16 @@ class DocumentHistory:
         return found
 
     def restorable_until(self, deleted_at: float) -> float:
-        """How long what was deleted then can come back, in seconds since 1970."""
+        """Return the time until which a document deleted then can be restored, in seconds since
+        1970.
+        """
         return deleted_at + self._kept_s
 
     async def sweep(self) -> int:
-        """Removes the texts of what was deleted too long ago, and the vectors kept of such; of how many documents. Raises StorageError.
+        """Remove the texts of documents that were deleted too long ago, and expired cached vectors;
+        return the number of documents. Raises StorageError.
 
-        The clock has to say so at two sweeps, a day apart.
+        A document is removed only if the clock says so at two sweeps, a day apart.
         """
         now = self._clock()
 
@@ -161,13 +172,15 @@ class DocumentHistory:
                 log.error("what was deleted long ago could not be removed: %s", error)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not end the sweeping for good; its text may quote anything.
+                # A bug must not end the sweep for good; the exception's text may quote anything.
                 log.error("removing what was deleted long ago broke: %s", where(error))
             await asyncio.sleep(DAY_S)
 
 
 def _texts(store: Store, document: int, entries: list[RevisionEntry]) -> dict[int, str]:
-    """The texts of revisions by number, as many as may be read for one listing; one that is damaged is not among them."""
+    """Return the texts of revisions by number, up to the limit of one listing, without damaged
+    ones.
+    """
     texts: dict[int, str] = {}
     size = 0
     for entry in entries:
@@ -199,7 +212,9 @@ MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class RevisionDiff:
-    """`fields` and `under` (headings) are those that changed, in their order."""
+    """Differences between two revisions; `fields` and `under` (headings) are the changed ones, in
+    order.
+    """
 
     added: int
     removed: int
@@ -214,7 +229,9 @@ class RevisionDiff:
 
 
 def compare(before: str, after: str) -> RevisionDiff | None:
-    """What is different, lines counted wherever they stand: one that was moved is none. None where the texts are too large."""
+    """Return the differences, or None if the texts are too large. Lines are counted regardless of
+    their position, so a moved line is no difference.
+    """
     if len(before) + len(after) > MAX_COMPARED:
         return None
     old, new = front_matter.parse(before), front_matter.parse(after)
@@ -228,7 +245,7 @@ def compare(before: str, after: str) -> RevisionDiff | None:
 
 
 def _only(text: str, other: str) -> tuple[int, list[str]]:
-    """How many lines are in this text alone, and the headings they stand under."""
+    """Return the number of lines that only this text has, and the headings above them."""
     there = Counter(other.splitlines())
     titles = {heading.line: heading.title for heading in headings(text)}
     count, under, title = 0, [], ""
@@ -248,18 +265,20 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 EVERYTHING: Final = ""
-"""In the place of a name: the whole project."""
+"""A forgotten name that stands for the whole project."""
 MOST_NAMES: Final = 1000
-"""Of one project: each is compared with the path of each write."""
+"""Limit per project: each name is compared with the path of each write."""
 FORGOTTEN_AT_ONCE: Final = 64
-"""Documents of one transaction: other writes of the space wait for no more than that."""
+"""Documents per transaction, so that other writes of the space do not wait long."""
 MOST_FORGOTTEN_LISTED: Final = 500
 _MARK: Final = "forgotten "
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetStep:
-    """One step. `documents`: which went (of a look: which would go), `total`: all that these names mean, `is_complete`: none are left."""
+    """A step of forgetting. `documents`: the paths it removed (in a dry run: would remove);
+    `total`: the number of documents that the names match; `is_complete`: no document is left.
+    """
 
     documents: tuple[str, ...]
     total: int
@@ -267,23 +286,25 @@ class ForgetStep:
 
 
 def forgotten_names(store: Store, project: str) -> list[str]:
-    """The names of a project of which nothing is taken."""
+    """Return the forgotten names of a project, whose documents are not accepted."""
     return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.named(_of(project))]
 
 
 def is_forgotten(store: Store, project: str, path: str) -> bool:
-    """Whether nothing is taken under this name."""
+    """Return True if the project does not accept a document with this path."""
     return any(matches(path, name) for name in forgotten_names(store, project))
 
 
 def check_taken(store: Store, project: str, path: str) -> None:
-    """Raise ForgottenError where nothing is taken under this name."""
+    """Raise ForgottenError if the project does not accept a document with this path."""
     if is_forgotten(store, project, path):
         raise ForgottenError
 
 
 def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
-    """Keep the names, in the caller's transaction. Raises BadNameError: they are too many."""
+    """Store forgotten names, in the caller's transaction. Raises BadNameError: the project has too
+    many.
+    """
     known = {*forgotten_names(store, project), *map(normal, asked)}
     if len(known) > MOST_NAMES:
         raise BadNameError(
@@ -294,7 +315,9 @@ def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
 
 
 def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[str, ...]:
-    """Take what has these names again; of a whole project all. The names that were forgotten."""
+    """Accept these names again, or all if the whole project is named; return the names that were
+    forgotten.
+    """
     wanted = set(map(normal, asked))
     with store.writing():
         found = [name for name in forgotten_names(store, project) if EVERYTHING in wanted or name in wanted]
@@ -304,13 +327,15 @@ def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[st
 
 
 def meant_by(store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[DocumentRow]:
-    """The documents of memory that these names mean and of which a text is here, deleted ones too; `reaches`: what the caller may see."""
+    """Return the memory documents that match these names and have a text here, including deleted
+    ones; `reaches`: the paths that the caller may see.
+    """
     rows = [row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"]
     found = [row for row in rows if reaches(row.path) and any(matches(row.path, name) for name in asked)]
     return [row for row in found if not row.deleted or store.documents.revisions(row.id, limit=1)]
 
 
 def _of(project: str, *name: str) -> str:
-    """The name of a mark, or what the marks of all names of a project begin with."""
+    """Return the name of a mark, or the common prefix of a project's marks."""
     listed = json.dumps([project, *name], ensure_ascii=False)
     return _MARK + (listed if name else f"{listed[:-1]}, ")

@@ -1,4 +1,4 @@
-"""What memory there is, and what changed lately: for people who look, without a question to search by."""
+"""Lists of memory documents and recent changes, for users who browse without a query."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ from confide_memory.note_names import first_words, title_of
 from confide_memory.wire.revisions import MAX_FOLDERS
 
 MAX_READ_BYTES = 4 * 1024 * 1024
-"""Of the texts that one listing reads, to say what they begin with: for 100 ms at most. What is behind has no words."""
+"""Limit for the texts that one listing reads to show their beginnings: 100 ms. Documents after it
+are listed without words.
+"""
 MAX_WORDS = 160
 MOST_OF_HEAD = 16
-"""Pieces of one `MEMORY.md` in a briefing: more than its budget has room for."""
+"""Chunks of one `MEMORY.md` in a briefing: more than its budget has room for."""
 MOST_NEWEST = 32
 MOST_OF_FILE = 2
-"""Pieces from the end of a file that is no log: nobody says that what it ends with is what changed."""
+"""Chunks from the end of a file that is not a log: the end of such a file is not necessarily what
+changed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A document of memory: `title` is a note's own, else how its text begins; `lines` is None where the text was not read."""
+    """A memory document in a list: `title` is a note's own, or else the beginning of the text;
+    `lines` is missing (None) if the text was not read.
+    """
 
     row: ListedRow
     title: str
@@ -59,7 +65,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRevision:
-    """A revision, and the first line that it brought; "" where it brought none, or the texts were not read."""
+    """A revision, and the first line that it added; "" if it added none, or the texts were not
+    read.
+    """
 
     row: ChangeRow
     words: str
@@ -67,11 +75,11 @@ class ChangedRevision:
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """Trusted pieces for the start of a session.
+    """Trusted chunks for the start of a session.
 
     Attributes:
-        head: how the `MEMORY.md` of the project begins, then that of the global project.
-        newest: of the files of the project that changed last, the last pieces of each, from its end.
+        head: the beginning of the project's `MEMORY.md`, then of the global project's.
+        newest: the last chunks of each of the project's last changed files, from the end.
     """
 
     head: list[HitRow]
@@ -79,7 +87,7 @@ class Briefing:
 
 
 class Listing:
-    """One for each open space."""
+    """Lists of documents and changes in an open space."""
 
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
@@ -98,7 +106,7 @@ class Listing:
         """Return a page of the documents of a project's memory.
 
         Args:
-            below: a path, or the folder that the documents lie in; "" for all.
+            below: a path, or the folder that contains the documents; "" for all.
             sort: `updated`, `path` or `size`.
             around: a path. The page begins with the document before it in the order of paths.
         """
@@ -118,7 +126,9 @@ class Listing:
         return await self._threads.read(work)
 
     async def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangedRevision]:
-        """The newest revisions of a project's memory, the newest first; `since` in seconds since 1970."""
+        """Return the newest revisions of a project's memory, newest first; `since` in seconds since
+        1970.
+        """
 
         def work(store: Store) -> list[ChangedRevision]:
             with store.reading():
@@ -131,7 +141,9 @@ class Listing:
         return await self._threads.read(work)
 
     async def briefing(self, project: str, *, with_global: bool) -> Briefing:
-        """Pieces that a session should begin with. Notes are not among them: they are listed by their fields."""
+        """Return chunks for the start of a session. Notes are not included: they are listed by
+        their fields.
+        """
 
         def work(store: Store) -> Briefing:
             with store.reading():
@@ -151,9 +163,11 @@ class Listing:
     async def changed_after(
         self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
     ) -> list[tuple[ChangedRevision, str | None]]:
-        """The documents of a project's memory that have changed since the change `after`, in order, as they stand now.
+        """Return the documents of a project's memory that changed after the change `after`, in
+        order, in their current state.
 
-        Each comes with the id of the note that it is, or was before it was deleted. `is_limited`: the caller does not reach everything.
+        Each comes with the id of the note that it is, or was before its deletion. `is_limited`: the
+        caller does not reach everything.
         """
 
         def work(store: Store) -> list[tuple[ChangedRevision, str | None]]:
@@ -171,7 +185,9 @@ class Listing:
     async def days(
         self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, since: float, zone_s: int, limit: int
     ) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
-        """What was stored and recalled by day, and how old what was recalled is (`OverviewTable`), of what a caller reaches."""
+        """Return the changes and recalls by day, and the recalls by the age of their documents
+        (`OverviewTable`), within the caller's reach.
+        """
 
         def work(store: Store) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
             with store.reading():
@@ -181,7 +197,7 @@ class Listing:
         return await self._threads.read(work)
 
     async def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[StatedRelation]:
-        """What the notes of a project state of others that the caller reaches."""
+        """Return the relations of a project's notes to notes that the caller reaches."""
 
         def work(store: Store) -> list[StatedRelation]:
             with store.reading():
@@ -203,7 +219,9 @@ class Listing:
 
 
 def _ends(store: Store, project: str) -> list[int]:
-    """The last pieces of the files that changed last: of a daily log as many as there is room for, of another file a few."""
+    """Return the last chunks of the last changed files: of a daily log as many as there is room
+    for, of another file a few.
+    """
     found: list[int] = []
     for row in store.documents.newest_files(project, limit=MOST_NEWEST):
         limit = MOST_NEWEST - len(found)
@@ -224,14 +242,14 @@ def _shown(changed: ChangedRevision, numbers: ChangeNumbers) -> ChangedRevision:
 
 
 class _TextBudget:
-    """The texts that one listing may read."""
+    """Reads texts up to the limit of one listing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._left = MAX_READ_BYTES
 
     def text(self, document: int, revision: int, size: int) -> str | None:
-        """None for a deletion, a damaged text, and once enough was read."""
+        """Return the text, or None for a deletion, a damaged text, or above the limit."""
         if size > self._left:
             return None
         with suppress(DamagedError):
@@ -243,7 +261,7 @@ class _TextBudget:
 
 
 def _former_id(row: ChangeRow, project: str, reading: _TextBudget, store: Store) -> str | None:
-    """The id of the note that a deleted document was, by the last text that it had."""
+    """Return the id of the note that a deleted document was, from its last text."""
     if not row.deleted or not is_note(row.path):
         return None
     text = reading.text(row.document, store.documents.before(row.document, row.revision), 0)

@@ -1,6 +1,7 @@
-"""What reading and changing documents comes to.
+"""Results of reading and changing documents.
 
-Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in UTC.
+Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in
+UTC.
 """
 
 from __future__ import annotations
@@ -12,24 +13,29 @@ from confide_memory.classes import UNTRUSTED
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a write came to. `text` is the document as it is now: other than what was sent when it was `merged`."""
+    """Result of a write. `text` is the document's current text; it differs from the sent one if it
+    was `merged`.
+    """
 
     revision: int
     hash: str
     text: str
-    changed: bool  # False: it was so already, no new revision
+    changed: bool  # False: the text was already so, no new revision
     merged: bool
-    clash: bool  # both sides had changed the same lines; what lost is in the history
-    queued: int = 0  # pieces of the space that wait for their vectors
-    previous_hash: str | None = None  # of the document before; None: there was none
+    clash: bool  # both sides changed the same lines; the replaced ones are in the history
+    queued: int = 0  # chunks of the space without vectors
+    previous_hash: str | None = None  # of the document before; None: it did not exist
     lines_written: int = 0
-    # it was done before, under the same id; the document is as it is now, its hash "" where it is gone
+    # True for a retry under the same id: nothing was written; the hash is "" if the document was
+    # deleted since
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveResult:
-    """What a removal came to; when the document was newer than `base` it stays, and `text` is its content."""
+    """Result of a removal; if the document is newer than `base` it stays, and `text` is its
+    content.
+    """
 
     revision: int
     removed: bool
@@ -41,8 +47,8 @@ class DeleteResult:
     revision: int
     deleted_at: float  # seconds since 1970
     previous_hash: str | None  # of the text that was deleted
-    is_deleted: bool  # False where it was done before, and the document has come back since
-    repeated: bool = False  # it was done before, under the same id
+    is_deleted: bool  # False for a retry, if the document was restored since
+    repeated: bool = False  # a retry under the same id: nothing was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +66,19 @@ class DocumentText:
 
 @dataclass(frozen=True, slots=True)
 class SyncComparison:
-    """What a machine has to do to agree with the space; see the `compare` request in PROTOCOL.md."""
+    """Actions that a device needs to agree with the space; see the `compare` request in
+    PROTOCOL.md.
+    """
 
     send: list[str] = field(default_factory=list)
     adopt: list[tuple[str, int]] = field(default_factory=list)
     pull: list[tuple[str, int, str]] = field(default_factory=list)
     drop: list[tuple[str, int]] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    """A person had these names forgotten: the machine keeps its files, and nothing of them is taken."""
+    """Paths that a user had forgotten: the device keeps its files, and the space does not accept
+    them.
+    """
     unheld: set[str] = field(default_factory=set)
-    """Of `send`: the machine has no revision that is here: it names one that was lost or is not made yet, or there is no such document."""
+    """Subset of `send`: the device names no revision that exists here. Either the document does not
+    exist, or the named revision was lost or does not exist yet.
+    """

@@ -1,5 +1,6 @@
-"""The documents, transcripts and projects of a space, for everybody: what is read, what changes in the thread that writes, how often each
-is used, and which projects are searched together."""
+"""The asynchronous service for the documents, transcripts and projects of a space: reads, writes on
+the writer's thread, use counts, and links between projects.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ NEAR_NAMES = 5
 
 
 def _read(store: Store, project: str, path: str, revision: int | None) -> DocumentText:
-    """One revision of a document. Raises NotFoundError."""
+    """Return a revision of a document. Raises NotFoundError."""
     with store.reading():
         row = store.documents.find(project, path)
         if row is None or (row.deleted and revision is None):
@@ -51,13 +52,17 @@ def _read(store: Store, project: str, path: str, revision: int | None) -> Docume
 
 
 def _newest_text(store: Store, project: str, path: str) -> str | None:
-    """The text that a document has now; None where there is none, and no names like it, which are a walk over all."""
+    """Return the current text of a document, or None; unlike `_read` it does not look for similar
+    names, which scans all documents.
+    """
     row = store.documents.find(project, path)
     return None if row is None or row.deleted else _read(store, project, path, None).text
 
 
 def _near_names(store: Store, project: str, path: str) -> str:
-    """A hint with the paths most like the one asked for, of its source: whoever asks may reach no other."""
+    """Return a hint with the most similar paths of the same source; the caller may reach no other
+    source.
+    """
     present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
     present = [name for name in present if source_of(name) == source_of(path)]
     same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
@@ -68,7 +73,9 @@ def _near_names(store: Store, project: str, path: str) -> str:
 def _in_writer(
     write: Callable[Concatenate[Writer, P], T],
 ) -> Callable[Concatenate[Documents, P], Coroutine[Any, Any, T]]:
-    """The writer's method for everybody: made in its thread, and the index hears of it."""
+    """Make an async method that runs the writer's method on the writer's thread and notifies the
+    index.
+    """
 
     @wraps(write)
     async def run(self: Documents, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -79,40 +86,40 @@ def _in_writer(
 
 
 class Indexing(Protocol):
-    """The index of a space, told of what changes."""
+    """The index of a space, as far as documents notify it."""
 
     @property
     def derivation(self) -> Derives:
-        """What is derived of a document, within the transaction that changes it."""
+        """Derives rows from a document within the transaction that changes it."""
 
     def changed(self) -> None:
-        """There is more to index."""
+        """Wake the index after a change."""
 
 
 class Derives(Protocol):
-    """Keeps what is derived of documents in step with their texts."""
+    """Updates the rows derived from documents."""
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
-        """The document has this text now; None: it is deleted."""
+        """Update a document's derived rows for its new text; None: it is deleted."""
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
-        """The document got more text at its end."""
+        """Update a document's derived rows after text was appended to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of one space."""
+    """The documents of a space."""
 
     _threads: StoreThreads
     _writer: Writer
     _index: Indexing
 
     async def change(self, work: Callable[[], T]) -> T:
-        """Runs a write in the thread that writes; the index hears of it."""
+        """Run a write on the writer's thread, and notify the index."""
         try:
             return await self._threads.write(lambda _store: work())
         finally:
-            # Also where nobody waits any more, since its connection broke: the thread makes the change all the same.
+            # Also if the waiting connection broke: the thread makes the change all the same.
             self._index.changed()
 
     put = _in_writer(Writer.put)
@@ -126,7 +133,7 @@ class Documents:
     forget = _in_writer(Writer.forget)
 
     async def meant(self, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[str]:
-        """The paths of the documents that would be forgotten with these names."""
+        """Return the paths of the documents that forgetting these names would remove."""
 
         def work(store: Store) -> list[str]:
             with store.reading():
@@ -135,11 +142,11 @@ class Documents:
         return await self._threads.read(work)
 
     async def take_again(self, project: str, asked: Sequence[str]) -> tuple[str, ...]:
-        """Undoes that names are forgotten; which of them were."""
+        """Accept forgotten names again; return those that were forgotten."""
         return await self._threads.write(lambda store: document_history.undo_forgotten(store, project, asked))
 
     async def doubts(self, project: str, path: str) -> provenance.Doubts:
-        """What of a document is untrusted. Raises NotFoundError."""
+        """Return the untrusted parts of a document. Raises NotFoundError."""
 
         def work(store: Store) -> provenance.Doubts:
             with store.reading():
@@ -148,15 +155,19 @@ class Documents:
         return await self._threads.read(work)
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
-        """A document, at its newest revision or an older one. Raises NotFoundError, with names like it as a hint."""
+        """Return a document at its newest or an older revision. Raises NotFoundError, with similar
+        names as a hint.
+        """
         return await self._threads.read(lambda store: _read(store, project, path, revision))
 
     async def newest_text(self, project: str, path: str) -> str | None:
-        """The text that a document has now; None where there is none, or it was deleted. Cheaper there than `read`."""
+        """Return the current text of a document, or None if it does not exist; cheaper than `read`
+        for a missing one.
+        """
         return await self._threads.read(lambda store: _newest_text(store, project, path))
 
     async def hash_at(self, project: str, path: str, revision: int) -> str | None:
-        """The hash of a revision's text; None where there is no such revision."""
+        """Return the hash of a revision's text, or None if the revision does not exist."""
 
         def work(store: Store) -> str | None:
             row = store.documents.find(project, path)
@@ -165,7 +176,7 @@ class Documents:
         return await self._threads.read(work)
 
     async def revision_with(self, project: str, path: str, content: str) -> int | None:
-        """The newest revision of a document whose text has this hash; None where none has."""
+        """Return the newest revision of a document whose text has this hash, or None."""
 
         def work(store: Store) -> int | None:
             row = store.documents.find(project, path)
@@ -174,7 +185,7 @@ class Documents:
         return await self._threads.read(work)
 
     async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
-        """The documents of these projects and sources (None: all), by name."""
+        """Return the documents of these projects and sources (None: all), by name."""
 
         def work(store: Store) -> list[DocumentRow]:
             return [
@@ -188,20 +199,26 @@ class Documents:
     async def following(
         self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
     ) -> list[DocumentRow]:
-        """The documents of these projects and sources (None: all), by name, from the first above (project, path)."""
+        """Return the documents of these projects and sources (None: all), by name, from the first
+        above (project, path).
+        """
         return await self._threads.read(
             lambda store: store.documents.following(projects, after, sources=sources, limit=limit)
         )
 
     async def has_word(self, word: str, projects: frozenset[str] | None, sources: frozenset[str] | None) -> bool:
-        """Whether a document of these projects and sources (None: all) has this word, of letters and digits, in its text."""
+        """Return True if a document of these projects and sources (None: all) contains this word of
+        letters and digits.
+        """
         allowed = Filter(projects=projects, sources=sources)
         return bool(await self._threads.read(lambda store: store.keywords.candidates(f'"{word}"', allowed, limit=1)))
 
     async def refill(
         self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
     ) -> tuple[str, PutResult | None]:
-        """Makes a document that is not there: `new`, `same` where it holds just this, `differs` where it holds something else and stays."""
+        """Create a missing document; return `new`, or `same` if it exists with this text, or
+        `differs` if it exists with another text, which stays.
+        """
         digest = text_hash(text)
 
         def work() -> tuple[str, PutResult | None]:
@@ -221,7 +238,9 @@ class Documents:
         buckets: frozenset[int] | None = None,
         author: str = "",
     ) -> SyncComparison:
-        """What a machine has to send, adopt, pull and drop, given its files (of some buckets); deletes here what it deleted."""
+        """Return the actions (send, adopt, pull, drop) that a device needs, given its files (of
+        some buckets); delete documents here whose files it deleted.
+        """
         here, lost = list(entries), list(gone)
 
         def work(store: Store) -> SyncComparison:
@@ -232,13 +251,13 @@ class Documents:
         return await self._threads.write(work)
 
     async def states(self, project: str) -> list[tuple[str, str, int]]:
-        """(path, hash, revision) of every document that working copies have."""
+        """Return (path, hash, revision) of every document that is synchronized with devices."""
         return await self._threads.read(lambda store: states(store, project))
 
 
 @dataclass(frozen=True, slots=True)
 class Transcripts:
-    """The transcripts of one space."""
+    """The transcripts of a space."""
 
     _threads: StoreThreads
     _index: Indexing
@@ -247,7 +266,9 @@ class Transcripts:
         return await self._threads.read(lambda store: transcripts.state(store, name))
 
     async def take(self, batch: transcripts.MessageBatch, *, author: str) -> tuple[transcripts.SessionProgress, bool]:
-        """Takes a batch of a transcript if it goes on from where that is: where it is now, and whether it was taken."""
+        """Store a batch of a transcript if it continues from the current state; return the state
+        now, and True if the batch was accepted.
+        """
         try:
             return await self._threads.write(
                 lambda store: transcripts.take(
@@ -262,12 +283,12 @@ class Transcripts:
             self._index.changed()
 
     async def sessions(self, project: str) -> list[transcripts.SessionName]:
-        """The sessions of a project of which something may be here."""
+        """Return the sessions of a project that may have texts here."""
         found = await self._threads.read(lambda store: store.transcripts.sessions(project))
         return [transcripts.SessionName(project, agent, session) for agent, session in found]
 
     async def forget(self, name: transcripts.SessionName, *, author: str) -> transcripts.SessionProgress:
-        """Deletes a session's transcript, texts included, for good."""
+        """Delete a session's transcript, including its texts, for good."""
         return await self._threads.write(
             lambda store: transcripts.forget(store, name, author=author, derive=self._index.derivation.keep)
         )
@@ -275,14 +296,14 @@ class Transcripts:
 
 MAX_LISTED = 500
 MAX_LINKS = 32
-"""Of one project: a search looks into all of them."""
+"""Links per project; a search includes all linked projects."""
 
 
 class Projects:
-    """The projects of a space: what each holds, and which are searched together.
+    """The projects of a space and the links between them.
 
-    A link holds both ways and for every machine of the space. It widens what a search looks at when it names no project, never what a
-    caller may see: that is asked in each query.
+    A link is symmetric and applies to every device of the space. It widens the scope of a search
+    that names no project, never what a caller may see: each query checks that.
     """
 
     def __init__(self, threads: StoreThreads) -> None:
@@ -290,19 +311,21 @@ class Projects:
         self._links: frozenset[tuple[str, str]] = frozenset()
 
     async def open(self) -> None:
-        """Read the links, which nobody else changes while the space is open."""
+        """Read the links; only this object changes them while the space is open."""
         self._links = frozenset(await self._threads.read(lambda store: store.projects.links()))
 
     def linked(self, project: str) -> frozenset[str]:
-        """The projects that are linked with this one."""
+        """Return the projects that are linked with this one."""
         return frozenset(one if other == project else other for one, other in self._links if project in (one, other))
 
     async def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None) -> list[ProjectRow]:
-        """The projects that hold anything, the last changed first; at most `MAX_LISTED`."""
+        """Return the projects that have documents, last changed first; at most `MAX_LISTED`."""
         return await self._threads.read(lambda store: store.projects.listed(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
-        """Links two projects; `known`: those that the caller may be told of. Raises BadNameError, or NotFoundError: it is none of them."""
+        """Link two projects; `known`: the projects that the caller may know of. Raises
+        BadNameError, or NotFoundError: `other` is not one of them.
+        """
         if other == project:
             raise BadNameError(
                 "a project is not linked with itself", hint="name another one; confide project ls lists them"
@@ -329,7 +352,7 @@ class Projects:
         self._links = frozenset(await self._threads.write(work))
 
     async def unlink(self, project: str, other: str) -> None:
-        """End a link. Raises NotFoundError: there is none."""
+        """Remove a link. Raises NotFoundError: it does not exist."""
         if other not in self.linked(project):
             raise NotFoundError("the two projects are not linked", hint="confide project link lists what is")
 
@@ -342,20 +365,24 @@ class Projects:
 
 
 log = logging.getLogger(__name__)
-# The first use waits so long for others to be written with it: each write makes searches list again which documents they may see.
+# Time for which the first use waits for others to be written with it: each write makes searches
+# list their allowed documents again.
 WRITTEN_AFTER_S = 5.0
-# Documents whose uses wait; more than a caller can read in that time. What is beyond is not counted.
+# Documents with unwritten uses, at most; more than a caller can read in that time. Further ones are
+# not counted.
 MOST_WAITING = 10_000
 
 
 class DocumentUsage:
-    """How often documents are read, or shown among what a search found: counted in memory, written down every few seconds.
+    """Counts how often documents are read or shown as results: in memory, written every few
+    seconds.
 
-    Nothing waits for it, and a crash forgets some seconds of it: that is why it is not written with the read itself.
+    It is not part of the read's transaction, so that nothing waits for it; a crash loses some
+    seconds of it.
     """
 
     def __init__(self, threads: StoreThreads, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: seconds since 1970."""
+        """Make the counter; `clock` returns seconds since 1970."""
         self._threads = threads
         self._clock = clock
         self._waiting: Counter[int] = Counter()
@@ -364,7 +391,7 @@ class DocumentUsage:
         self._closing = False
 
     def count(self, documents: Iterable[int]) -> None:
-        """One use of each of the documents; called in the space's event loop."""
+        """Count a use of each of the documents; call on the space's event loop."""
         if self._closing:
             return
         for document in set(documents):
@@ -374,7 +401,7 @@ class DocumentUsage:
             self._task = asyncio.create_task(self._write_later(), name="confide-usage")
 
     def waiting(self, document: int) -> int:
-        """How many uses of the document are not in the database yet."""
+        """Return the number of the document's uses that are not in the database yet."""
         return self._waiting[document] + self._writing[document]
 
     async def close(self) -> None:
@@ -389,7 +416,7 @@ class DocumentUsage:
         await asyncio.sleep(WRITTEN_AFTER_S)
         await self._write()
         self._task = None
-        self.count(())  # what came meanwhile
+        self.count(())  # uses counted meanwhile
 
     async def _write(self) -> None:
         if not self._waiting:

@@ -1,13 +1,17 @@
-"""Two versions of a document made one, by lines. Pure functions.
+"""Three-way merge of two versions of a document, by lines. Pure functions.
 
-What both sides added at the same place is kept from both and is no clash: two machines that append to one log are the everyday case. Where
-both changed the same lines, both versions are kept between marks (`clash`). How a text is written apart from its lines never clashes.
+Additions of both sides at the same place are kept from both and are no conflict: the everyday case
+is two devices that append to one log. If both sides changed the same lines, both versions are kept
+between conflict markers (`clash`). Differences in style only (line ends, final line) never
+conflict.
 
-Where lines put together break front matter, or lose what one side alone changed, it is made one by its fields: a note whose front matter
-cannot be read has neither its id nor its tags, so this must not come of two edits that each were right.
+If merged lines break front matter, or lose a change that only one side made, the front matter is
+merged by fields. A note with unreadable front matter has neither id nor tags, so two edits that are
+both right must not produce one.
 
-By lines it is diff3 as Khanna, Kunal and Pierce describe it ("A Formal Investigation of Diff3", 2007). Our own on the standard library's
-matcher: the library for it, `merge3`, is under the GPL, and Confide (Apache-2.0) must not make those who ship it take that on.
+The line merge is diff3 as Khanna, Kunal and Pierce describe it ("A Formal Investigation of Diff3",
+2007), built on the standard library's matcher. The library for it, `merge3`, is under the GPL,
+which Confide (Apache-2.0) must not impose on those who ship it.
 """
 
 from __future__ import annotations
@@ -23,14 +27,14 @@ from confide_memory import front_matter
 from confide_memory.documents import clash_comments, marked_clash
 from confide_memory.markdown_blocks import front_matter_lines, is_item, merged_style, plain, split_keeping_ends
 
-# The matcher's time grows with the square of the lines that differ, and worse where they repeat. More than this is no edit of a note but
-# another text, and is treated as changed throughout.
+# The matcher's time grows with the square of the differing lines, and faster if they repeat. Above
+# this number the text counts as changed throughout: it is another text, not an edit of a note.
 MOST_LINES_MATCHED = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of lines in order: either `merged`, or (where `merged` is None) what each side has in place of the same lines."""
+    """A run of lines in order: `merged`, or without that (None) each side's version of the same lines."""
 
     merged: Sequence[str] | None
     ours: Sequence[str] = ()
@@ -39,7 +43,7 @@ class Region:
 
 
 def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
-    """The merge of two texts that come from `base`, as a sequence of regions."""
+    """Yield the merge of two texts that come from `base`, as regions in order."""
     at_base = at_ours = at_theirs = 0
     for start, ours_start, theirs_start, length in _unchanged_in_both(base, ours, theirs):
         mine, incoming = ours[at_ours:ours_start], theirs[at_theirs:theirs_start]
@@ -51,7 +55,9 @@ def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> 
 
 
 def common_lines(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """The lines that both texts have in the same order: what they come from, as far as that shows."""
+    """Return the lines that both texts have in the same order, as an estimate of their common
+    ancestor.
+    """
     return [line for start, _, length in _matches(one, other) for line in one[start : start + length]]
 
 
@@ -66,7 +72,9 @@ def _resolved(before: Sequence[str], mine: Sequence[str], incoming: Sequence[str
 def _unchanged_in_both(
     base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """(start in base, in ours, in theirs, length) of what neither side touched, in order, and an empty one at the end."""
+    """Yield (start in base, in ours, in theirs, length) of the runs that neither side changed, in
+    order, and an empty one at the end.
+    """
     left, right = _matches(base, ours), _matches(base, theirs)
     i = j = 0
     while i < len(left) and j < len(right):
@@ -82,7 +90,7 @@ def _unchanged_in_both(
 
 
 def _matches(base: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, int]]:
-    """(start in base, start in other, length) of the runs that both have, in order."""
+    """Return (start in base, start in other, length) of the runs that both have, in order."""
     shorter = min(len(base), len(other))
     head = 0
     while head < shorter and base[head] == other[head]:
@@ -111,14 +119,14 @@ class Merge:
 def merge_texts(
     base: str | None, ours: str, theirs: str, *, names: tuple[str, str] = ("here", "incoming"), is_log: bool = False
 ) -> Merge:
-    """Both sides' changes in one text, ours first where both stay.
+    """Merge both sides' changes into one text, ours first where both stay.
 
     Args:
-        base: the last version both had; None when they never had one in common.
-        ours: the daemon's newest.
-        theirs: what came in.
-        names: what a clash calls the two.
-        is_log: texts that have nothing in common are one after the other, and no clash.
+        base: the last version that both had; None if they never had one in common.
+        ours: the daemon's newest version.
+        theirs: the incoming version.
+        names: the names of the two versions in conflict markers.
+        is_log: texts with nothing in common follow each other without a conflict.
     """
     if ours == theirs or theirs == base:
         return Merge(ours, clash=False)
@@ -163,7 +171,9 @@ def _merge_body(
 
 
 def _merge_head(base: list[str], ours: list[str], theirs: list[str], *, name: str) -> tuple[list[str], bool]:
-    """Front matter, where doubled keys would be unreadable: theirs (the person's edit) wins, what gave way stays as comments."""
+    """Merge front matter, in which doubled keys would be unreadable: theirs (the user's edit) wins,
+    and our replaced lines stay as comments.
+    """
     merged: list[str] = []
     clash = False
     for region in regions(base, ours, theirs):
@@ -181,7 +191,9 @@ def _merge_head(base: list[str], ours: list[str], theirs: list[str], *, name: st
 
 
 def _apart(region: Region) -> tuple[list[str], list[str], list[str], list[str]]:
-    """What both sides begin with, what each has of its own, and what both end with."""
+    """Return the lines that both sides begin with, each side's own lines, and the lines that both
+    end with.
+    """
     mine, incoming = list(region.ours), list(region.theirs)
     start = 0
     while start < min(len(mine), len(incoming)) and mine[start] == incoming[start]:
@@ -195,12 +207,14 @@ def _apart(region: Region) -> tuple[list[str], list[str], list[str], list[str]]:
 
 
 def _is_longer(region: Region, mine: list[str], incoming: list[str]) -> bool:
-    """Whether both made the same of the lines, and one of them more."""
+    """Return True if one side's version of the lines contains the other's."""
     return bool(region.ours and region.theirs) and not (mine and incoming)
 
 
 def _only_added(region: Region) -> list[str] | None:
-    """The lines as one side changed them and what the other one only added before or behind; None where it did more than that."""
+    """Return one side's changed lines with the lines that the other side only added before or after
+    them; None if it changed more.
+    """
     known = list(region.base)
     for one, other in ((region.ours, region.theirs), (region.theirs, region.ours)):
         if list(one[: len(known)]) == known:
@@ -211,7 +225,9 @@ def _only_added(region: Region) -> list[str] | None:
 
 
 def _both(head: list[str], mine: list[str], incoming: list[str]) -> list[str]:
-    """One after the other: paragraphs that a blank line led in on both sides (`head` has it) do not become one."""
+    """Join both sides' lines. Paragraphs that a blank line precedes on both sides (it is in `head`)
+    stay separate.
+    """
     is_apart = not mine or not incoming or not mine[-1].strip() or not incoming[0].strip()
     is_needed = bool(head) and not head[-1].strip() and not is_apart
     return [*mine, *(["\n"] if is_needed and not (is_item(mine[-1]) and is_item(incoming[0])) else []), *incoming]
@@ -222,7 +238,9 @@ def _keys(lines: Sequence[str]) -> set[str]:
 
 
 def _is_list(lines: Sequence[str]) -> bool:
-    """Whether the lines are list items and what belongs to them: entries that stand for themselves, in whatever order."""
+    """Return True if the lines are list items and their continuation: independent entries, in any
+    order.
+    """
     return all(is_item(line) or not line.strip() or line[0].isspace() for line in lines)
 
 
@@ -233,16 +251,18 @@ def _is_blank(lines: Sequence[str]) -> bool:
 def _by_fields(
     merged: Sequence[str], base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], *, is_clash: bool, name: str
 ) -> tuple[list[str], bool] | None:
-    """Theirs with what ours alone changed, and as comments what gave way. Of two times of the last change the later one is right.
+    """Merge front matter by fields: theirs with the changes that only ours made, and our replaced
+    values as comments. Of two times of the last change the later one wins.
 
     Args:
-        merged: what came of their lines; like the others lines of front matter with both fences, "\\n" at the end of each, or none at all.
-        is_clash: something gave way in it.
-        name: what the comments call ours.
+        merged: the result of merging the lines; like the others lines of front matter with both
+            fences, "\\\\n" at the end of each, or empty.
+        is_clash: the merge of the lines had a conflict.
+        name: the name of our version in comments.
 
     Returns:
-        the lines, and whether something of ours gave way. None where `merged` has all that one side alone changed, or where one of the
-        two sides does not read.
+        the lines, and True if something of ours was replaced. None if `merged` has all changes that
+        only one side made, or if a side is unreadable.
     """
     if not ours or not theirs or list(ours) == list(theirs):
         return None
@@ -268,7 +288,9 @@ def _by_fields(
 def _wanted(
     known: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], found: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """What each field is to hold, and those that both sides have changed. `found`: of the merged lines, None where these are no YAML."""
+    """Return the value that each field is to have, and the fields that both sides have changed.
+    `found`: the fields of the merged lines, None if these are no YAML.
+    """
     wanted: dict[str, Any] = {}
     clashing: list[str] = []
     for field in {**known, **one, **other}:
@@ -277,7 +299,7 @@ def _wanted(
             wanted[field] = max(mine, incoming)
         elif before not in (mine, incoming) and mine != incoming:
             clashing.append(field)
-            # Two lists that were both added to.
+            # For lists that both sides added to, the merged lines are right.
             wanted[field] = incoming if found is None else found.get(field)
         else:
             wanted[field] = mine if incoming == before else incoming
@@ -287,10 +309,12 @@ def _wanted(
 def _explained(
     head: str, base: Sequence[str], ours: Sequence[str], *, has_lost: bool, name: str
 ) -> tuple[list[str], bool]:
-    """The lines of a front matter with what gave way in it as comments, and whether anything of ours did."""
+    """Return the lines of a front matter with our replaced lines as comments, and True if there are
+    any.
+    """
     lines = split_keeping_ends(head)
     gone = [line for line in ours if line not in lines]
-    if not has_lost:  # but what a person says to others beside the fields
+    if not has_lost:  # except a user's comments beside the fields
         gone = [line for line in gone if line not in base and line.lstrip().startswith("#")]
     comments = clash_comments(gone, name)
     explained = [*lines[:-1], *comments, lines[-1]]

@@ -1,8 +1,11 @@
-"""Where the texts of a space come from, line by line where it has to be, and what that makes of them (docs/classes.md).
+"""Provenance of the texts of a space, by line where needed, and the resulting trust classes
+(docs/classes.md).
 
-A class is believed of who writes, as the daemon knows that by itself: by which request or tool a text came. It goes with the text: lines
-that are untrusted stay so when they are moved, copied, merged, restored or sent again, since they are known by what they say
-(`text_marks`), not by where they lie. Nothing here raises a class but `trust`, which a person asks for, of the text that lies there now.
+The class of an author is derived from what the daemon itself knows: the request or tool by which a
+text arrived. It stays with the text: untrusted lines stay untrusted when they are moved, copied,
+merged, restored or sent again, since they are recognized by their content (`text_marks`), not by
+their position. Only `trust` raises a class; a user requests it for the text that the document has
+at that time.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ MOST_REVISIONS = 100_000
 NEARLY_ALL = 0.8
 WHENCE = "where it comes from"
 IMPORTED, BY_RULE = "import", "hook"
-"""What notes say of their source, which only lowers: they came from another program, or a rule made them of a session."""
+"""Values of a note's source field, which only lower its class: imported from another program, or
+made of a session by a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenText:
-    """Where a new text comes from, and the blocks of it that are untrusted by themselves, not since others like them are."""
+    """Provenance of a new text, and its blocks that are untrusted by themselves, not because they
+    match other untrusted text.
+    """
 
     origin: TextOrigin
     sources: tuple[TextBlock, ...] = ()
@@ -39,10 +45,12 @@ class WrittenText:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a document counts as, and why: its lines that are untrusted, or that speak to a model, and that nobody has trusted.
+    """The class that a document counts as, and its lines that are untrusted or address a model and
+    that no user has trusted.
 
     Attributes:
-        is_whole: these lines are of something that is shown with all others: a note, its fields, a file's name.
+        is_whole: these lines belong to something that is shown with all other lines: a note, its
+            fields, a file's name.
     """
 
     class_: str
@@ -50,29 +58,31 @@ class Judged:
     is_whole: bool = False
 
     def holds(self, first: int, last: int) -> bool:
-        """Whether any of these lines, both included, is one."""
+        """Return True if any of these lines, both included, is untrusted."""
         return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted)
 
 
 def _with_any(lines: Sequence[str], blocks: Iterable[TextBlock], wanted: Collection[str]) -> list[TextBlock]:
-    """The blocks that hold one of these lines, as they are without blanks around them."""
+    """Return the blocks that contain one of these lines, compared without surrounding blanks."""
     return [block for block in blocks if any(line.strip() in wanted for line in _of(lines, block))]
 
 
 def _is_doubted(by: str, text: str, added: Sequence[TextBlock]) -> bool:
-    """Whether what this class of writer adds to a text may be anybody's words."""
+    """Return True if text added by a writer of this class may be anyone's words."""
     return by == UNTRUSTED or (by != OWNER and _speaks(text, added))
 
 
 def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> WrittenText:
-    """Where a text comes from that this class of writer makes the newest of a document, which is `row` now."""
+    """Return the provenance of a text that a writer of class `by` makes the newest of a document;
+    `row` is its current state.
+    """
     lines = text.split("\n")
     exact = store.classes.of_text(row.id, text_hash(text)) if row is not None else None
     if exact is None and not is_in_memory(path):
-        return WrittenText(TextOrigin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and what else is indexed
+        return WrittenText(TextOrigin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and other indexed files
     blocks = text_marks.blocks(lines)
     known = _known(store, lines, blocks)
-    if exact is not None:  # it is what it was, whoever brings it back
+    if exact is not None:  # an earlier text keeps its provenance
         doubted = dict.fromkeys((*exact.doubted, *known))
         return WrittenText(TextOrigin(exact.made, tuple(sorted(doubted)), by))
     living = row if row is not None and not row.deleted else None
@@ -82,33 +92,38 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
     is_doubted = _is_doubted(by, text, added)
     found: set[Lines] = set(known)
     if living is None and _is_most(known, lines, blocks):
-        found.update(blocks)  # a file that was moved, with its fields and its short lines
+        found.update(blocks)  # a moved file, with its fields and short lines
     made = by if living is None else lowest((by, living.made))
     sources: list[TextBlock] = []
     if is_doubted and is_note(path):
         made = UNTRUSTED  # a note is one statement
     elif is_doubted:
-        # Of other files these lines alone: a log goes on, and what was in it before is no worse for it.
+        # In other files only these lines count: a log grows, and its earlier lines stay as trusted
+        # as they were.
         made = AGENT if living is None else lowest((AGENT, living.made))
         sources = added
     elif earlier.doubted:
         lost = {line.strip() for begin, end in earlier.doubted for line in before[begin - 1 : end] if _says(line)}
         found.update(_with_any(lines, blocks, lost))
         if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
-            # What an agent puts in the place of untrusted lines may be the same in other words.
+            # An agent's replacement for untrusted lines may say the same in other words.
             sources = added
     found.update(sources)
     return WrittenText(TextOrigin(made, tuple(sorted(found)), by), tuple(sources))
 
 
 def keep(store: Store, row: DocumentRow, text: str, found: WrittenText) -> None:
-    """Has untrusted lines of a new text known again, wherever they come back; in the transaction that writes it."""
+    """Store marks of the untrusted lines of a new text, by which they are recognized elsewhere; in
+    the transaction that writes it.
+    """
     if found.sources:
         _mark(store, row.id, text.split("\n"), found.sources)
 
 
 def judge(store: Store, row: DocumentRow, text: str) -> Judged:
-    """What the newest text of a document counts as; in a transaction that writes, since what is derived of it follows."""
+    """Set and return the class of a document's newest text; in a transaction that writes, since
+    derived rows depend on it.
+    """
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     judged = _judged(store, row, text, origin)
     store.classes.count_as(row.id, row.revision, judged.class_)
@@ -119,9 +134,11 @@ def judge(store: Store, row: DocumentRow, text: str) -> Judged:
 
 
 def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tuple[DocumentRow, str]:
-    """A person trusts a document's text, whose hash is `content`: all that it holds now, and nothing that it may hold later.
+    """Trust a document's whole current text, whose hash is `content`, on behalf of a user; later
+    text is not included.
 
-    The document and that text, whose derived rows are to follow. Raises NotFoundError; RequestError: it holds another text by now.
+    Return the document and that text, so that the caller updates the derived rows. Raises
+    NotFoundError; RequestError: the text has changed since.
     """
     row, text = _living(store, project, path)
     if row.hash != content:
@@ -142,7 +159,9 @@ def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What of a document's text, which has this hash, is untrusted: its lines, and why in a few words; none: nothing is."""
+    """The untrusted lines of a document's text, which has this hash, each with a short reason;
+    empty if all is trusted.
+    """
 
     class_: str
     hash: str
@@ -150,7 +169,7 @@ class Doubts:
 
 
 def doubts(store: Store, project: str, path: str) -> Doubts:
-    """What a person would trust with a document's text. Raises NotFoundError."""
+    """Return the lines that a user would trust with a document's text. Raises NotFoundError."""
     row, text = _living(store, project, path)
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
@@ -163,10 +182,10 @@ def doubts(store: Store, project: str, path: str) -> Doubts:
 
 
 def lower(store: Store, project: str, path: str, revision: int) -> tuple[DocumentRow, str] | None:
-    """What an agent, or a rule, has added in a revision is untrusted from now on, wherever it is by now.
+    """Make untrusted what an agent or a rule added in a revision, wherever the lines are now.
 
-    The document and its newest text, whose derived rows are to follow; None: nothing of it is there, or a person wrote it. Raises
-    NotFoundError.
+    Return the document and its newest text, so that the caller updates the derived rows, or None if
+    it has none of these lines, or a user wrote them. Raises NotFoundError.
     """
     row, text = _living(store, project, path)
     then = store.classes.of_revision(row.id, revision)
@@ -186,7 +205,9 @@ def lower(store: Store, project: str, path: str, revision: int) -> tuple[Documen
 
 
 def unknown(project: str, path: str, text: str | None) -> TextOrigin:
-    """Where a text comes from that was written before anybody kept it: as 0012_classes.sql says."""
+    """Return the provenance of a text from before provenance was recorded, as 0012_classes.sql
+    does.
+    """
     if not is_in_memory(path):
         return TextOrigin()
     source = note.read(project, path, text).source if text is not None and is_note(path) else None
@@ -195,7 +216,9 @@ def unknown(project: str, path: str, text: str | None) -> TextOrigin:
 
 
 def sealed(store: Store, document: int) -> None:
-    """Some text of a document was sealed in its place: by nothing that is kept here can anybody try what stood there."""
+    """Make the marks of a document again after text in it was sealed, so that no stored mark allows
+    testing guesses of the sealed text.
+    """
     if not store.classes.is_kept(document):
         return
     store.classes.forget(document)
@@ -208,7 +231,7 @@ def sealed(store: Store, document: int) -> None:
 
 
 def remark(store: Store, document: int, path: str, text: str, origin: TextOrigin) -> None:
-    """Has what is untrusted of a revision known again, where that was lost."""
+    """Store marks of the untrusted lines of a revision again after they were lost."""
     if is_in_memory(path) and (origin.made == UNTRUSTED or origin.doubted):
         lines = text.split("\n")
         blocks = text_marks.blocks(lines)
@@ -240,7 +263,7 @@ def _hash(lines: Sequence[str], path: str, doubted: Lines) -> str:
 
 
 def _known(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """The blocks that share text with what is untrusted somewhere in the space."""
+    """Return the blocks that share text with untrusted text anywhere in the space."""
     if not store.classes.has_marks():
         return []
     numbers = _numbers(lines, blocks)
@@ -249,13 +272,15 @@ def _known(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> l
 
 
 def _numbers(lines: Sequence[str], blocks: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:
-    """What the blocks are known again by; not those of front matter: notes of one second share its dates."""
+    """Return the marks of the blocks, without those of front matter: notes made in the same second
+    share its dates.
+    """
     head = front_matter.split("\n".join(lines))[0].count("\n")
     return text_marks.marks(lines, [block for block in blocks if block.first > head])
 
 
 def _is_most(known: Iterable[TextBlock], lines: Sequence[str], blocks: Iterable[TextBlock]) -> bool:
-    """Whether these blocks are nearly all words of a text, its front matter apart."""
+    """Return True if these blocks contain nearly all words of a text, without its front matter."""
     head = front_matter.split("\n".join(lines))[0].count("\n")
     theirs, whole = (
         sum(len(line.split()) for block in some if block.first > head for line in _of(lines, block))
@@ -290,7 +315,7 @@ def _living(store: Store, project: str, path: str) -> tuple[DocumentRow, str]:
 
 
 def _added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
-    """The lines of a revision that were not in the one before, blank ones between."""
+    """Return the lines of a revision that the previous one did not have; other lines become blank."""
     try:
         then = store.documents.revision(row.id, number)
         earlier = store.documents.revision(row.id, store.documents.before(row.id, number))
@@ -307,11 +332,13 @@ def _of(lines: Sequence[str], block: TextBlock) -> Sequence[str]:
 
 
 def _says(line: str) -> bool:
-    """Whether a line says enough to be known by: not a mark of markdown alone."""
+    """Return True if a line has enough characters to be recognized by, more than mere markdown
+    syntax.
+    """
     return sum(character.isalnum() for character in line) >= 8
 
 
 def _speaks(text: str, blocks: Iterable[TextBlock]) -> bool:
-    """Whether what speaks to a model in a text stands in one of the blocks."""
+    """Return True if one of the blocks contains a line of the text that addresses a model."""
     found = hostile.find(text)
     return bool(found) and any(one.first <= block.last and block.first <= one.last for block in blocks for one in found)

@@ -1,8 +1,11 @@
-"""Receipts: what a machine keeps of a space, and shows again, so that a daemon whose data folder was put back from an older copy finds out.
+"""Receipts that a device keeps of a space and shows again, by which a daemon detects that its data
+folder was restored from an older copy.
 
-A receipt says in which life of the database it was given, and after how many changes. It is sealed with a key that every copy of the
-database has, so that a machine can make none, and learns nothing from one, not even whether anything has changed. One that this database
-cannot have given, by what it knows of its lives, is from a time that it has forgotten (PROTOCOL.md 9.2).
+A receipt names the opening ("life") of the database in which it was given, and the number of
+changes until then. It is sealed with a key that every copy of the database has, so a device can
+neither make one nor learn anything from one, not even whether anything has changed. If this
+database, by the record of its openings, cannot have given the receipt, it comes from a time that
+the restore has lost (PROTOCOL.md 9.2).
 """
 
 from __future__ import annotations
@@ -31,12 +34,13 @@ _LENGTH: Final = 16 + 8 + 8 + 8
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStatus:
-    """What a machine is told of the space's past.
+    """The facts about a space's past that a device receives.
 
     Attributes:
-        receipt: to be shown again; "" where none can be made.
-        restores: how often the data folder was found to be put back.
-        back_to: to which time, when it was last; in seconds since 1970; None: it never was.
+        receipt: to be shown again; "" if none can be made.
+        restores: the number of detected restores of the data folder.
+        back_to: the time to which the last restore went back, in seconds since 1970; None: there was
+            no restore.
     """
 
     receipt: str
@@ -53,17 +57,19 @@ class _Receipt:
 
 
 class Receipts:
-    """The receipts of one space."""
+    """The receipts of a space."""
 
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
 
     async def is_empty(self) -> bool:
-        """Return whether nothing was ever stored or sealed in the space."""
+        """Return True if nothing was ever stored or sealed in the space."""
         return await self._threads.read(lambda store: store.lives.is_empty())
 
     async def standing(self, shown: str = "") -> ReceiptStatus:
-        """How the space stands, and a receipt of it. `shown`: the receipt that a machine had last, "" for none."""
+        """Return the status with a new receipt, after recording a restore that `shown` reveals.
+        `shown`: the device's last receipt, "" without one.
+        """
         found = await self._threads.read(lambda store: _read(store, shown))
         if found is None:
             await self._threads.write(lambda store: _note(store, shown))
@@ -72,7 +78,7 @@ class Receipts:
 
 
 def _read(store: Store, shown: str) -> ReceiptStatus | None:
-    """None: there is something to be noted."""
+    """Return the status, or None if `shown` reveals a restore that must be recorded."""
     with store.reading():
         return None if shown and _lost(store, shown) is not None else _standing(store)
 
@@ -90,15 +96,17 @@ def _standing(store: Store) -> ReceiptStatus:
 
 
 def _lost(store: Store, shown: str) -> float | None:
-    """The time, in seconds since 1970, to which the database was put back, where a receipt is from a time that it has forgotten, and of
-    which it has not heard; None otherwise, and for what is no receipt of it."""
+    """Return the time, in seconds since 1970, to which the database was restored, if the receipt
+    reveals a restore that is not recorded yet. Return None otherwise, and for an invalid receipt.
+    """
     receipt, present, oldest = _opened(store, shown), store.lives.newest(), store.lives.oldest()
-    # One with a smaller count is of a time that was known to be lost before it was.
+    # A receipt with fewer restores is from a time before the last recorded restore.
     if receipt is None or present is None or oldest is None or receipt.restores < present.restores:
         return None
     life = store.lives.of(receipt.life)
     if life is None:
-        # Another one has its number here: what was made from that one's beginning on was made behind the loss.
+        # Another opening has its number here: changes since that one began were made after the
+        # loss.
         instead = store.lives.numbered(receipt.number) or present
         return instead.last_at if receipt.number >= oldest.number else None
     following = store.lives.following(life)
@@ -107,14 +115,14 @@ def _lost(store: Store, shown: str) -> float | None:
 
 
 def _note(store: Store, shown: str) -> None:
-    """Count that the database was put back, once, and give revisions numbers from there on that it never gave."""
+    """Record a restore once, so that new revisions get numbers that were never given."""
     with store.writing():
         to, receipt, present = _lost(store, shown), _opened(store, shown), store.lives.newest()
         if to is None or receipt is None or present is None:
-            return  # another machine was first
+            return  # another device's receipt was first
         store.lives.put_back(present, restores=max(present.restores, receipt.restores) + 1, to=to)
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(to))
-    log.warning("the data folder was put back: a machine was told of more than this copy has, which ends at %s", moment)
+    log.warning("the data folder was restored: a device has seen more than this copy has, which ends at %s", moment)
 
 
 def _opened(store: Store, shown: str) -> _Receipt | None:

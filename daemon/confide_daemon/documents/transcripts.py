@@ -1,10 +1,12 @@
-"""Session transcripts: messages that a machine sends in batches become documents `sessions/<day>-<agent>-<session>[-N].md`.
+"""Session transcripts: messages that a device sends in batches become documents
+`sessions/<day>-<agent>-<session>[-N].md`.
 
-The daemon's word counts for how far a session has come. A batch names the version of that state which its machine has seen, and is taken
-only if it is the present one, in the transaction that stores its messages; so a batch that is sent twice, late, or by two processes is
-taken once. What is not taken is answered with the present state, from which the machine goes on.
+The daemon decides how far a session's transcript is stored. A batch names the version of that state
+which its device knows. It is accepted only if that is the current version, in the transaction that
+stores its messages; so a batch that is sent twice, late, or by two processes is stored once. The
+answer to a rejected batch is the current state, from which the device continues.
 
-A document is markdown, to which is added so that the lines before are read as before:
+A document is markdown, to which text is appended so that the lines before keep their meaning:
 
     # Claude Code session of 2026-11-21
 
@@ -18,8 +20,8 @@ A document is markdown, to which is added so that the lines before are read as b
 
     [tool Grep: postgres]
 
-A heading stands before each change of speaker, and at least every ten minutes, so that the pieces that are cut at headings say who
-spoke, and when. Times are UTC.
+A heading precedes each change of speaker, and at least every ten minutes, so that the chunks, which
+are cut at headings, name the speaker and the time. Times are UTC.
 """
 
 from __future__ import annotations
@@ -43,10 +45,12 @@ from confide_memory.markdown_blocks import FENCE, HEADING, structure
 from confide_memory.wire.files import TranscriptState
 
 Extend = Callable[[Store, DocumentRow, str, str, float], None]
-"""Keeps what is derived of a document in step with its text when more is added to it: to what, and when. The index hands it in."""
+"""Updates the derived rows of a document when text is appended: (store, document, text before,
+added text, time). The index provides it.
+"""
 FOLDER: Final = "sessions/"
 PART_BYTES: Final = 160 * 1024
-"""A document that is larger gets a successor: adding to one writes it anew, and compresses all of it."""
+"""A larger document gets a successor: appending rewrites and compresses the whole document."""
 MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 MAX_MESSAGES: Final = 512
 MAX_OFFSET: Final = 2**53
@@ -65,14 +69,14 @@ _MAY_SWALLOW = re.compile(r"^ {0,3}(?:<|`{3}|~{3})", re.MULTILINE)
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
     role: str  # `user` or `assistant`
-    text: str  # markdown, whatever it holds
+    text: str  # markdown
     time: datetime  # in UTC
-    branch: str = ""  # "" where it is not known
+    branch: str = ""  # "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class SessionName:
-    """Which session of which agent, in which project."""
+    """Identifies a session of an agent in a project."""
 
     project: str
     agent: str
@@ -84,10 +88,10 @@ class MessageBatch:
     """The messages between two offsets of a transcript's file.
 
     Attributes:
-        version: of the state that the machine has seen; 0 where there was none.
-        begin: where it begins: the offset of that state, or 0 to begin anew in place of all that is there.
-        end: where it ends, in bytes.
-        head, mark: what the machine knows the file again by; kept for it.
+        version: the version of the state that the device knows; 0 if it knows none.
+        begin: the start: the offset of that state, or 0 to replace everything that is stored.
+        end: the end, in bytes.
+        head, mark: stored for the device, which recognizes the file by them.
     """
 
     name: SessionName
@@ -101,7 +105,7 @@ class MessageBatch:
 
 @dataclass(frozen=True, slots=True)
 class SessionProgress:
-    """How far a session has come; version 0 where nothing of it is known."""
+    """The stored position in a session's transcript; version 0 if the session is unknown."""
 
     version: int = 0
     offset: int = 0
@@ -121,7 +125,7 @@ class SessionProgress:
 
 
 def name_of(params: Carried, project: str) -> SessionName:
-    """The session that a request is about. Raises RequestError: it names none."""
+    """Return the session that a request names. Raises RequestError: it names none."""
     agent, session = params.get("agent"), params.get("session")
     if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
         raise RequestError("invalid", "'agent' must be a short name of lower-case letters, digits and hyphens")
@@ -131,7 +135,7 @@ def name_of(params: Carried, project: str) -> SessionName:
 
 
 def batch_of(params: Carried, name: SessionName) -> MessageBatch | None:
-    """The batch in a request, or None where it only asks how far the session is. Raises RequestError."""
+    """Return the batch in a request, or None if it only queries the position. Raises RequestError."""
     if "messages" not in params:
         return None
     version, begin, end = (_number(params, key) for key in ("version", "from", "to"))
@@ -145,7 +149,7 @@ def batch_of(params: Carried, name: SessionName) -> MessageBatch | None:
 
 
 def messages_in(body: bytes) -> list[Any]:
-    """The messages that came as the body of a stream. Raises RequestError: they are no JSON list."""
+    """Return the messages in the body of a stream. Raises RequestError: they are no JSON list."""
     try:
         items = json.loads(body)
     except (ValueError, RecursionError):
@@ -199,7 +203,9 @@ def state(store: Store, name: SessionName) -> SessionProgress:
 def take(
     store: Store, batch: MessageBatch, *, author: str, derive: Derive, extend: Extend
 ) -> tuple[SessionProgress, bool]:
-    """Store a batch, if it goes on from the present state: (the state now, whether it was taken)."""
+    """Store a batch, if it continues from the current state; return the state now, and True if the
+    batch was accepted.
+    """
     name, now = batch.name, time.time()
     with store.writing():
         present = state(store, name)
@@ -207,7 +213,7 @@ def take(
         if batch.version != present.version or not is_next or present.forgotten:
             return present, False
         if is_forgotten(store, name.project, FOLDER):
-            after = replace(present, version=present.version + 1, forgotten=True)  # with its whole project
+            after = replace(present, version=present.version + 1, forgotten=True)  # as its whole project is
             _save(store, name, after, now=now)
             return after, False
         after = SessionProgress(present.version + 1, batch.end, batch.head, batch.mark)
@@ -219,7 +225,7 @@ def take(
 
 
 def forget(store: Store, name: SessionName, *, author: str, derive: Derive) -> SessionProgress:
-    """Delete a session's documents with their texts; nothing of it is taken again."""
+    """Delete a session's documents with their texts, and accept nothing of the session again."""
     now = time.time()
     with store.writing():
         present = state(store, name)
@@ -239,7 +245,7 @@ def _save(store: Store, name: SessionName, after: SessionProgress, *, now: float
 def _bury(
     store: Store, transcript: int, name: SessionName, derive: Derive, *, author: str, now: float
 ) -> list[DocumentRow]:
-    """Delete the session's documents; as with any other one, what was last in them stays in their history."""
+    """Delete the session's documents; their last texts stay in the history, as with any deletion."""
     buried = []
     for path in store.transcripts.parts(transcript):
         row = store.documents.find(name.project, path)
@@ -253,7 +259,7 @@ def _bury(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The documents of one session, while messages are added to them."""
+    """The documents of a session, while messages are appended."""
 
     store: Store
     transcript: int
@@ -264,12 +270,12 @@ class _Parts:
     now: float
 
     def add(self, messages: Sequence[TranscriptMessage]) -> None:
-        """Add the messages, in as many documents as it takes."""
+        """Append the messages, in as many documents as needed."""
         paths = self.store.transcripts.parts(self.transcript)
         number = max(1, len(paths))
         row = self.store.documents.find(self.name.project, paths[-1]) if paths else None
         if row is not None and row.deleted:
-            row = None  # somebody has deleted it: what follows begins a new one
+            row = None  # a user has deleted it, so a new document begins
             number += 1
         text = self._text(row)
         room = PART_BYTES - len(text.encode())
@@ -304,7 +310,8 @@ class _Parts:
 
     def _extend(self, row: DocumentRow, text: str, added: str) -> None:
         saved = self._save(row.path, text + added)
-        # Its text is the beginning of the new one: kept, a day's work would be stored hundreds of times over.
+        # Its text is the beginning of the new one: if it were kept, a day's work would be stored
+        # hundreds of times.
         self.store.documents.drop_revision(row.id, row.revision)
         self.extend_derived(self.store, saved, text, added, self.now)
 
@@ -327,7 +334,7 @@ class _Parts:
 
 
 def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
-    """How a document of a session begins."""
+    """Return the first lines of a session's document."""
     name = " ".join(word.capitalize() for word in agent.split("-"))
     branch = f" on branch {first.branch}" if first.branch else ""
     more = f", part {part}" if part > 1 else ""
@@ -336,9 +343,11 @@ def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
 
 
 def rendered(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
-    """The lines to add for these messages: those of one breath share a heading, the first always has one.
+    """Return the lines to append for these messages. Messages of one speaker within ten minutes
+    share a heading; the first always has one.
 
-    `day`: of the document, ISO; a message of another one says its own. `branch`: what the document said last (`branch_in`).
+    `day`: the document's ISO day; a message of another day states its own. `branch`: the document's
+    last branch (`branch_in`).
     """
     pieces = []
     role = ""
@@ -359,14 +368,18 @@ def rendered(messages: Sequence[TranscriptMessage], *, day: str, branch: str) ->
 
 
 def branch_in(text: str) -> str:
-    """The branch that a document's last heading, or else its beginning, names; "" where none does."""
+    """Return the branch that a document's last heading, or else its beginning, names; "" if none
+    does.
+    """
     named = _BRANCH.findall(text)
     return named[-1] if named else ""
 
 
 def body(text: str) -> str:
-    """A message's text so that it stands below its own heading and ends with itself: its headings go two levels down, a fence that it
-    leaves open is closed, and one that would swallow what follows all the same is shown as it is, as code."""
+    """Return a message's text in a form that stays below its own heading and does not affect the
+    following lines: its headings move two levels down, an open fence is closed, and a text that
+    would still swallow what follows is shown as code.
+    """
     lines: list[str] = []
     fence = ""
     for line in text.strip("\n").split("\n"):
@@ -379,7 +392,7 @@ def body(text: str) -> str:
         elif found := HEADING.match(line):
             line = f"{'#' * min(6, len(found[1]) + 2)} {found[2].strip()}"
         elif _UNDERLINE.match(line) and lines and lines[-1].strip():
-            lines.append("")  # below a blank line it underlines nothing
+            lines.append("")  # after a blank line it is not a heading's underline
         lines.append(line)
     if fence:
         lines.append(fence)
@@ -390,7 +403,7 @@ def body(text: str) -> str:
 
 
 def _ends_with_itself(text: str) -> bool:
-    """Whether a heading right below the text is one."""
+    """Return True if a heading directly below the text is parsed as a heading."""
     lines = text.count("\n") + 2
     return any(heading.line == lines and heading.level == 2 for heading in structure(f"{text}\n\n## End\n")[1])
 

@@ -1,4 +1,4 @@
-"""Changes to documents: each reads, decides and writes in one transaction of the one writer."""
+"""Changes to documents: each reads, decides and writes in one transaction on the writer's thread."""
 
 from __future__ import annotations
 
@@ -24,42 +24,50 @@ LOST_HINT = (
     "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"
 )
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
-"""Keeps what is derived of a document in step with its text (None: it is deleted), at this time; the index hands it in."""
+"""Updates the derived rows of a document for its text (None: it is deleted) at a time; the index
+provides it.
+"""
 Judge = Callable[[Store, DocumentRow, str | None, float], Callable[[], PieceChanges]]
-"""Does so in two steps: writes down what a document counts as that has this text now (None: it is deleted), and gives what keeps all
-that is derived in step."""
+"""Does the same in two steps: it stores the class of a document with this text (None: it is
+deleted), and returns a function that updates all derived rows.
+"""
 Gone = tuple[str, int, str | None]
-"""A file that a machine has no more: its path, the revision that was confirmed, and the hash of that text where it says so."""
+"""A file that a device no longer has: its path, the revision it confirmed, and the hash of that
+text if it sends one.
+"""
 Made = TypeVar("Made", PutResult, PutResult | None)
-# Revisions among which the last other text of a document is looked for.
+# Revisions that are searched for the previous different text of a document.
 MOST_LOOKED_BACK = 1000
-# Documents of machines of which it is remembered what was overtaken.
+# Entries (document and device) of superseded versions that are kept.
 MOST_OVERTAKEN = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatableChange:
-    """A change that its machine may ask for more than once, and that is made once."""
+    """A change that a device may send more than once, and that is made once."""
 
     id: str  # 32 hex digits
-    asked: str  # a hash of what is asked; the same id with another one is refused
+    asked: str  # a hash of the request; the same id with another hash is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """What a machine has sent of a document before one of its versions; where one of these comes after that, it is late.
+    """Versions of a document that a device has sent before one of its versions; one of them that
+    arrives after that is late.
 
-    A version is known by its hash, the deletion of the file by `REMOVED`. Known for as long as the process lives: what was on its way ends
-    with it.
+    A version is identified by its hash, the deletion of the file by `REMOVED`. This is kept in
+    memory only: versions still under way are lost when the process ends.
     """
 
     hashes: frozenset[str]
-    by: str  # that version
-    named: frozenset[str]  # what it named itself: whoever comes after it, and has not heard of it, names these, too
-    base: int  # the revision that it was made from: whoever has heard of it has a newer one
+    by: str  # the version that arrived first
+    named: frozenset[str]  # the `sent` of that version; later versions from before its answer name these too
+    base: int  # its base revision; a version made after its answer has a newer base
 
     def has_overtaken(self, version: str, base: int, sent: Collection[str]) -> bool:
-        """Whether a version that was made from `base`, and names these, is one from before."""
+        """Return True if a version that was made from `base`, and names `sent`, is older than the
+        one that already arrived.
+        """
         if version not in self.hashes or base > self.base:
             return False
         # A deletion that was answered without a revision is named alone.
@@ -69,11 +77,13 @@ class Overtaken:
 
 @dataclass
 class Writer:
-    """The write operations of a space, run in the writer's thread; `store` is the connection that writes, for those who run in it."""
+    """The write operations of a space, for the writer's thread; `store` is the connection that
+    writes.
+    """
 
     store: Store
     _judge: Judge
-    _overtaken: dict[tuple[str, str, str], Overtaken] = field(default_factory=dict)  # by project, path, machine
+    _overtaken: dict[tuple[str, str, str], Overtaken] = field(default_factory=dict)  # by project, path, device
 
     def put(
         self,
@@ -87,17 +97,20 @@ class Writer:
         sent: Collection[str] = (),
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Takes a machine's version of a document, made from revision `base` (0: from none), and merges it where there is a newer one.
+        """Store a device's version of a document, made from revision `base` (0: from none), and
+        merge it if there is a newer revision.
 
-        `base_hash`: of the text that the machine confirmed as `base`; None where it does not say. `sent` has the hashes of the machine's
-        versions since then, of which it does not know what became: the newest of them that came is what this one was made from. Taken for
-        made from `base`, it would be merged with what it holds already.
+        `base_hash`: the hash of the text that the device confirmed as `base`; None if it sends
+        none. `sent`: the hashes of the device's later versions whose outcome it does not know; the
+        newest of them that arrived is the real base of this one. With `base` instead, the text
+        would be merged with changes that it already contains.
 
-        A text without a base that is an earlier revision of the document was made from that one, and changed nothing since: the document
-        stays as it is, as where an old commit was cloned.
+        A text without a base that equals an earlier revision was made from that one and contains no
+        change: the document stays as it is, as when an old commit was cloned.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the machine has deleted the file since; or it has no
-        base, and is an earlier revision of a document that is deleted. The text is in the history.
+        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the device has
+        deleted the file since; or the text has no base and is an earlier revision of a deleted
+        document. The text is in the history.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -106,7 +119,7 @@ class Writer:
             row = self.store.documents.find(project, path)
             known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
             is_earlier = False
-            # A machine names the text itself where it has brought it before.
+            # A device names the text itself if it has sent it before.
             if row is not None and not known and set(sent) <= {digest}:
                 known = self._earlier(row, digest, base, base_hash)
                 is_earlier = bool(known) and self.store.documents.hash_at(row.id, known) == digest
@@ -130,16 +143,19 @@ class Writer:
             else:
                 saved = self._save(row, project, path, text, author=author, by=by)
                 self._save(saved, project, path, None, author=author, by=by)
-                # A second time it is believed: another folder of the machine's, which knows nothing of the deletion, may have such a file.
+                # A second time it is accepted: another folder of the device, which knows nothing of
+                # the deletion, may have such a file.
                 self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
         return replace(result, queued=self._queued())
 
     def _earlier(self, row: DocumentRow, digest: str, base: int, base_hash: str | None) -> int:
-        """The revision that a machine's text comes from where its base is none, or none that is known here; 0 where that is not known.
+        """Return the revision that a device's text comes from if its base is missing or unknown
+        here, or 0.
 
-        Raises NotFoundError: the document is deleted, and the machine brings one of its texts and has never had it.
+        Raises NotFoundError: the document is deleted, and the device sends one of its texts without
+        a base.
         """
         found = self.store.documents.number_of(row.id, digest)
         if row.deleted:
@@ -162,12 +178,13 @@ class Writer:
         is_late: bool,
         is_earlier: bool,
     ) -> PutResult:
-        # A blank hash: the newest text is lost, and every text is better.
+        # An empty hash: the newest text is lost, and any text is better.
         if row is None or row.deleted or not row.hash:
             return self._keep(row, project, path, text, author=author, by=by)
         if row.hash == text_hash(text):
             if base == row.revision and not set(sent) <= {row.hash}:
-                # What the machine has taken back by this may still come, made from the same revision: it gets one of its own.
+                # Versions that the device undoes with this may still arrive, made from the same
+                # revision, so this gets a revision of its own.
                 return self._keep(row, project, path, text, author=author, by=by)
             return self._result(row, text, changed=False)
         again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
@@ -185,13 +202,15 @@ class Writer:
         if not merge.clash and text_hash(merge.text) == row.hash and again == base:
             return self._result(row, merge.text, changed=False, merged=True)
         if merge.text != text:
-            # What came in stays in the history as it was sent, whatever the merge made of it: the machine's next version may have
-            # been made from it before the answer is there.
+            # The incoming text stays in the history as it was sent, whatever the merge produced:
+            # the device may make its next version from it before the answer arrives.
             self._save(row, project, path, text, author=author, by=by)
         return self._keep(row, project, path, merge.text, author=author, by=by, merged=True, clash=merge.clash)
 
     def _is_late(self, key: tuple[str, str, str], digest: str, base: int, sent: Collection[str]) -> bool:
-        """Whether the machine's next version came before this one, as over its next connection: taken for newer, it would undo that."""
+        """Return True if the device's next version arrived before this one, as over a new
+        connection: taken as newer, this one would undo it.
+        """
         known = self._overtaken.get(key)
         return known is not None and known.has_overtaken(digest, base, sent)
 
@@ -220,7 +239,8 @@ class Writer:
             ),
             is_log=documents.is_log(row.path),
         )
-        # Both together may be more than a document can hold, and no machine would take it: the other one is in the history alone.
+        # The merged text may exceed the limit of a document, and no device would accept it: then
+        # the incoming text is in the history only.
         return merge if len(merge.text.encode()) <= MAX_TEXT_BYTES else Merge(ours, clash=True)
 
     def append(
@@ -235,10 +255,11 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Adds to the end of the document, or of a section, making either when it is missing.
+        """Append text to the document, or to a section, and create either if it is missing.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError, OperationError: its id was used for another change, or ConflictError: it
-        has another revision than `base` (0: there is none; None: any).
+        Raises InvalidPathError, InvalidTextError, TooLargeError, OperationError: the operation's id
+        was used for another change, or ConflictError: the document is not at revision `base` (0: it
+        must not exist; None: any).
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -260,7 +281,9 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Replaces the document, or one section of it. Raises as `append`, and NotFoundError when there is no such section."""
+        """Replace the document, or a section of it. Raises as `append`, and NotFoundError: the
+        section does not exist.
+        """
         documents.check_path(path)
         documents.check_text(text)
 
@@ -288,19 +311,25 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult | None:
-        """A new document; None where there is one of that name, which stays as it is. Deleted ones of that name come to life."""
+        """Create a document; return None if it exists, which leaves it unchanged. A deleted
+        document with that path is created again.
+        """
         return self._once(project, path, operation, lambda row: self._created(row, project, path, text, author, by))
 
     def create_within(
         self, project: str, path: str, text: str, *, author: str, by: str = UNTRUSTED
     ) -> PutResult | None:
-        """As `create`, in a transaction that has begun, and goes on with what is derived of it."""
+        """Create a document as `create` does, within the caller's transaction, and update its
+        derived rows there.
+        """
         made = self._created(self.store.documents.find(project, path), project, path, text, author, by)
         self.store.derive()
         return made
 
     def edit_within(self, project: str, path: str, change: Callable[[str], str], *, author: str) -> PutResult | None:
-        """Changes a document as `edit` does, in a transaction that has begun; None: it is gone, or there is nothing to change."""
+        """Change a document as `edit` does, within the caller's transaction; return None if it does
+        not exist or nothing changes.
+        """
         row = self.store.documents.find(project, path)
         if row is None or row.deleted:
             return None
@@ -331,9 +360,10 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Changes a document that is there, as `change` makes of its text, with the line ends that it has, the text as it is to be.
+        """Change an existing document by `change`, which returns the complete new text, with the
+        document's line ends.
 
-        Raises NotFoundError, or ConflictError: it has another revision than `base` (None: any).
+        Raises NotFoundError, or ConflictError: the document is not at revision `base` (None: any).
         """
 
         def checked(before: str | None) -> str:
@@ -355,7 +385,9 @@ class Writer:
         base: int | None = None,
         operation: RepeatableChange | None = None,
     ) -> DeleteResult:
-        """Deletes a document, which can be restored for a while. Raises as `edit`, and OperationError."""
+        """Delete a document, which can be restored for a while. Raises as `edit`, and
+        OperationError.
+        """
         with self.store.writing():
             row = self.store.documents.find(project, path)
             known = self._known(operation)
@@ -380,24 +412,26 @@ class Writer:
         base_hash: str | None = None,
         sent: Collection[str] = (),
     ) -> RemoveResult:
-        """Deletes the document when `base` (`base_hash`, as of `put`) is its newest revision, or the newest is one of the versions that
-        the machine has `sent` since, with nothing of others' in it, and the machine has not sent the file again since; the history stays.
+        """Delete the document for a device that deleted its file; the history stays.
 
-        Raises NotFoundError when there never was one.
+        The document is deleted only if `base` (with `base_hash`, as in `put`) is its newest
+        revision, or if the newest is a version that the device has `sent` since, without changes of
+        others, and if the device has not sent the file again since. Raises NotFoundError: it never
+        existed.
         """
         documents.check_stored_path(path)
         key = (project, path, author)
         with self.store.writing():
             row = self.store.documents.find(project, path)
             if row is None:
-                self._note_overtaken(key, REMOVED, 0, sent)  # what was sent before may still come
+                self._note_overtaken(key, REMOVED, 0, sent)  # versions sent before may still arrive
                 raise NotFoundError("no such document to remove")
             known = ancestor_of(self.store, row, base, base_hash)
             is_late = self._is_late(key, REMOVED, known, sent)
             if not is_late:
                 self._note_overtaken(key, REMOVED, known, sent)
             if row.deleted:
-                # What was sent in between may still come: what is made after this has a newer base.
+                # Versions sent in between may still arrive; later ones have a newer base.
                 is_again = bool(sent) and known == row.revision and not is_late
                 return RemoveResult((self._tombstone(row, author) if is_again else row).revision, removed=True)
             newest = max(known, self.store.documents.newest_of(row.id, sent, after=known, author=author))
@@ -416,9 +450,11 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Makes an older text the newest revision; without a number the newest one that differs from the present one.
+        """Make an older text the newest revision; without a number, the newest one that differs
+        from the current text.
 
-        Raises NotFoundError: there is no such text; ConflictError: the document is not at revision `base`; OperationError.
+        Raises NotFoundError: the text does not exist; ConflictError: the document is not at
+        revision `base`; OperationError.
         """
 
         def restored(row: DocumentRow | None) -> PutResult:
@@ -450,7 +486,7 @@ class Writer:
         return self._keep(row, project, path, found.text, author=author, by=by)
 
     def bury(self, project: str, gone: Iterable[Gone], *, author: str) -> None:
-        """Deletes what a machine deleted, where it had the newest revision."""
+        """Delete the documents whose files a device deleted, if it had their newest revisions."""
         with self.store.writing():
             for path, base, base_hash in gone:
                 row = self.store.documents.find(project, path)
@@ -462,9 +498,10 @@ class Writer:
     def forget(
         self, project: str, asked: Sequence[str], *, author: str, reaches: Callable[[str], bool]
     ) -> document_history.ForgetStep:
-        """Takes nothing under these names any more, and drops documents that have them with all revisions: a step, of a bounded number.
+        """Refuse these names from now on, and remove documents that match them with all revisions,
+        up to a bounded number per call.
 
-        Raises BadNameError: they are too many.
+        Raises BadNameError: the project has too many names.
         """
         with self.store.writing():
             document_history.note_forgotten(self.store, project, asked)
@@ -480,12 +517,14 @@ class Writer:
         return document_history.ForgetStep(tuple(row.path for row in step), len(found), len(step) == len(found))
 
     def recut(self, document: int) -> PieceChanges:
-        """Cuts one document again, if it is there; pieces whose text stays the same keep their ids and vectors."""
+        """Cut a document into chunks again, if it exists; chunks with unchanged text keep their ids
+        and vectors.
+        """
         with self.store.writing_derived():
             row = next((one for one in self.store.documents.by_id([document]) if not one.deleted), None)
             revision = self.store.documents.revision(row.id, row.revision) if row is not None else None
             if row is None or revision is None or revision.text is None:
-                return PieceChanges(0, 0, 0)  # deleted meanwhile, or its text is lost, which the upkeep tells
+                return PieceChanges(0, 0, 0)  # deleted meanwhile, or its text is lost, which the maintenance reports
             return self._judge(self.store, row, revision.text, time.time())()
 
     def _tombstone(self, row: DocumentRow, author: str) -> DocumentRow:
@@ -521,7 +560,7 @@ class Writer:
     def _once(
         self, project: str, path: str, operation: RepeatableChange | None, make: Callable[[DocumentRow | None], Made]
     ) -> Made:
-        """Makes a change, unless that was done before under the operation's id."""
+        """Make a change, unless it was made before under the operation's id."""
         with self.store.writing():
             row = self.store.documents.find(project, path)
             known = self._known(operation)
@@ -532,7 +571,7 @@ class Writer:
 
     def _known(self, operation: RepeatableChange | None) -> OperationRow | None:
         known = self.store.operations.find(operation.id) if operation else None
-        # A blank one: what was asked is not kept any more (`Store.forget_traces`).
+        # An empty one: the hash of the request was removed (`RevisionTexts.forget_traces`).
         if operation and known and known.asked not in ("", operation.asked):
             raise OperationError
         return known
@@ -542,7 +581,9 @@ class Writer:
         self.store.operations.add(done, now=time.time())
 
     def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
-        """What a change came to that was made before. The text is today's: an older one must not reach a disk again."""
+        """Return the result of a change that was made before, with the current text: an older one
+        must not reach a disk again.
+        """
         if row is None or row.deleted:
             return PutResult(known.revision, "", "", False, False, False, lines_written=known.lines, repeated=True)
         previous = known.previous if row.revision == known.revision else known.hash
@@ -570,7 +611,9 @@ class Writer:
     def _save(
         self, row: DocumentRow | None, project: str, path: str, text: str | None, *, author: str, by: str
     ) -> DocumentRow:
-        """A new revision of the document, which is `row` now; None: it is deleted. `by`: the class of who writes."""
+        """Store a new revision of the document, which is `row` now; a `text` of None deletes it.
+        `by`: the class of the author.
+        """
         now = time.time()
         if text is None:
             origin = TextOrigin(row.made if row is not None else UNTRUSTED, (), by)
@@ -582,13 +625,16 @@ class Writer:
         return saved
 
     def trust(self, project: str, path: str, content: str, *, author: str) -> str:
-        """A person trusts the text that a document holds, whose hash is `content`; its class now. Raises as `provenance.trust`."""
+        """Trust the document's current text, whose hash is `content`, on behalf of a user; return
+        its new class. Raises as `provenance.trust`.
+        """
         with self.store.writing():
             row, text = provenance.trust(self.store, project, path, content, by=author)
             return self._judged_again(row, text)
 
     def lower(self, project: str, path: str, revision: int) -> str | None:
-        """What an agent added in a revision is untrusted from now on; the class that the document has now, None where nothing is lowered.
+        """Make untrusted what an agent added in a revision; return the document's new class, or
+        None if nothing is lowered.
 
         Raises NotFoundError.
         """
@@ -626,12 +672,13 @@ class Writer:
 
 
 def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
-    """The revision here that a machine's file comes from; 0 where none is known.
+    """Return the revision here that a device's file comes from, or 0 if it is unknown.
 
-    A machine names the revision that it confirmed, or the one that deleted the file, with `REMOVED`. Where a data folder was put back from
-    an older copy, numbers that were given out since are given out again, for other texts: believed by its number, such a base made the
-    lines of another machine look like lines that this one had deleted. So the text counts, wherever it stands here now, and the number
-    alone only where nothing else is said.
+    A device names the revision that it confirmed, or the one that deleted the file, with `REMOVED`.
+    After a restore of the data folder from an older copy, numbers were once given again for other
+    texts; a base that was accepted by its number alone then made the lines of another device look
+    like lines that this one had deleted. So the hash of the text decides, at whichever revision it
+    is now, and the number alone only if the device sends no hash.
     """
     if not base or base_hash is None:
         return base if base <= row.revision else 0
@@ -644,9 +691,11 @@ def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None
 
 
 def before_the_loss(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
-    """The last revision of a document from before the data folder was put back, where the machine's base is of the time that is lost.
+    """Return the last revision of a document from before a restore of the data folder, if the
+    device's base is from the lost time, or 0.
 
-    That one was made upon it, for numbers grow. 0: the base is no such one, or nobody knows when the folder was put back.
+    The lost base was made from that revision or a later one, since numbers grow. 0: the base is not
+    from the lost time, or the time of the restore is unknown.
     """
     life = store.lives.newest()
     is_lost = base_hash not in (None, REMOVED) and life is not None and (base - 1) // NUMBERS == life.restores - 1
@@ -656,7 +705,7 @@ def before_the_loss(store: Store, row: DocumentRow, base: int, base_hash: str | 
 
 
 def states(store: Store, project: str) -> list[tuple[str, str, int]]:
-    """(path, hash, revision) of every document that working copies have."""
+    """Return (path, hash, revision) of every document that is synchronized with devices."""
     rows = store.documents.listed(frozenset((project,)))
     return [(row.path, row.hash, row.revision) for row in rows if row.source != "sessions" and not row.deleted]
 
@@ -668,16 +717,17 @@ def compare_states(
     gone: Iterable[Gone],
     buckets: frozenset[int] | None = None,
 ) -> SyncComparison:
-    """What the machine has to do; every confirmed loss in `gone` has been buried before.
+    """Return the actions that the device needs; the deletions in `gone` must be made before.
 
     Args:
-        entries: (path, hash, base) of each file the machine has; base is the revision it last confirmed, 0 for never.
-        gone: of files it confirmed once and no longer has.
-        buckets: only documents of these are looked at (None: all).
+        entries: (path, hash, base) of each file of the device; base is the revision that it last
+            confirmed, 0 for never.
+        gone: files that it confirmed once and no longer has.
+        buckets: compare only the documents of these buckets (None: all).
     """
     result = SyncComparison()
     forgotten = document_history.forgotten_names(store, project)
-    # Transcripts are in no working copy.
+    # Transcripts are not synchronized to devices.
     rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:
         rows = {path: row for path, row in rows.items() if bucket_of(path) in buckets}
@@ -685,7 +735,7 @@ def compare_states(
     for path, content, base in entries:
         here.add(path)
         if any(matches(path, name) for name in forgotten):
-            result.forgotten.append(path)  # the file stays as it is, and is not asked for
+            result.forgotten.append(path)  # the device keeps the file, and the space does not accept it
             continue
         row = rows.get(path)
         if row is None:
@@ -715,5 +765,5 @@ def compare_states(
 
 
 def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
-    """Whether the machine's file is still the revision it last confirmed."""
+    """Return True if the device's file is still the revision that it last confirmed."""
     return store.documents.hash_at(row.id, base) == content

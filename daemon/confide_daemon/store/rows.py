@@ -43,7 +43,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """A revision of a document; `text` is None if the revision deleted it."""
+    """A revision of a document. `text`: None if the revision deleted the document."""
 
     number: int
     hash: str
