@@ -265,7 +265,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 EVERYTHING: Final = ""
-"""A forgotten name that stands for the whole project."""
+"""The name that stands for the whole project."""
 MOST_NAMES: Final = 1000
 """Limit per project: each name is compared with the path of each write."""
 FORGOTTEN_AT_ONCE: Final = 64
@@ -286,7 +286,9 @@ class ForgetStep:
 
 
 def forgotten_names(store: Store, project: str) -> list[str]:
-    """Return the forgotten names of a project, whose documents are not accepted."""
+    """Return the names that a user asked to forget in a project; it accepts no document that
+    matches one.
+    """
     return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.named(_of(project))]
 
 
@@ -302,7 +304,7 @@ def check_taken(store: Store, project: str, path: str) -> None:
 
 
 def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
-    """Store forgotten names, in the caller's transaction. Raises BadNameError: the project has too
+    """Store names to forget, in the caller's transaction. Raises BadNameError: the project has too
     many.
     """
     known = {*forgotten_names(store, project), *map(normal, asked)}

@@ -75,7 +75,7 @@ class SyncComparison:
     pull: list[tuple[str, int, str]] = field(default_factory=list)
     drop: list[tuple[str, int]] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    """Paths that a user had forgotten: the device keeps its files, and the space does not accept
+    """Paths that a user asked to forget: the device keeps its files, and the space does not accept
     them.
     """
     unheld: set[str] = field(default_factory=set)

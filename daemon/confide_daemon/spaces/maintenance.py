@@ -70,7 +70,9 @@ class SpaceHealth:
 
 
 class MaintenanceTurns:
-    """Schedules the checks of all open spaces apart from each other. Use it on the event loop."""
+    """Assigns times to the checks of all open spaces, so that they do not coincide. Use it on the
+    event loop.
+    """
 
     def __init__(self) -> None:
         self._next_at = 0.0

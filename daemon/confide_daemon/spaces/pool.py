@@ -529,7 +529,9 @@ class Spaces(SpaceHost):
         return self.rosters.current(space_id)
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Return facts about a space from outside of it (`SpacesHost.around`)."""
+        """Return the number of credentials stored in clear, and True if a backup is proven
+        (`SpacesHost.around`).
+        """
         return self.host.around(space_id)
 
     def _is_known(self, space_id: str) -> bool:

@@ -91,7 +91,11 @@ class Leases(Protocol):
         """
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
-        """Return the lease of a space. Raises FencedError: another node holds it; EngineError."""
+        """Return the lease of a space. Raises FencedError: another node holds it; EngineError.
+
+        `on_stale`: called on the space's writing thread when the log has changes that the local
+        copy lacks.
+        """
 
     def keep(self, space_id: str, lease: int | None) -> None:
         """Keep the lease of a closed space, because sessions on this node will use it again."""

@@ -79,7 +79,7 @@ class ClassTable(Table):
         return self._database.remembered.get("marks", lambda: bool(self._rows(sql)))
 
     def known_marks(self, marks: Collection[int]) -> frozenset[int]:
-        """Return those marks that belong to untrusted text."""
+        """Return those of the marks that are stored as marks of untrusted text."""
         sql = f"SELECT DISTINCT mark FROM doubted_text WHERE mark {AMONG}"
         return frozenset(row[0] for row in self._rows(sql, (json.dumps(list(marks)),))) if marks else frozenset()
 

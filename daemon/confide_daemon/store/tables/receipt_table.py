@@ -84,7 +84,7 @@ class LifeTable(Table):
         return self._found("WHERE id = ?", identity)
 
     def numbered(self, number: int) -> Life | None:
-        """Return the opening with this number, or the next that is kept."""
+        """Return the opening with this number, or the next one that is still recorded."""
         return self._found("WHERE number >= ? ORDER BY number", number)
 
     def following(self, life: Life) -> Life | None:

@@ -127,7 +127,7 @@ class Codes:
         return Codes(self.dimensions, all_words, all_ids[order], all_documents, len(order), gone)
 
     def missing(self, ids: Numbers) -> npt.NDArray[np.bool_]:
-        """Return a mask of the chunks that are not here."""
+        """Return a mask of the chunks that have no code here."""
         return self._rows(ids) < 0
 
     def without(self, ids: Numbers) -> Codes:
