@@ -125,7 +125,7 @@ class RegistryLog(Protocol):
 
     @property
     def kept(self) -> list[Path]:
-        """Files with changes of this machine that the log lost when it was restored to an earlier
+        """Files with changes of this node that the log lost when it was restored to an earlier
         state.
         """
 
