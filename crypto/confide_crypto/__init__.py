@@ -1,1 +1,1 @@
-"""What both ends of a Confide channel must agree on: keys, handshake, channel, enrollment, root error."""
+"""Code that both ends of a Confide channel share: keys, handshake, channel, enrollment, errors."""

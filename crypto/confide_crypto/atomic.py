@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all: written beside their place, and put in it by a rename.
+"""Atomic file writes: write to a temporary file, then rename it over the target.
 
-All of Confide replaces files so. Nothing heavy is imported, since a hook of a client's is a process of its own.
+All of Confide replaces files this way. The module imports nothing heavy, since each hook of a
+client is a process of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import os
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import it costs a hook a millisecond
+if TYPE_CHECKING:  # the import would cost a hook a millisecond
     from collections.abc import Iterator
     from typing import BinaryIO
 
@@ -18,15 +19,18 @@ if TYPE_CHECKING:  # to import it costs a hook a millisecond
 def replacing(
     path: str | os.PathLike[str], *, mode: int = 0o600, is_new: bool = False, is_kept: bool = True, prefix: str = "."
 ) -> Iterator[BinaryIO]:
-    """Give a file to write, which has the place of `path` once the block has ended; after an error `path` is as it was.
+    """Yield a file to write that replaces `path` when the block ends; after an error `path` is
+    unchanged.
 
     Args:
-        mode: the file is made with, less the umask.
-        is_new: nothing may be at `path`.
-        is_kept: the file and its name are on the disk on return. Off for what nobody misses after a power cut.
-        prefix: of its name until then, for folders where what a crash has left is found by it.
+        mode: mode of the new file, less the umask.
+        is_new: fail if `path` exists.
+        is_kept: on return, file and name are synced to disk. Turn it off for files whose loss in a
+            power cut does not matter.
+        prefix: prefix of the temporary file's name, for folders where leftovers of a crash are found
+            by it.
 
-    Raises OSError; FileExistsError: something is at `path`, and `is_new`.
+    Raises OSError; FileExistsError if `path` exists and `is_new` is set.
     """
     folder, name = os.path.split(os.fspath(path))
     part = os.path.join(folder, f"{prefix}{name}.{os.urandom(4).hex()}.tmp")
@@ -38,24 +42,24 @@ def replacing(
                 file.flush()
                 os.fsync(file.fileno())
         if is_new:
-            os.link(part, path)  # unlike a rename, it fails where the name is taken
+            os.link(part, path)  # unlike a rename, a link fails if the name exists
         else:
             os.replace(part, path)
     finally:
-        with contextlib.suppress(OSError):  # it has its place by now, or the disk refuses this as well
+        with contextlib.suppress(OSError):  # it was renamed already, or the disk refuses the deletion too
             os.unlink(part)
     if is_kept:
         sync(folder or ".")
 
 
 def write(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600, is_kept: bool = True) -> None:
-    """Write a whole file, as `replacing`. Raises OSError."""
+    """Replace the file at `path` with `data`, as `replacing` does. Raises OSError."""
     with replacing(path, mode=mode, is_kept=is_kept) as file:
         file.write(data)
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Have a file, or the names in a folder, on the disk on return. Raises OSError."""
+    """Sync a file, or the names in a folder, to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,33 +1,33 @@
-"""What can go wrong between the two ends, as a person is told it.
+"""Errors of both ends, with the messages that users read.
 
     ConfideError
-    ├── KeyFileError           a key file, or the folder around it, is loose, foreign or damaged
+    ├── KeyFileError           a key file or its folder is damaged, or another user owns or can read it
     ├── PassphraseError        a passphrase does not open the key, or cannot be used
-    ├── KeyTextError           a pasted public key or pin is not one
-    ├── InviteError            a pasted invite is not one
+    ├── KeyTextError           a pasted text is not a public key or a pin
+    ├── InviteError            a pasted text is not an invite
     ├── HandshakeError         the channel could not be set up
     │   ├── WrongDaemonKey     the endpoint does not hold the pinned key
     │   └── BusyError          too many handshakes at once
-    ├── DeniedError            the daemon knows who we are and says no
+    ├── DeniedError            the daemon authenticated the device and refuses it
     ├── RequestError           the peer answered a request with an error
     ├── LinkError
     │   ├── UnreachableError   no websocket could be opened
-    │   ├── ConnectionLost     the websocket ended; `truncated` tells whether anything may be missing
+    │   ├── ConnectionLost     the websocket ended; `truncated` says if data may be missing
     │   └── ProtocolViolation  the peer broke the protocol
-    └── SealingError           something about sealed secrets (PROTOCOL.md 10) is not as it must be
-        ├── RecordError        a sealed record is not one, or was changed
-        │   └── WrongKeyError  it was sealed under another key than the space's
-        ├── UnknownEpochError  the key of that epoch is not here
+    └── SealingError           an error in sealed secrets (PROTOCOL.md 10)
+        ├── RecordError        a sealed record is malformed, or was changed
+        │   └── WrongKeyError  a record is sealed under a key of another space
+        ├── UnknownEpochError  this device does not have the key of that epoch
         ├── WrapError          a wrapped key does not open, or a wrap key cannot be used
-        ├── RosterError        the list of a space's devices cannot be believed; its kinds say why
-        ├── OrderError         an order of a task is not one, or is signed by nobody who may
-        ├── PairingError       a machine that would join does not hold the pair secret
-        └── RecoveryCodeError  a recovery code, typed by a person, is not one
+        ├── RosterError        the list of a space's devices fails a check; its subclasses say which
+        ├── OrderError         an order of a task is malformed, or its signer may not give orders
+        ├── PairingError       a device that wants to join does not hold the pair secret
+        └── RecoveryCodeError  a typed text is not a recovery code
 
-None of them carries a key, a secret or a code. What *we* did wrong (sending on a closed channel, a payload over the limit) is a
-`ConfideError` of none of these, or a built-in error.
+No error carries a key, a secret or a code. A mistake of the local program (sending on a closed
+channel, a payload over the limit) raises a plain `ConfideError` or a built-in error.
 
-Exit codes of both programs, in this one place:
+Exit codes of both programs:
 
     0 ok   1 other   2 usage   3 configuration   4 keys and permissions   5 unreachable
     6 denied, invite, wrong daemon   7 bad input   8 storage (disk full, not writable)
@@ -51,12 +51,16 @@ EXIT_STORAGE: Final = 8
 
 
 def printable(text: str) -> str:
-    """A peer's word or sentence as it may be shown: one line, and nothing in it that steers a terminal or cannot be written."""
+    """Return a peer's text as one line that is safe to print: "?" replaces each character that
+    could control a terminal or cannot be encoded.
+    """
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def where(error: BaseException) -> str:
-    """Class and place of an error, and no word of its text, which may quote anything."""
+    """Return class and source line of an error without its message, which may quote private
+    content.
+    """
     trace = error.__traceback__ or sys.exc_info()[2]
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -67,13 +71,13 @@ def where(error: BaseException) -> str:
 
 
 class ConfideError(Exception):
-    """The root of what Confide raises on purpose.
+    """Base class of the errors that Confide raises on purpose.
 
     Attributes:
         message: one sentence: what failed, then why.
-        hint: what the reader could do about it, or None.
-        code: the answer's to a request that ends with this error (PROTOCOL.md 7.2).
-        exit_code: what a command that ends with this error returns.
+        hint: what the reader can do about it, or None.
+        code: error code of the answer if this error ends a request (PROTOCOL.md 7.2).
+        exit_code: exit code of a command that ends with this error.
     """
 
     code: str = "unavailable"
@@ -89,12 +93,12 @@ class ConfideError(Exception):
 
     @property
     def with_hint(self) -> str:
-        """The sentence, and the hint in a line below it, where there is one."""
+        """The message, followed by the hint on a line of its own if there is one."""
         return f"{self}\nhint: {self.hint}" if self.hint else str(self)
 
     @property
     def in_one_line(self) -> str:
-        """The sentence, and the hint behind it, where there is one."""
+        """The message, followed by the hint on the same line if there is one."""
         return f"{self}; {self.hint}" if self.hint else str(self)
 
 
@@ -116,13 +120,13 @@ class KeyTextError(ConfideError):
 
 
 class InviteError(ConfideError):
-    """An invite, pasted by a person, is not one. Never carries the text: it is a secret."""
+    """A text that a user pasted is not an invite. Never carries the text, which is a secret."""
 
     exit_code = EXIT_DENIED
 
 
 class HandshakeError(ConfideError):
-    """The channel could not be set up. Says never which check failed (PROTOCOL.md 4.6)."""
+    """The channel could not be set up. Never says which check failed (PROTOCOL.md 4.6)."""
 
     exit_code = EXIT_DENIED
 
@@ -156,11 +160,12 @@ _DENIALS: Final = {
 
 
 class DeniedError(ConfideError):
-    """The daemon refuses a caller that proved its key.
+    """The daemon refuses a device that has proven its key.
 
     Attributes:
-        reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a newer daemon's word.
-        fingerprint: the caller's six words (PROTOCOL.md 2.4), "" where not known.
+        reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a word of a
+            newer daemon.
+        fingerprint: the six words of the device's key (PROTOCOL.md 2.4), "" if not known.
     """
 
     exit_code = EXIT_DENIED
@@ -188,9 +193,10 @@ _CODE_EXITS: Final = {
 
 
 class RequestError(ConfideError):
-    """The answer to a request is an error. Raised by a handler too, to be sent as the answer.
+    """The error answer to a request. A handler raises it to send it as the answer.
 
-    `code`: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled, unavailable or internal.
+    `code`: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled,
+    unavailable or internal.
     """
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
@@ -200,7 +206,9 @@ class RequestError(ConfideError):
 
     @classmethod
     def of(cls, error: ConfideError) -> RequestError:
-        """The answer for an error: its code, which the peer acts on, and its sentence for a person."""
+        """Return the error answer for any error: its code for the peer, its message and hint for
+        people.
+        """
         return error if isinstance(error, RequestError) else cls(error.code, str(error), error.hint)
 
 
@@ -209,7 +217,9 @@ class LinkError(ConfideError):
 
 
 class UnreachableError(LinkError):
-    """No websocket could be opened at `where`; `problem` says why: refused, no such name, timed out, tls."""
+    """No websocket could be opened at `where`; `problem` says why: refused, no such name, timed
+    out, tls.
+    """
 
     def __init__(self, where: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot reach the daemon at {where}: {problem}", hint=hint)
@@ -218,7 +228,9 @@ class UnreachableError(LinkError):
 
 
 class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The connection ended. `truncated`: it broke without the peer's CLOSE, so what was under way is not complete (PROTOCOL.md 7.6)."""
+    """The connection ended. If `truncated`, the peer sent no CLOSE, so data that was being sent may
+    be incomplete (PROTOCOL.md 7.6).
+    """
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
         usual = "it broke off without a goodbye" if truncated else "it was closed"
@@ -227,7 +239,9 @@ class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in
 
 
 class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The peer sent what the protocol forbids, or somebody tampered. The channel is dead."""
+    """The peer sent what the protocol forbids, or an attacker changed the traffic. The channel is
+    closed.
+    """
 
     exit_code = EXIT_OTHER
 
@@ -237,11 +251,11 @@ class SealingError(ConfideError):
 
 
 class RecordError(SealingError):
-    """A sealed record is not one, or was changed."""
+    """A sealed record is malformed, or was changed."""
 
 
 class WrongKeyError(RecordError):
-    """A record's key commitment is not of the key that it was to be opened with."""
+    """A record's key commitment does not match the key that was used to open it."""
 
 
 class UnknownEpochError(SealingError):
@@ -256,80 +270,80 @@ class WrapError(SealingError):
 
 
 class RosterError(SealingError):
-    """The list of a space's devices cannot be believed. Nothing of what was known changes."""
+    """The list of a space's devices fails a check. What this device already knows stays unchanged."""
 
 
 class MalformedEntryError(RosterError):
-    """Bytes that are no roster entry."""
+    """Bytes that are not a roster entry."""
 
 
 class ForeignEntryError(RosterError):
-    """An entry of another space."""
+    """A roster entry of another space."""
 
 
 class ReplayedEntryError(RosterError):
-    """An entry that is known already."""
+    """A roster entry that is already known."""
 
 
 class MissingEntryError(RosterError):
-    """An entry whose predecessor is not there."""
+    """A roster entry whose predecessor is missing."""
 
 
 class ForkedRosterError(RosterError):
-    """Another history than the one that this machine has seen."""
+    """A roster whose history differs from the one that this device has seen."""
 
 
 class WithheldRosterError(RosterError):
-    """A history that ends before what this machine has seen."""
+    """A roster whose history ends before the newest entry that this device has seen."""
 
 
 class UnknownSignerError(RosterError):
-    """An entry signed by a key that never was a device of the space."""
+    """A roster entry signed by a key that never was a device of the space."""
 
 
 class RemovedSignerError(RosterError):
-    """An entry signed by a device that had been removed."""
+    """A roster entry signed by a device that had been removed."""
 
 
 class BadSignatureError(RosterError):
-    """A signature that is not of the key that it names."""
+    """A signature that does not verify under the key that it names."""
 
 
 class WrongDeviceError(RosterError):
-    """A device that cannot be added or removed."""
+    """A device that cannot be added to or removed from the roster."""
 
 
 class WrongEpochError(RosterError):
-    """An entry that carries keys of other epochs than it must."""
+    """A roster entry that carries keys of other epochs than it must."""
 
 
 class WrongWrapsError(RosterError):
-    """An entry that carries keys for other devices than it must, or in another order."""
+    """A roster entry that carries keys for other devices than it must, or in another order."""
 
 
 class OversizedRosterError(RosterError):
-    """More devices, entries, epochs or bytes than a roster may have."""
+    """A roster with more devices, entries, epochs or bytes than allowed."""
 
 
 class OrderError(SealingError):
-    """An order of a task (PROTOCOL.md 11) is not followed."""
+    """An order of a task (PROTOCOL.md 11) that the runner does not follow."""
 
     code = "invalid"
 
 
 class OrderSignerError(OrderError):
-    """Nobody who may order anything has signed it: never a device of the space, or one that was removed."""
+    """An order whose signer never was a device of the space, or was removed."""
 
 
 class OrderSignatureError(OrderError):
-    """It is not what its signer has signed, or is of another space."""
+    """An order whose signature does not verify, or that is for another space."""
 
 
 class PairingError(SealingError):
-    """What came does not show that its sender holds the pair secret."""
+    """A pairing message that does not prove that its sender holds the pair secret."""
 
 
 class RecoveryCodeError(SealingError):
-    """A recovery code, typed by a person, is not one. Never carries the text: it is a secret."""
+    """A text that a user typed is not a recovery code. Never carries the text, which is a secret."""
 
     exit_code = EXIT_INPUT

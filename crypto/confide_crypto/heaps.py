@@ -1,4 +1,7 @@
-"""How a process takes memory from the C library, and gives back what it does not use. Elsewhere than on glibc and Linux little is done."""
+"""Control over the memory that the C library keeps for this process.
+
+The functions do something on glibc or Linux only, and do nothing on other systems.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,37 @@ from collections.abc import Iterator
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
-"""malloc.h"""
+"""From glibc's malloc.h."""
 _MADV_DONTNEED: Final = 4
-"""mman.h of Linux"""
+"""From Linux's mman.h."""
 _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .(.).. \S+ \S+ (\d+)")
-"""A line of /proc/self/smaps that begins a mapping: from, to, whether it can be written, and its file, 0 without one (proc(5))."""
+"""The header line of a mapping in /proc/self/smaps (proc(5)): start, end, the write flag, and the
+inode, which is 0 for a mapping without a file.
+"""
 
 
 def share(count: int) -> None:
-    """Have all threads take memory from so many heaps, before there are threads.
+    """Limit glibc to `count` heaps for all threads; call this before the first thread starts.
 
-    glibc makes one for each thread, up to eight for each core, and what is freed in one is of no use to the others.
+    By default glibc makes a heap for each thread, up to eight for each core, and other heaps cannot
+    reuse memory that is freed in one.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, count)
 
 
 def give_back() -> None:
-    """Return the free pages of the heaps to the system, which glibc keeps else. Some milliseconds."""
+    """Return the heaps' free pages to the system; glibc would keep them. Takes some milliseconds."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def give_back_files() -> None:
-    """Let go of the pages of files that are mapped to be read, of libraries most of all: they are read again where they are used.
+    """Drop the pages of mapped files that are unchanged, mostly shared libraries.
 
-    Most are looked at while a library is loaded, and never again. A daemon at rest has 106 MB with them and 77 without, a session of
-    `confide mcp` 43 and 31. Only on Linux; some 20 milliseconds.
+    The system reads a page from the file again when it is next used. Most pages are used only while
+    a library is loaded: without them an idle daemon needs 77 MB instead of 106, and a `confide mcp`
+    session 31 MB instead of 43. Linux only; takes some 20 milliseconds.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
         library = ctypes.CDLL(None)
@@ -44,7 +51,9 @@ def give_back_files() -> None:
 
 
 def _unchanged() -> Iterator[tuple[int, int]]:
-    """The mappings of files that cannot be written, and of which no page is another than in the file, as the linker's are."""
+    """Yield start and end of each mapping of a file that is read-only and has no page that differs
+    from the file (the dynamic linker changes some).
+    """
     found: re.Match[str] | None = None
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as file:
         for line in file:

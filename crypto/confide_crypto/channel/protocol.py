@@ -1,7 +1,9 @@
-"""The open channel: records, frames, padding, rekeying, continued messages, streams, the end (PROTOCOL.md 6 and 7). No I/O.
+"""The open channel: records, frames, padding, rekeying, continued messages, streams, closing
+(PROTOCOL.md 6 and 7). No I/O.
 
-Records in, events out; messages in, records out. One object per connection, in one event loop. Whatever the peer does wrong is fatal at
-once: TCP keeps order, so loss, replay and reordering can only be an attack or a bug.
+It turns received records into events, and messages into records to send. Use one object per
+connection, in one event loop. Any error of the peer ends the channel at once: TCP keeps order, so
+loss, replay and reordering can only be an attack or a bug.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ _header: Final = struct.Struct(">BBIH")
 _credit: Final = struct.Struct(">I")
 HEADER_LENGTH: Final = 8
 BUCKETS: Final = (256, 1024, 4096, 16384)
-"""Lengths that a record's plaintext may have; an observer learns no more than the bucket."""
+"""Lengths that a record's plaintext is padded to; an observer learns no more than the bucket."""
 MAX_PAYLOAD: Final = BUCKETS[-1] - HEADER_LENGTH
 RECORD_LENGTHS: Final = frozenset(bucket + TAG_LENGTH for bucket in BUCKETS)
 WELCOME_BUCKET: Final = 1024
-"""The least for the daemon's first record, so that a denial is not told from a welcome by its size."""
+"""Least bucket of the daemon's first record, so that its size does not distinguish a denial from a
+welcome.
+"""
 WELCOME_STREAM: Final = 0
 MORE: Final = 1
 BULK: Final = 2
@@ -34,7 +38,7 @@ _ZEROS: Final = bytes(BUCKETS[-1])
 
 
 class FrameType(IntEnum):
-    """What a record carries (PROTOCOL.md 7.1)."""
+    """The type of frame in a record (PROTOCOL.md 7.1)."""
 
     OPEN = 1
     DATA = 2
@@ -55,14 +59,16 @@ _OPEN, _DATA, _END, _WINDOW, _RESET, _REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _M
 
 
 class MessageReceived(NamedTuple):
-    """A complete MSG: one JSON-RPC message. A tuple, since a frozen dataclass takes three times as long to make."""
+    """A complete MSG frame sequence: one JSON-RPC message. A tuple, since a frozen dataclass takes
+    three times as long to create.
+    """
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A complete REQ of the peer's; its answer goes to `stream`, as bulk if `is_bulk`."""
+    """A complete REQ of the peer. The answer goes to `stream`, as bulk data if `is_bulk`."""
 
     stream: int
     data: bytes
@@ -78,7 +84,9 @@ class BodyOpened:
 
 
 class Data(NamedTuple):
-    """A piece of the body on `stream`. Its bytes count against the credit until they are granted again."""
+    """A piece of the body on `stream`. Its bytes count against the credit until they are granted
+    again.
+    """
 
     stream: int
     data: bytes
@@ -86,7 +94,7 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyEnded:
-    """The body on `stream` has come whole."""
+    """The body on `stream` was received completely."""
 
     stream: int
 
@@ -101,7 +109,7 @@ class WasReset:
 
 @dataclass(frozen=True, slots=True)
 class CreditGranted:
-    """The peer has given credit to `stream`, or to all (0)."""
+    """The peer has granted credit to `stream`, or to the whole connection (0)."""
 
     stream: int
 
@@ -116,19 +124,19 @@ class AnswerReceived:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """The peer is there."""
+    """The peer's sign that it is still connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoAway:
-    """The peer takes no new requests and will close."""
+    """The peer accepts no new requests and will close the session."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The peer has sent everything it will ever send."""
+    """The peer has sent its last frame."""
 
     code: str
 
@@ -164,13 +172,13 @@ class Channel:
         self._partial_bytes = 0
         self._unfinished_out: set[tuple[int, int]] = set()
         self.outgoing = Streams()
-        """The streams that we have opened."""
+        """The streams that this end has opened."""
         self.incoming = Streams()
         """The streams that the peer has opened."""
         self._close_sent = False
         self._is_dead = False
         self.is_complete = False
-        """Whether the peer's CLOSE has come: nothing it sent is missing."""
+        """True once the peer's CLOSE was received, so that none of its data is missing."""
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -184,17 +192,17 @@ class Channel:
         bulk: bool = False,
         bucket: int = BUCKETS[0],
     ) -> bytes:
-        """One record, to be written to the socket before the next one is sealed.
+        """Encrypt one frame into a record; write it to the socket before you seal the next one.
 
         Args:
             kind: a `FrameType`, but not DATA, END, WINDOW, RESET or CLOSE, which have a method each.
             stream: 0, or the stream of a request.
-            payload: at most `MAX_PAYLOAD` bytes; exactly that many when `more` follows.
-            more: the message goes on in the next frame of this kind and stream.
-            bulk: of a request: its answer may let interactive messages go first.
-            bucket: the least length of the plaintext.
+            payload: at most `MAX_PAYLOAD` bytes; exactly that many if `more` is set.
+            more: the message continues in the next frame of this kind and stream.
+            bulk: for a request: its answer may let interactive messages go first.
+            bucket: the least length of the padded plaintext.
 
-        Raises ConnectionLost: the channel is closed or dead.
+        Raises ConnectionLost: the channel is closed or has failed.
         """
         self._require_open()
         if more or kind != _MSG or self._unfinished_out:
@@ -202,9 +210,9 @@ class Channel:
         return self._seal(kind, more | BULK if bulk else more, stream, payload, bucket)
 
     def seal_data(self, stream: int, piece: bytes) -> bytes:
-        """The record of a piece of a body: at most `MAX_PAYLOAD` bytes, and no more than `outgoing.credit_of(stream)`.
+        """Encrypt a piece of a body: at most `MAX_PAYLOAD` bytes and `outgoing.credit_of(stream)`.
 
-        Raises as `seal`, and StreamViolation: the stream is not open, or has not so much credit.
+        Raises as `seal`; StreamViolation: the stream is not open, or has less credit.
         """
         self._require_open()
         note_tag = self.outgoing.spend(stream, len(piece))
@@ -213,23 +221,27 @@ class Channel:
         return record
 
     def seal_end(self, stream: int) -> bytes:
-        """The record that says that the body on `stream` is whole.
+        """Encrypt the END frame, which says that the body on `stream` is complete.
 
-        Raises as `seal`, and StreamViolation: the stream is not open.
+        Raises as `seal`; StreamViolation: the stream is not open.
         """
         self._require_open()
         return self._seal(_END, 0, stream, self.outgoing.end(stream))
 
     def seal_reset(self, stream: int, code: str) -> bytes:
-        """The record that gives the body on `stream` up. Raises as `seal`, and StreamViolation: the stream is not open."""
+        """Encrypt the RESET frame, which gives up the body on `stream`.
+
+        Raises as `seal`; StreamViolation: the stream is not open.
+        """
         self._require_open()
         self.outgoing.reset(stream)
         return self._seal(_RESET, 0, stream, _word(code))
 
     def seal_window(self, stream: int, amount: int) -> bytes:
-        """The record that lets the peer send `amount` more bytes on its `stream`, or on all (0).
+        """Encrypt the WINDOW frame, by which the peer may send `amount` more bytes on its `stream`,
+        or on all streams together (0).
 
-        Raises as `seal`, and StreamViolation: there is no such stream.
+        Raises as `seal`; StreamViolation: there is no such stream.
         """
         self._require_open()
         self.incoming.grant(stream, amount)
@@ -258,9 +270,10 @@ class Channel:
         return record
 
     def open_request(self) -> int:
-        """A stream for a new request (REQ or OPEN). A body that was answered early is to be reset before its frames are sealed.
+        """Reserve a stream for a new request (REQ or OPEN).
 
-        Raises ValueError: as many are in use as the peer accepts; the caller waits for one first.
+        Reset a body that was answered early before you seal frames of the new request. Raises
+        ValueError: as many streams are in use as the peer accepts; wait for an answer first.
         """
         if len(self._awaiting) >= MAX_REQUESTS:
             raise ValueError("too many unanswered requests")
@@ -270,15 +283,19 @@ class Channel:
         return stream
 
     def abandon_request(self, stream: int) -> None:
-        """Take back a request of which nothing was sent."""
+        """Release the stream of a request of which nothing was sent."""
         self._awaiting.discard(stream)
 
     def is_in_use(self, stream: int) -> bool:
-        """Whether our request on `stream` waits for its answer, or its body for its end."""
+        """Return True while our request on `stream` waits for its answer, or its body for its end."""
         return stream in self._awaiting or stream in self.outgoing
 
     def seal_close(self, code: str) -> bytes:
-        """The last record. Raises ConnectionLost: a message or a body is half sent, so the end would be a lie; or it was closed before."""
+        """Encrypt the CLOSE frame, the last record of this end.
+
+        Raises ConnectionLost: a message or a body is half sent, so the close would wrongly say that
+        everything was sent; or the channel is already closed.
+        """
         self._require_open()
         if self._unfinished_out or self.outgoing.unfinished:
             raise ConnectionLost(truncated=True)
@@ -300,9 +317,10 @@ class Channel:
     # -- in -------------------------------------------------------------------------------------------------------
 
     def receive(self, record: bytes) -> Event | None:
-        """What a record brings; None if it only continues a message.
+        """Decrypt a record and return its event; None for a part of a continued message.
 
-        Raises ProtocolViolation: the peer broke a rule, or somebody tampered. The channel is dead.
+        Raises ProtocolViolation: the record is not authentic or breaks a rule; the channel has
+        failed.
         """
         if self._is_dead or self.is_complete:
             raise self._violation("a record after the end")

@@ -1,4 +1,4 @@
-"""What stands in REQ and RES: JSON objects, and the two forms of an answer (PROTOCOL.md 7.2)."""
+"""Codec of REQ and RES payloads: JSON objects, and the two forms of an answer (PROTOCOL.md 7.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ _INTERNAL: Final = RequestError("internal", "the request failed on the other sid
 
 
 def encode_request(op: str, body: dict[str, object]) -> bytes:
-    """A REQ's payload. Raises RequestError: `too_large`, it is over the limit of a message; `invalid`, a text in it is none."""
+    """Encode a REQ payload.
+
+    Raises RequestError: `too_large`, it is over the limit of a message; `invalid`, a string in it
+    has a lone surrogate.
+    """
     try:
         payload = _encode({**body, "op": op})
     except UnicodeEncodeError:
@@ -24,7 +28,9 @@ def encode_request(op: str, body: dict[str, object]) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[str, dict[str, object]]:
-    """The operation and its parameters. Raises ProtocolViolation: it is no request."""
+    """Decode a REQ payload into the operation and its parameters. Raises ProtocolViolation if
+    malformed.
+    """
     body = _decode(payload)
     op = body.pop("op", None)
     if not isinstance(op, str):
@@ -33,7 +39,9 @@ def decode_request(payload: bytes) -> tuple[str, dict[str, object]]:
 
 
 def encode_result(result: dict[str, object]) -> bytes:
-    """The RES payload of a success; an error in its place if it is over the limit of a message, or a text in it is none."""
+    """Encode the RES payload of a success, or of an error if it is over the limit of a message or a
+    string in it has a lone surrogate.
+    """
     try:
         payload = _encode({"ok": result})
     except UnicodeEncodeError:
@@ -44,15 +52,18 @@ def encode_result(result: dict[str, object]) -> bytes:
 
 
 def encode_error(error: RequestError | None) -> bytes:
-    """The RES payload of a failure; None stands for one whose cause is nobody's business."""
+    """Encode the RES payload of a failure; None for an internal error whose cause the peer must not
+    see.
+    """
     answer = error or _INTERNAL
-    # As it will be shown: a sentence may quote a file name that is no text, which nothing could encode.
+    # Made printable first: a message may quote a file name that is not valid text and cannot be
+    # encoded.
     hint = None if answer.hint is None else sentence(answer.hint)
     return _encode({"error": {"code": answer.code, "message": sentence(answer.message), "hint": hint}})
 
 
 def decode_answer(payload: bytes) -> dict[str, object] | RequestError:
-    """The result, or the error, of a RES. Raises ProtocolViolation: it is neither."""
+    """Decode a RES payload into its result or its error. Raises ProtocolViolation: it is neither."""
     match _decode(payload):
         case {"ok": dict(result)}:
             return result
@@ -63,12 +74,13 @@ def decode_answer(payload: bytes) -> dict[str, object] | RequestError:
 
 
 def sentence(text: str) -> str:
-    """A peer's word or sentence as it may be shown, which is short."""
+    """Return a peer's text as it may be shown: printable, and cut to 1000 characters."""
     return printable(text[:_MAX_SENTENCE])
 
 
 def _half_a_character() -> RequestError:
-    # A lone surrogate: from JSON that spells one (RFC 8259, 8.2), or in the name of a file that is no UTF-8.
+    # The cause is a lone surrogate: from JSON that escapes one (RFC 8259, 8.2), or in a file name
+    # that is not UTF-8.
     hint = "is a name in it that of a file which is not in UTF-8?"
     return RequestError("invalid", "what is said holds half of a character, which no text has", hint)
 
@@ -81,7 +93,7 @@ def _decode(payload: bytes) -> dict[str, Any]:
     try:
         body = json.loads(payload.decode())
         if b"\\u" in payload:
-            _encode(body)  # a lone surrogate is no text: nobody could write it to a file, or hash it
+            _encode(body)  # a lone surrogate can be neither written to a file nor hashed
     except (ValueError, RecursionError):
         raise ProtocolViolation("the peer broke the protocol: not JSON") from None
     if not isinstance(body, dict):

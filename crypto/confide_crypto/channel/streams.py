@@ -1,4 +1,7 @@
-"""Credit and completeness of the bodies under way in one direction (PROTOCOL.md 7.4, 7.5). No I/O: `channel` has their frames."""
+"""Credit and completeness of the bodies that are sent in one direction (PROTOCOL.md 7.4, 7.5).
+
+No I/O: `channel.protocol` reads and writes their frames.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _length: Final = struct.Struct(">Q")
 
 
 class StreamViolation(Exception):  # noqa: N818 - the channel turns it into its own ProtocolViolation
-    """The peer broke a rule about streams; says which."""
+    """The peer broke a rule about streams; the message says which."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,48 +34,53 @@ class _Body:
 
 
 class Streams:
-    """The streams that one end has opened, as either end counts them. Every method is called in the order of the frames."""
+    """The streams that one end has opened. Both ends count them alike, so call every method in the
+    order of the frames.
+    """
 
     def __init__(self) -> None:
         self._bodies: dict[int, _Body] = {}
         self.credit = CONNECTION_CREDIT
-        """Bytes of DATA that may still pass before the receiver grants more, over all streams."""
+        """Bytes of DATA, over all streams, that may be sent before the receiver grants more."""
 
     def __contains__(self, stream: int) -> bool:
         return stream in self._bodies
 
     def open(self, stream: int) -> None:
-        """A new stream; the caller has checked its number."""
+        """Add a new stream; the caller has checked its number."""
         self._bodies[stream] = _Body()
 
     def is_unfinished(self, stream: int) -> bool:
-        """Whether DATA, END or RESET may still come on this stream."""
+        """Return True if DATA, END or RESET may still follow on this stream."""
         body = self._bodies.get(stream)
         return body is not None and not body.is_ended
 
     def wants_credit(self, stream: int) -> bool:
-        """Whether the receiver still gives credit to this stream: neither answered nor ended."""
+        """Return True if the receiver still grants credit to this stream: it is neither answered
+        nor ended.
+        """
         body = self._bodies.get(stream)
         return body is not None and not body.is_ended and not body.is_answered
 
     @property
     def answered_early(self) -> int:
-        """How many are in use although their RES has passed: their END or RESET is still to come."""
+        """Number of streams whose RES was sent before their END or RESET."""
         return sum(body.is_answered for body in self._bodies.values())
 
     @property
     def unfinished(self) -> list[int]:
-        """The streams whose bodies are without END or RESET."""
+        """The streams whose bodies have no END or RESET yet."""
         return [stream for stream, body in self._bodies.items() if not body.is_ended]
 
     def credit_of(self, stream: int) -> int:
-        """Bytes that may be sent on this stream now."""
+        """Return the number of bytes that may be sent on this stream now."""
         return min(self._bodies[stream].credit, self.credit)
 
     def spend(self, stream: int, length: int) -> Callable[[bytes], None]:
-        """Count a piece of a body; what is returned takes the tag of its record.
+        """Count a piece of a body, and return a function that must be called with the tag of its
+        record.
 
-        Raises StreamViolation: no such body is under way, or it has no credit for this piece.
+        Raises StreamViolation: the stream has no open body, or not enough credit for this piece.
         """
         body = self._unfinished(stream)
         if not length or length > body.credit or length > self.credit:
@@ -85,33 +93,36 @@ class Streams:
         return body.digest.update
 
     def end(self, stream: int) -> bytes:
-        """End a body that was sent; what END has to carry."""
+        """End a body that was sent, and return the payload of its END frame."""
         body = self._unfinished(stream)
         self._finish(stream, body)
         return body.seal
 
     def check_end(self, stream: int, payload: bytes) -> None:
-        """End a body that was received. Raises StreamViolation: none is under way, or something is missing from it."""
+        """End a body that was received. Raises StreamViolation: the stream has no open body, or a
+        part of it is missing.
+        """
         body = self._unfinished(stream)
         if payload != body.seal:
             raise StreamViolation("a body that is not what was sent")
         self._finish(stream, body)
 
     def reset(self, stream: int) -> None:
-        """Give a body up. Raises StreamViolation: none is under way."""
+        """Give up a body. Raises StreamViolation: the stream has no open body."""
         self._finish(stream, self._unfinished(stream))
 
     def answer(self, stream: int) -> None:
-        """Its RES has passed; nothing happens where the stream is that of a REQ."""
+        """Note that the stream's RES was sent or received; does nothing for the stream of a REQ."""
         body = self._bodies.get(stream)
         if body is not None:
             body.is_answered = True
             self._forget(stream, body)
 
     def grant(self, stream: int, amount: int) -> None:
-        """Add credit to a stream, or to all of them (stream 0).
+        """Add credit to a stream, or to all of them together (stream 0).
 
-        Raises StreamViolation: there is no such stream, or the amount cannot be.
+        Raises StreamViolation: there is no such stream, or the amount is 0 or makes the credit too
+        large.
         """
         body = self._bodies.get(stream)
         if not amount or (body is None and stream != 0):

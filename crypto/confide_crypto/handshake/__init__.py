@@ -1,1 +1,3 @@
-"""Who is there: Noise with ML-KEM, invites, and statements of new keys (PROTOCOL.md 3 to 5)."""
+"""Authentication of both ends: Noise with ML-KEM, invites, and statements of new keys (PROTOCOL.md
+3 to 5).
+"""

@@ -1,1 +1,1 @@
-"""The keys of people's machines and of daemons: their text forms, their files, and a passphrase around them."""
+"""The keys of devices and daemons: text forms, files, and encryption under a passphrase."""

@@ -1,1 +1,1 @@
-"""The channel over a websocket: dialing, opening, sessions that live and end."""
+"""The channel over a websocket: connecting, the handshake, running and closing a session."""
