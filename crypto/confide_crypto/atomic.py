@@ -46,7 +46,7 @@ def replacing(
         else:
             os.replace(part, path)
     finally:
-        with contextlib.suppress(OSError):  # it was renamed already, or the disk refuses the deletion too
+        with contextlib.suppress(OSError):  # already renamed, or the disk refuses this too
             os.unlink(part)
     if is_kept:
         sync(folder or ".")

@@ -135,7 +135,7 @@ class WrongDaemonKey(HandshakeError):  # noqa: N818 - reads as the event it is, 
     def __init__(self, where: str) -> None:
         super().__init__(
             f"cannot open the channel to {where}: this endpoint does not hold the pinned key",
-            hint="another daemon, or somebody in between, answers there, or its key was rotated while this machine was away, "
+            hint="another daemon, or an attacker in between, answers there, or its key was rotated while this machine was away, "
             "or its data folder was put back from before that; check the address, or join again with a new invite",
         )
         self.where = where

@@ -419,7 +419,7 @@ class Channel:
         if more and len(payload) != MAX_PAYLOAD:
             raise self._violation(
                 "a continued frame that is not full"
-            )  # tiny pieces would cost more to hold than they weigh
+            )  # tiny pieces would take more memory than their content
         pieces = self._partial.get((kind, stream))
         if pieces is None:
             if not more:

@@ -1,4 +1,5 @@
-"""The handshake: Noise XKpsk3 carrying an ML-KEM-768 exchange and an Ed25519 signature (PROTOCOL.md 4). No I/O.
+"""The handshake: Noise XKpsk3 carrying an ML-KEM-768 exchange and an Ed25519 signature (PROTOCOL.md
+4). No I/O.
 
     client                                   daemon
     write_message1()  ───── 1256 bytes ────▶ read_message1()
@@ -6,7 +7,7 @@
     write_message3()  ─────  512 bytes ────▶ read_message3()
     finish()                                 finish()
 
-Everything that fails raises the same `HandshakeError`; the object is of no use afterwards.
+Every failure raises the same `HandshakeError`; do not use the object afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NO_INVITE: Final = bytes(INVITE_ID_LENGTH)
 _NO_PSK: Final = bytes(32)
 _PAYLOAD3_LENGTH: Final = 448
 MAX_HELLO: Final = _PAYLOAD3_LENGTH - KEY_LENGTH - SIGNATURE_LENGTH
-"""Bytes of JSON that the hello may have: 352."""
+"""Most bytes of JSON in the hello: 352."""
 
 MESSAGE1_LENGTH: Final = 1256
 MESSAGE2_LENGTH: Final = 1136
@@ -45,7 +46,7 @@ SESSION_ID_LENGTH: Final = 16
 
 
 class TransportKeys(NamedTuple):
-    """What a finished handshake leaves: two ciphers and the session id (hex, safe to log)."""
+    """The result of a finished handshake: two ciphers and the session id (hex, safe to log)."""
 
     sending: CipherState
     receiving: CipherState
@@ -53,26 +54,28 @@ class TransportKeys(NamedTuple):
 
 
 class ProvenPeer(NamedTuple):
-    """Who message 3 proved to be there, and what it says about itself."""
+    """The peer that message 3 authenticated, and its hello."""
 
     public_key: bytes
     hello: dict[str, Any]
 
 
 def transcript(daemon_static: bytes, message1: bytes, message2: bytes) -> bytes:
-    """T of PROTOCOL.md 4.4: 64 bytes over wire bytes, so that any peer can compute it."""
+    """Return T of PROTOCOL.md 4.4: 64 bytes over wire bytes, so that any peer can compute it."""
     return hashlib.blake2b(PROLOGUE + daemon_static + message1 + message2).digest()
 
 
 def derive_psk(shared_secret: bytes, mode: int, invite_psk: bytes, t: bytes) -> bytes:
-    """The psk of PROTOCOL.md 4.4 from the KEM's secret, the mode, the invite's secret (or 32 zeros) and T."""
+    """Return the psk of PROTOCOL.md 4.4 from the KEM's secret, the mode, the invite's secret (or 32
+    zeros) and T.
+    """
     return hashlib.blake2b(
         bytes([mode]) + invite_psk + t, key=shared_secret, person=_PSK_PERSON, digest_size=32
     ).digest()
 
 
 class ClientHandshake:
-    """The initiator's side."""
+    """The initiator's side of a handshake."""
 
     def __init__(
         self,
@@ -84,7 +87,10 @@ class ClientHandshake:
         ephemeral: KeyPair | None = None,
         kem_key: MLKEM768PrivateKey | None = None,
     ) -> None:
-        """`ephemeral` and `kem_key` are for frozen vectors only. Raises ValueError: the hello has more than `MAX_HELLO` bytes of JSON."""
+        """Prepare a handshake; `ephemeral` and `kem_key` are for frozen test vectors only.
+
+        Raises ValueError: the hello has more than `MAX_HELLO` bytes of JSON.
+        """
         self._hello = _encode_hello(hello or {})
         self._identity = identity
         self._daemon_static = daemon_static
@@ -104,7 +110,9 @@ class ClientHandshake:
         self._t = b""
 
     def write_message1(self) -> bytes:
-        """Message 1. Raises HandshakeError: the pinned key is of low order, so nobody can hold it alone."""
+        """Return message 1. Raises HandshakeError: the pinned key is of low order, so anyone could
+        answer for it.
+        """
         mode, invite_id = (MODE_SESSION, _NO_INVITE) if self._invite is None else (MODE_ENROLL, self._invite.invite_id)
         payload = bytes([mode]) + _RESERVED + invite_id + self._kem_key.public_key().public_bytes_raw()
         try:
@@ -114,7 +122,9 @@ class ClientHandshake:
         return self._message1
 
     def read_message2(self, message: bytes) -> None:
-        """Take the daemon's answer. Raises HandshakeError: it does not come from the holder of the pinned key, or was changed."""
+        """Read message 2. Raises HandshakeError: it is not from the holder of the pinned key, or
+        was changed.
+        """
         if len(message) != MESSAGE2_LENGTH:
             raise _failed()
         try:
@@ -126,7 +136,7 @@ class ClientHandshake:
         self._noise.set_psk(derive_psk(shared_secret, mode, invite_psk, self._t))
 
     def write_message3(self) -> bytes:
-        """Message 3: who we are, proven."""
+        """Return message 3, which carries this device's key, its signature and its hello."""
         signature = self._identity.sign(_SIGNATURE_LABEL, self._t + self._static.public)
         payload = self._identity.public_key + signature + self._hello.ljust(MAX_HELLO, b"\0")
         return self._noise.write_message(payload)
@@ -136,12 +146,17 @@ class ClientHandshake:
 
 
 class DaemonHandshake:
-    """The responder's side. Nothing that message 1 says is believed before message 3 has been read."""
+    """The responder's side of a handshake. It trusts nothing in message 1 before it has read
+    message 3.
+    """
 
     def __init__(
         self, identity: Identity, *, previous: Identity | None = None, ephemeral: KeyPair | None = None
     ) -> None:
-        """With `previous`, message 1 may be meant for either key (PROTOCOL.md 7.11). `ephemeral` is for frozen vectors only."""
+        """Prepare a handshake; `ephemeral` is for frozen test vectors only.
+
+        With `previous`, message 1 may be encrypted to either of the two keys (PROTOCOL.md 7.11).
+        """
         self._previous = previous
         self._ephemeral = ephemeral
         self._use(identity)
@@ -150,10 +165,10 @@ class DaemonHandshake:
         self._t = b""
         self._mode = MODE_SESSION
         self.invite_id: bytes | None = None
-        """In mode 1, what the client says it holds. Unproven until message 3."""
+        """The invite that the client names in mode 1; not proven before message 3."""
 
     def read_message1(self, message: bytes) -> None:
-        """Take the client's first message; sets `invite_id`. Raises HandshakeError: it is not a message 1."""
+        """Read message 1 and set `invite_id`. Raises HandshakeError: it is malformed."""
         if len(message) != MESSAGE1_LENGTH:
             raise _failed()
         try:
@@ -169,7 +184,11 @@ class DaemonHandshake:
         self._message1 = message
 
     def write_message2(self, invite_psk: bytes | None = None) -> bytes:
-        """Message 2. In mode 1 without an `invite_psk` a random one takes its place: the client fails at message 3 like any wrong one."""
+        """Return message 2.
+
+        In mode 1 without an `invite_psk` Confide uses a random one, so that the client fails at
+        message 3 as with any wrong psk.
+        """
         if self._kem_public is None:
             raise _failed()
         shared_secret, ciphertext = self._kem_public.encapsulate()
@@ -180,7 +199,7 @@ class DaemonHandshake:
         return message
 
     def read_message3(self, message: bytes) -> ProvenPeer:
-        """The proven caller. Raises HandshakeError: anything at all was wrong."""
+        """Return the authenticated client. Raises HandshakeError: any check failed."""
         if len(message) != MESSAGE3_LENGTH:
             raise _failed()
         try:
@@ -199,7 +218,7 @@ class DaemonHandshake:
     def _use(self, identity: Identity) -> None:
         static = KeyPair.from_secret(identity.static_secret)
         self.identity = identity
-        """The one that the client's message 1 was meant for, once that has been read."""
+        """The identity that the client's message 1 was encrypted to, once that has been read."""
         self._daemon_static = static.public
         self._noise = HandshakeState(
             XKPSK3, HASH, initiator=False, prologue=PROLOGUE, static=static, ephemeral=self._ephemeral

@@ -1,6 +1,7 @@
-"""Invites: one pasted string that pins the daemon and lets one machine in once (PROTOCOL.md 5).
+"""Invites: a string that a user pastes, which pins the daemon and enrolls one device once
+(PROTOCOL.md 5).
 
-The secret part stands in the URL fragment, which no HTTP client sends.
+The secret part is in the URL fragment, which no HTTP client sends.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ _AGAIN: Final = "copy the whole line that confided invite or confide device invi
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """Where the daemon is, which key it must hold, and the one-time secret. `str` and `repr` show no secret."""
+    """The daemon's address, the key that it must hold, and the one-time secret.
 
-    host: str  # name or address, an IPv6 one without brackets
+    `str` and `repr` show no secret.
+    """
+
+    host: str  # host name or IP address, IPv6 without brackets
     port: int  # TCP port
-    path: str  # of the websocket, "" or beginning with a slash
+    path: str  # path of the websocket, "" or beginning with a slash
     is_secure: bool  # TLS around the websocket
     daemon_static: bytes = field(repr=False)  # the daemon's X25519 static key, 32 bytes
     token: bytes = field(repr=False)  # 16 random bytes
 
     @classmethod
     def new(cls, daemon_static: bytes, url: str) -> Invite:
-        """A fresh invite to the daemon reachable at `url` (ws, wss, confide or confides).
+        """Create an invite to the daemon reachable at `url` (ws, wss, confide or confides).
 
         Raises InviteError: `url` is not such an address.
         """
@@ -67,21 +71,23 @@ class Invite:
 
     @property
     def invite_id(self) -> bytes:
-        """What the client shows in message 1 and the daemon looks up, 16 bytes. Says nothing about the psk."""
+        """The 16 bytes that the client sends in message 1 and the daemon looks up. They reveal
+        nothing about the psk.
+        """
         return hashlib.blake2b(self.token, person=_ID_PERSON, digest_size=INVITE_ID_LENGTH).digest()
 
     @property
     def invite_psk(self) -> bytes:
-        """The secret that both ends mix in, 32 bytes."""
+        """The 32-byte secret that both ends mix into the handshake."""
         return hashlib.blake2b(self.token, person=_PSK_PERSON, digest_size=32).digest()
 
     @property
     def websocket_url(self) -> str:
-        """Where to connect, as `websockets` wants it."""
+        """The daemon's address for the `websockets` library."""
         return f"{'wss' if self.is_secure else 'ws'}://{self._authority()}{self.path or '/'}"
 
     def to_string(self) -> str:
-        """The secret form, to be shown once to the person who passes it on."""
+        """Return the invite with its secret, to be shown once to the user who passes it on."""
         secret = bech32m.encode(INVITE_PREFIX, bytes([_VERSION]) + self.daemon_static + self.token)
         path = self.path.rstrip("/")
         return f"{'confides' if self.is_secure else 'confide'}://{self._authority()}{path}/#{secret}"

@@ -1,8 +1,10 @@
-"""The Noise Protocol Framework, revision 34: CipherState, SymmetricState and HandshakeState over 25519 and ChaChaPoly.
+"""The Noise Protocol Framework, revision 34: CipherState, SymmetricState and HandshakeState over
+25519 and ChaChaPoly.
 
-No I/O and nothing of Confide, which uses one pattern and one hash (PROTOCOL.md 4); they are parameters so that the official vectors
-apply. "Noise n" in comments is a section of that specification. AEAD and KEM come from pyca (2-4 times faster than PyNaCl's
-binding for small messages), X25519 from libsodium, which refuses an all-zero result.
+No I/O, and independent of Confide. Confide uses one pattern and one hash (PROTOCOL.md 4); they are
+parameters so that the official test vectors apply. "Noise n" in comments is a section of that
+specification. AEAD and KEM come from pyca (2-4 times faster than PyNaCl's binding for small
+messages), X25519 from libsodium, which refuses an all-zero result.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class NoiseError(Exception):
 
 
 class NoiseToken(Enum):
-    """What a message pattern is made of (Noise 7.1)."""
+    """A token of a message pattern (Noise 7.1)."""
 
     E = "e"
     S = "s"
@@ -49,16 +51,16 @@ class NoiseToken(Enum):
 
 
 class HandshakePattern(NamedTuple):
-    """A handshake pattern (Noise 7.4): message by message, the initiator's first."""
+    """A handshake pattern (Noise 7.4): its messages in order, the initiator's first."""
 
     name: str  # with its modifiers, such as "XKpsk3"
     messages: tuple[tuple[NoiseToken, ...], ...]  # the tokens of each message
-    initiator_static_known: bool = False  # the responder has it beforehand
-    responder_static_known: bool = False  # the initiator has it beforehand
+    initiator_static_known: bool = False  # the responder knows the initiator's static key beforehand
+    responder_static_known: bool = False  # the initiator knows the responder's static key beforehand
 
     @property
     def has_psk(self) -> bool:
-        """Whether a pre-shared key is mixed in, which also changes what `e` does (Noise 9.2)."""
+        """True if a pre-shared key is mixed in, which also changes the token `e` (Noise 9.2)."""
         return any(NoiseToken.PSK in message for message in self.messages)
 
 
@@ -92,7 +94,10 @@ class KeyPair:
 
 
 def dh(secret: bytes, public: bytes) -> bytes:
-    """X25519. Raises NoiseError: the result is all zero, so `public` was of small order (Noise 12.1, RFC 7748 6.1)."""
+    """Return the X25519 shared secret.
+
+    Raises NoiseError: it is all zero, so `public` was of small order (Noise 12.1, RFC 7748 6.1).
+    """
     try:
         return bytes(crypto_scalarmult(secret, public))
     except (SodiumError, CryptoError):
@@ -100,7 +105,9 @@ def dh(secret: bytes, public: bytes) -> bytes:
 
 
 class CipherState:
-    """A key and its nonce counter, one direction (Noise 5.1). Once it failed it refuses everything."""
+    """A key and its nonce counter for one direction (Noise 5.1). After a failure it refuses
+    everything.
+    """
 
     __slots__ = ("_aead", "_key", "nonce")
 
@@ -110,7 +117,9 @@ class CipherState:
         self.nonce = 0
 
     def encrypt(self, plaintext: bytes, ad: bytes | None = None) -> bytes:
-        """EncryptWithAd."""
+        """Encrypt and authenticate (EncryptWithAd). Raises NoiseError: the key was deleted, or all
+        nonces used.
+        """
         if self._aead is None or self.nonce >= MAX_NONCE:
             raise NoiseError("cipher state is used up")
         ciphertext = self._aead.encrypt(_nonce(self.nonce), plaintext, ad)
@@ -118,7 +127,10 @@ class CipherState:
         return ciphertext
 
     def decrypt(self, ciphertext: bytes, ad: bytes | None = None) -> bytes:
-        """DecryptWithAd. Raises NoiseError: it is not authentic; the state is dead from here on."""
+        """Decrypt and verify (DecryptWithAd).
+
+        Raises NoiseError: the ciphertext is not authentic; the state then deletes its key.
+        """
         if self._aead is None or self.nonce >= MAX_NONCE:
             raise NoiseError("cipher state is used up")
         try:
@@ -130,20 +142,20 @@ class CipherState:
         return plaintext
 
     def rekey(self) -> None:
-        """Rekey (Noise 4.2, 11.3); the counter goes on."""
+        """Replace the key (Rekey in Noise 4.2, 11.3); the nonce counter continues."""
         if self._aead is None:
             raise NoiseError("cipher state is used up")
         self._key = self._aead.encrypt(_nonce(MAX_NONCE), _ZEROS, None)[:32]
         self._aead = ChaCha20Poly1305(self._key)
 
     def kill(self) -> None:
-        """Forget the key."""
+        """Delete the key, so that everything later fails."""
         self._aead = None
         self._key = b""
 
 
 class SymmetricState:
-    """Chaining key, handshake hash and the handshake's cipher (Noise 5.2, whose names its methods have)."""
+    """Chaining key, handshake hash and the handshake's cipher; method names are those of Noise 5.2."""
 
     def __init__(self, protocol_name: bytes, hash_name: str) -> None:
         self._new_hash: Callable[..., Any] = getattr(hashlib, hash_name.lower())
@@ -161,14 +173,14 @@ class SymmetricState:
         self.h = self._hash(self.h + data)
 
     def mix_key_and_hash(self, material: bytes) -> None:
-        """MixKeyAndHash, for a pre-shared key (Noise 9.2)."""
+        """Mix in a pre-shared key (MixKeyAndHash, Noise 9.2)."""
         self._ck, temporary, key = self._hkdf(material, 3)
         self.mix_hash(temporary)
         self._cipher = CipherState(key[:32])
 
     @property
     def has_key(self) -> bool:
-        """Whether what follows is encrypted."""
+        """True once payloads are encrypted."""
         return self._cipher is not None
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
@@ -182,7 +194,7 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """The two directions' ciphers, the initiator's first."""
+        """Return the ciphers of both directions, the initiator's first."""
         first, second = self._hkdf(b"", 2)
         return CipherState(first[:32]), CipherState(second[:32])
 
@@ -203,7 +215,7 @@ class SymmetricState:
 
 
 class HandshakeState:
-    """One side of a handshake (Noise 5.3). Messages alternate; any failure is final."""
+    """An end of a handshake (Noise 5.3). Messages alternate; any failure is final."""
 
     def __init__(
         self,
@@ -217,7 +229,9 @@ class HandshakeState:
         ephemeral: KeyPair | None = None,
         psks: tuple[bytes, ...] = (),
     ) -> None:
-        """`ephemeral` is for known answers only; otherwise a fresh one is made where the pattern wants it."""
+        """Start a handshake; `ephemeral` is for known answers only, by default a new key pair is
+        generated.
+        """
         name = f"Noise_{pattern.name}_25519_ChaChaPoly_{hash_name}"
         self._state = SymmetricState(name.encode(), hash_name)
         self._state.mix_hash(prologue)
@@ -248,17 +262,21 @@ class HandshakeState:
         return self._state.h
 
     def set_psk(self, psk: bytes) -> None:
-        """Supply the pre-shared key once it is known, at any time before the message that mixes it in."""
+        """Set the pre-shared key, at any time before the message that mixes it in."""
         self._psks = [psk]
 
     def write_message(self, payload: bytes = b"") -> bytes:
-        """WriteMessage: the next message, ours to send."""
+        """Return the next message, which this end sends (WriteMessage)."""
         message = b"".join(self._write_token(token) for token in self._begin(writing=True))
         message += self._state.encrypt_and_hash(payload)
         return self._end(message)
 
     def read_message(self, message: bytes) -> bytes:
-        """ReadMessage: the payload of the next message. Raises NoiseError: it is not what this peer would have sent."""
+        """Return the payload of the peer's next message (ReadMessage).
+
+        Raises NoiseError: the message is not authentic or not the expected one; the handshake has
+        failed.
+        """
         rest = memoryview(message)
         try:
             for token in self._begin(writing=False):
@@ -271,7 +289,7 @@ class HandshakeState:
         return payload
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """The transport ciphers: ours to send with, ours to receive with."""
+        """Return the transport ciphers of this end: to send with, and to receive with."""
         if not self.is_finished:
             raise NoiseError("handshake is not finished")
         first, second = self._state.split()

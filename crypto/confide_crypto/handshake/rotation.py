@@ -1,8 +1,10 @@
-"""New keys of both ends, each vouched for by the old one, and signed by the new one as well: nobody can enter another's key as their own.
+"""Rotation of the keys of devices and daemons. The old and the new key sign each rotation, so no
+one can claim another's key as the successor of theirs.
 
-A caller's is said in the request `rotate` (PROTOCOL.md 7.10). Both signatures name the session: one that is recorded is of no use in
-another. A daemon's is a statement in its welcome, by which its clients' pins follow, so that a pin moves only where the daemon that is
-pinned wanted it to; the old key answers for a while longer (7.11).
+A device sends its new key in the request `rotate` (PROTOCOL.md 7.10). Both signatures name the
+session, so a recorded request is of no use in another session. A daemon puts a statement into its
+welcome, and its clients move their pins to the new key: a pin moves only if the pinned daemon
+signed for it. The old key stays valid for some time (7.11).
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ _LATEST: Final = 2**64 - 1
 
 
 def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, str]:
-    """The body of the request `rotate`, without its `op`: `key` (the new public key), `old` and `new` (the signatures), in hex.
+    """Return the body of the request `rotate`, without its `op`: `key` (the new public key), `old`
+    and `new` (the signatures), in hex.
 
     Args:
-        old: who the session belongs to.
-        new: who this caller will be.
+        old: the identity that opened the session.
+        new: the identity that replaces it.
         session_id: `Connection.session_id`, 32 hex digits.
     """
     session = bytes.fromhex(session_id)
@@ -42,9 +45,11 @@ def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, st
 
 
 def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str) -> bytes:
-    """The new Ed25519 public key, 32 bytes, if both keys have signed that it follows `old_key`, in this session.
+    """Return the new Ed25519 public key, 32 bytes, if both keys signed in this session that it
+    replaces `old_key`.
 
-    Raises RequestError: `invalid`: the body has another form, or a signature is not good. It does not say which.
+    Raises RequestError: `invalid`: the body is malformed, or a signature does not verify; it does
+    not say which.
     """
     session = bytes.fromhex(session_id)
     if len(session) != _SESSION_ID_LENGTH:
@@ -52,7 +57,7 @@ def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str)
     try:
         key = from_hex(body["key"], KEY_LENGTH)
         by_old, by_new = (from_hex(body[name], SIGNATURE_LENGTH) for name in ("old", "new"))
-    except (KeyError, TypeError, ValueError):  # missing, no text, or no such hex
+    except (KeyError, TypeError, ValueError):  # missing, not a string, or not valid hex
         key = by_old = by_new = b""
     if (
         key == old_key
@@ -65,10 +70,13 @@ def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str)
 
 @dataclass(frozen=True, slots=True)
 class KeySuccession:
-    """These keys follow those, and those end at `until`. Made by `make` or `parse`; believed only once `verify` says so."""
+    """A daemon's statement that new keys replace its old ones, which end at `until`.
+
+    Create it by `make` or `parse`; trust it only if `verify` returns True.
+    """
 
     old_static: bytes  # the X25519 static key that clients have pinned, 32 bytes
-    old_key: bytes  # its daemon's Ed25519 public key, 32 bytes
+    old_key: bytes  # the daemon's old Ed25519 public key, 32 bytes
     new_static: bytes  # the X25519 static key to pin from now on, 32 bytes
     new_key: bytes  # the new Ed25519 public key, 32 bytes
     until: int  # when the old keys end, seconds since 1970
@@ -77,16 +85,19 @@ class KeySuccession:
 
     @classmethod
     def make(cls, old: Identity, new: Identity, until: int) -> Self:
-        """The statement that `new` follows `old`, which ends at `until` (seconds since 1970)."""
+        """Create the statement that `new` replaces `old`, which ends at `until` (seconds since
+        1970).
+        """
         signed = _signed(old.static_key, new.static_key, new.public_key, until)
         by_old, by_new = old.sign(_DAEMON_LABEL, signed), new.sign(_DAEMON_LABEL, signed)
         return cls(old.static_key, old.public_key, new.static_key, new.public_key, until, by_old, by_new)
 
     @classmethod
     def parse(cls, body: Any, *, old_static: bytes, old_key: bytes) -> Self:
-        """The statement in `rotation` of a welcome. The old keys do not stand in it: they are those of the connection it came by.
+        """Read the statement in `rotation` of a welcome.
 
-        Raises ValueError: it has another form.
+        It does not contain the old keys, which are those of the connection that brought the
+        welcome. Raises ValueError: it is malformed.
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
@@ -98,7 +109,9 @@ class KeySuccession:
         raise ValueError("not a rotation statement")
 
     def to_json(self) -> dict[str, object]:
-        """As it stands in the welcome: `static`, `key`, `old` and `new` in hex, `until` as a number."""
+        """Return the statement as in the welcome: `static`, `key`, `old` and `new` in hex, `until`
+        as a number.
+        """
         return {
             "static": self.new_static.hex(),
             "key": self.new_key.hex(),
@@ -108,7 +121,7 @@ class KeySuccession:
         }
 
     def verify(self) -> bool:
-        """Whether both keys have signed it as it is here."""
+        """Return True if both keys signed this statement."""
         lengths = [len(key) for key in (self.old_static, self.new_static, self.new_key)]
         if lengths != [KEY_LENGTH] * 3 or not 0 <= self.until <= _LATEST:
             return False
@@ -118,10 +131,12 @@ class KeySuccession:
 
 
 class KeyRotation(NamedTuple):
-    """What a daemon holds while a rotation is under way: the old secret, and what to tell those who still use it."""
+    """A daemon's rotation in progress: the old secret, and the statement for clients that still use
+    it.
+    """
 
-    old: Identity  # the identity that is going
-    statement: KeySuccession  # signed by it and by the one that has come
+    old: Identity  # the identity that is being replaced
+    statement: KeySuccession  # signed by the old and by the new identity
 
     @property
     def until(self) -> int:
@@ -129,17 +144,18 @@ class KeyRotation(NamedTuple):
         return self.statement.until
 
     def is_over(self, now: float) -> bool:
-        """Whether the old key is to be refused at `now` (seconds since 1970)."""
+        """Return True if the old key must be refused at `now` (seconds since 1970)."""
         return now >= self.until
 
 
 def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: bytes) -> KeySuccession | None:
-    """The daemon's new keys, if its welcome names any and the pinned daemon vouches for them; anything else is ignored.
+    """Return the daemon's new keys if its welcome names them and the pinned daemon signed for them;
+    else None.
 
     Args:
-        welcome: what came by the connection.
-        daemon_static: the X25519 key that the connection was made with, 32 bytes.
-        daemon_key: the Ed25519 key that the daemon showed on it, 32 bytes.
+        welcome: the welcome that the connection received.
+        daemon_static: the X25519 key that the connection was opened with, 32 bytes.
+        daemon_key: the Ed25519 key that the daemon proved on it, 32 bytes.
     """
     body = welcome.get("rotation")
     if body is None:

@@ -1,7 +1,7 @@
-"""Bearer tokens, which programs that speak HTTP have in place of a key: 32 random bytes in a text that is shown once.
+"""Bearer tokens, which HTTP clients use instead of a key: 32 random bytes as text, shown once.
 
-What is kept of one is its SHA-256. Whoever finds that has nothing: 256 random bits are beyond guessing, so no salt and no slow hash is
-needed.
+Confide stores only the SHA-256 of a token, from which a thief cannot derive it: 256 random bits are
+beyond guessing, so it needs neither salt nor a slow hash.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ import secrets
 from typing import Final
 
 MARK: Final = "cfd_"
-"""How every token begins, so that people and scanners know one."""
+"""The prefix of every token, by which people and secret scanners recognize it."""
 TOKEN_BYTES: Final = 32
 _FOLLOWS: Final = b"confide token that follows "
 _TEXT: Final = re.compile(rf"{MARK}[A-Za-z0-9_-]{{43}}")
 
 
 def new_token() -> tuple[str, bytes]:
-    """The text of a new one, and what it is kept under."""
+    """Return a new token, and the digest under which it is stored."""
     return _token(secrets.token_bytes(TOKEN_BYTES))
 
 
 def following_token(secret: str, salt: bytes, kind: str) -> tuple[str, bytes]:
-    """The same of the one that follows a secret text, which is the same each time: only who has both the text and the salt can make it.
+    """Return the token derived from a secret text, and its digest; the same input gives the same
+    token.
+
+    Only a holder of both the text and the salt can derive it.
 
     Args:
-        salt: 32 random bytes, of this use of the text alone.
-        kind: which one, where several follow.
+        salt: 32 random bytes, made for this use of the text alone.
+        kind: distinguishes several tokens that are derived from the same text.
     """
     return _token(hmac.digest(salt, _FOLLOWS + kind.encode() + b"\0" + secret.encode(), "sha256"))
 
@@ -41,5 +44,5 @@ def _token(random: bytes) -> tuple[str, bytes]:
 
 
 def digest_of(text: str) -> bytes | None:
-    """The SHA-256 that a presented token is kept under; None where it has not the form of one."""
+    """Return the SHA-256 under which a presented token is stored; None if the text is not a token."""
     return hashlib.sha256(text.encode()).digest() if _TEXT.fullmatch(text) else None

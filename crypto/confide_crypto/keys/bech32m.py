@@ -1,7 +1,8 @@
-"""Bech32m (BIP-350) for keys and invites: a checksum finds a bad paste, a double click selects it, QR codes take it in capitals.
+"""Bech32m (BIP-350) for keys and invites: a checksum detects a bad paste, a double click selects
+the whole text, and QR codes encode it in capitals.
 
-Without BIP-173's limit of 90 characters, as age does it: beyond that length the code still detects errors, it only no longer
-guarantees to find every combination of four.
+It has no limit of 90 characters as in BIP-173 (age does the same): longer texts still have errors
+detected, but not every combination of four is guaranteed to be found.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ _GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _CONSTANT: Final = 0x2BC830A3
 CHECKSUM_LENGTH: Final = 6
 MAX_LENGTH: Final = 1023
-"""The length up to which BCH codes of this generator exist; far above ours."""
+"""The length up to which BCH codes of this generator exist; far above Confide's texts."""
 
 
 def encode(prefix: str, data: bytes) -> str:
-    """`data` as lower-case Bech32m under the human-readable `prefix`."""
+    """Return `data` as lower-case Bech32m with the human-readable `prefix`."""
     values = list(_regroup(data, 8, 5, pad=True))
     values += checksum(prefix, values)
     return prefix + "1" + "".join(_CHARSET[value] for value in values)
 
 
 def decode(text: str) -> tuple[str, bytes]:
-    """The prefix (lower case) and the bytes of a Bech32m string.
+    """Return the prefix (lower case) and the bytes of a Bech32m string.
 
-    Raises ValueError: it is not one. The message never quotes the text, which may be a secret.
+    Raises ValueError: the text is malformed. The message never quotes it, since it may be a secret.
     """
     prefix, values = decode_values(text)
     return prefix, bytes(_regroup(values, 5, 8, pad=False))
 
 
 def decode_values(text: str) -> tuple[str, list[int]]:
-    """The prefix and the 5-bit values of a Bech32m string, checksum removed. Raises ValueError: it is not one."""
+    """Return the prefix and the 5-bit values of a Bech32m string, without the checksum.
+
+    Raises ValueError: the text is malformed.
+    """
     if len(text) > MAX_LENGTH:
         raise ValueError("too long")
     if any(not 33 <= ord(character) <= 126 for character in text):
@@ -57,14 +61,18 @@ def decode_values(text: str) -> tuple[str, list[int]]:
 
 
 def checksum(prefix: str, values: Iterable[int]) -> list[int]:
-    """The six 5-bit values that belong behind `values`. In up to 89 of both together every change of up to four is found (BIP-173)."""
+    """Return the six 5-bit checksum values that follow `values`.
+
+    If values and checksum have up to 89 characters, it detects every change of up to four
+    (BIP-173).
+    """
     whole = _polymod(bytes(CHECKSUM_LENGTH), _polymod(values, _begun(prefix))) ^ _CONSTANT
     return [(whole >> 5 * (5 - place)) & 31 for place in range(CHECKSUM_LENGTH)]
 
 
 @cache
 def _begun(prefix: str) -> int:
-    """The register behind a prefix of ours."""
+    """Return the checksum register after a prefix."""
     return _polymod(_expand(prefix))
 
 
@@ -75,12 +83,14 @@ def _polymod(values: Iterable[int], check: int = 1) -> int:
 
 
 def _folded(top: int) -> int:
-    """What the five bits that leave the register at the top add to it."""
+    """Return the value that is added to the register for the five bits that leave it at the top."""
     return reduce(xor, (term for place, term in enumerate(_GENERATOR) if top >> place & 1), 0)
 
 
 _FOLDED: Final = tuple(map(_folded, range(32)))
-"""For every value of them: a scan of a text for our secrets asks for many checksums."""
+"""The results of `_folded` for all five-bit values, since a scan of a text for secrets computes
+many checksums.
+"""
 
 
 def _expand(prefix: str) -> list[int]:
@@ -99,4 +109,4 @@ def _regroup(data: Iterable[int], from_bits: int, to_bits: int, *, pad: bool) ->
     if pad and bits:
         yield rest << to_bits - bits
     elif not pad and (bits >= from_bits or rest):
-        raise ValueError("bits left over")  # two texts for the same bytes
+        raise ValueError("bits left over")  # else two texts would decode to the same bytes

@@ -1,7 +1,9 @@
-"""Identities: one 32-byte seed, from which the Ed25519 identity key and the X25519 Noise static key come (PROTOCOL.md 2).
+"""Identities: a 32-byte seed, from which the Ed25519 identity key and the X25519 Noise static key
+are derived (PROTOCOL.md 2).
 
-PyNaCl does Ed25519 and X25519: libsodium refuses small-order public keys and all-zero results by itself. It is imported at the first
-use of a key, not with this module, which both programs load at start. A seed may stand in its file under a passphrase (2.5).
+PyNaCl does Ed25519 and X25519, since libsodium itself refuses small-order public keys and all-zero
+results. It is imported at the first use of a key, since both programs load this module at start. A
+passphrase may encrypt the seed in its file (2.5).
 """
 
 from __future__ import annotations
@@ -40,14 +42,16 @@ MEMLIMIT_KIB: Final = 256 * 1024
 """libsodium's MODERATE: half a second and 256 MiB for each guess."""
 MOST_OPSLIMIT: Final = 10
 MOST_MEMLIMIT_KIB: Final = 1024 * 1024
-"""Whoever can put a file in place of ours must not make us ask for 100 GB; libsodium's SENSITIVE fits."""
+"""Upper bound, so that an attacker who replaces the key file cannot make Confide allocate 100 GB;
+libsodium's SENSITIVE fits.
+"""
 SHORTEST_PASSPHRASE: Final = 8
 LONGEST_PASSPHRASE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A machine's or a daemon's secret. Its repr shows no part of the seed."""
+    """The secret seed of a device or a daemon. Its repr shows no part of the seed."""
 
     seed: bytes = field(repr=False)
 
@@ -57,20 +61,21 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Identity:
-        """A new identity from the operating system's random numbers."""
+        """Create an identity from the operating system's random numbers."""
         return cls(secrets.token_bytes(KEY_LENGTH))
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """Read an identity file: our own one-line form, or an Ed25519 key as unencrypted PKCS#8 PEM.
+        """Read an identity file: Confide's one-line form, or an Ed25519 key as unencrypted PKCS#8
+        PEM.
 
-        Raises KeyFileError: others can read it, it is not ours, or it is damaged.
+        Raises KeyFileError: other users can read it, another user owns it, or it is damaged.
         """
         return cls.parse(path, read_private_file(path))
 
     @classmethod
     def parse(cls, path: Path, data: bytes) -> Identity:
-        """The identity in `data`, which was read from `path`. Raises as `load`."""
+        """Parse `data`, the content of the identity file at `path`. Raises as `load`."""
         if is_pem(data):
             return cls(_seed_from_pem(path, data))
         prefix, seed = identity_line(path, data)
@@ -83,39 +88,45 @@ class Identity:
     def save(self, path: Path) -> None:
         """Write a new identity file (0600) in a private folder (0700).
 
-        Raises FileExistsError: there is one, which is never overwritten; KeyFileError: it cannot be written.
+        Raises FileExistsError: the file exists, and is never overwritten; KeyFileError: it cannot
+        be written.
         """
         write_private_file(path, self.to_file())
 
     def to_file(self) -> bytes:
-        """The content of an identity file: a comment and the seed as text."""
-        return f"# Confide identity. Whoever has this file is this machine.\n{self.to_line()}\n".encode()
+        """Return the content of an identity file: a comment and the seed as text."""
+        return f"# Confide identity. Anyone who has this file can act as this device.\n{self.to_line()}\n".encode()
 
     def to_line(self) -> str:
-        """The seed as text (PROTOCOL.md 2.3)."""
+        """Return the seed as text (PROTOCOL.md 2.3)."""
         return bech32m.encode(SEED_PREFIX, self.seed).upper()
 
     @property
     def public_key(self) -> bytes:
-        """The Ed25519 public key, 32 bytes: who this is."""
+        """The Ed25519 public key, 32 bytes, which identifies the device or daemon."""
         from nacl.bindings import crypto_sign_seed_keypair
 
         return bytes(crypto_sign_seed_keypair(self.seed)[0])
 
     @property
     def static_secret(self) -> bytes:
-        """The X25519 secret of the Noise static key, 32 bytes. Not the converted Ed25519 key: Noise 14 wants it used nowhere else."""
+        """The X25519 secret of the Noise static key, 32 bytes. It is not the converted Ed25519 key:
+        Noise 14 requires a static key that is used for nothing else.
+        """
         return hashlib.blake2b(key=self.seed, person=_STATIC_PERSON, digest_size=KEY_LENGTH).digest()
 
     @property
     def static_key(self) -> bytes:
-        """The X25519 public Noise static key, 32 bytes: what a client pins."""
+        """The X25519 public Noise static key, 32 bytes, which clients pin."""
         from nacl.bindings import crypto_scalarmult_base
 
         return bytes(crypto_scalarmult_base(self.static_secret))
 
     def sign(self, label: bytes, data: bytes) -> bytes:
-        """The Ed25519 signature (64 bytes) over label, a zero byte, data. The label keeps one use from passing as another."""
+        """Return the Ed25519 signature (64 bytes) over label, a zero byte and data.
+
+        The label prevents a signature for one purpose from being used for another.
+        """
         from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
         secret = crypto_sign_seed_keypair(self.seed)[1]
@@ -123,12 +134,13 @@ class Identity:
 
 
 def is_pem(data: bytes) -> bool:
-    """Whether an identity file holds a PEM rather than a line of ours."""
+    """Return True if an identity file holds PEM, not Confide's own one-line form."""
     return data.lstrip().startswith(_PEM_START)
 
 
 def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
-    """The prefix and the bytes of the one line of an identity file that is no comment (PROTOCOL.md 2.3).
+    """Return the prefix and the bytes of an identity file's only line that is not a comment
+    (PROTOCOL.md 2.3).
 
     Raises KeyFileError: there is no such line, or more than one, or it is damaged.
     """
@@ -149,14 +161,16 @@ def _no_identity(path: Path) -> KeyFileError:
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """A seed that only a passphrase opens: Argon2id makes the key, XChaCha20-Poly1305 seals the seed (PROTOCOL.md 2.5).
+    """A seed encrypted under a passphrase: XChaCha20-Poly1305 with a key from Argon2id (PROTOCOL.md
+    2.5).
 
-    The public key stands beside it in the clear, so that a machine whose key is locked can still say who it is.
+    The public key is stored beside it unencrypted, so that a device whose key is locked can still
+    show its identity.
     """
 
     public_key: bytes  # the Ed25519 key, 32 bytes, of the identity inside
     opslimit: int  # Argon2id's passes
-    memlimit_kib: int  # Argon2id's memory
+    memlimit_kib: int  # Argon2id's memory in KiB
     salt: bytes  # 16 bytes
     nonce: bytes  # 24 bytes
     ciphertext: bytes  # the sealed seed with its tag, 48 bytes
@@ -165,7 +179,11 @@ class SealedKey:
     def seal(
         cls, identity: Identity, passphrase: str, *, opslimit: int = OPSLIMIT, memlimit_kib: int = MEMLIMIT_KIB
     ) -> Self:
-        """`identity` under `passphrase`. Raises PassphraseError: the passphrase is too short or too long, or there is not enough memory."""
+        """Encrypt the seed of `identity` under `passphrase`.
+
+        Raises PassphraseError: the passphrase is too short or too long, or there is not enough
+        memory.
+        """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
         if len(passphrase) < SHORTEST_PASSPHRASE:
@@ -182,7 +200,7 @@ class SealedKey:
 
     @classmethod
     def parse(cls, path: Path, payload: bytes) -> Self:
-        """What a sealed line of the file `path` holds.
+        """Parse the bytes of a sealed line in the file `path`.
 
         Raises KeyFileError: it is of another length or version, or its costs are out of bounds.
         """
@@ -199,9 +217,10 @@ class SealedKey:
         return cls(public_key, opslimit, memlimit_kib, salt, nonce, payload[_SEALED_HEADER.size :])
 
     def open(self, passphrase: str) -> Identity:
-        """The identity inside; takes half a second and 256 MiB.
+        """Decrypt the identity; takes half a second and 256 MiB with the usual costs.
 
-        Raises PassphraseError: it is another passphrase (or the file was changed), or there is not enough memory.
+        Raises PassphraseError: the passphrase is wrong (or the file was changed), or there is not
+        enough memory.
         """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
         from nacl.exceptions import CryptoError
@@ -214,13 +233,14 @@ class SealedKey:
         except CryptoError:
             raise PassphraseError("this passphrase does not open the key", hint="try again; mind capitals") from None
         identity = Identity(seed)
-        # The cipher does not commit to its key: who writes such a file can have it open under two passphrases to two seeds.
+        # The cipher does not commit to its key: an attacker could write a file that opens to two
+        # different seeds under two passphrases.
         if identity.public_key != self.public_key:
             raise PassphraseError("the key inside is not the one that the file names", hint="restore the file")
         return identity
 
     def to_line(self) -> str:
-        """The line of an identity file."""
+        """Return the line of an identity file."""
         return bech32m.encode(SEALED_PREFIX, self._header() + self.ciphertext).upper()
 
     def _header(self) -> bytes:
@@ -229,12 +249,12 @@ class SealedKey:
         )
 
     def _key(self, passphrase: str) -> bytes:
-        import unicodedata  # a megabyte of tables, which a key without a passphrase does not need
+        import unicodedata  # a megabyte of tables, not needed for a key without a passphrase
 
         from nacl.exceptions import CryptoError
         from nacl.pwhash import argon2id
 
-        # The same word typed on two machines may come as different code points.
+        # The same word typed on two devices may have different code points.
         data = unicodedata.normalize("NFC", passphrase).encode("utf-8", "backslashreplace")
         if len(data) > LONGEST_PASSPHRASE:
             raise PassphraseError(f"a passphrase has at most {LONGEST_PASSPHRASE} bytes")
@@ -248,7 +268,10 @@ class SealedKey:
 
 
 def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bool:
-    """Whether `signature` is `public_key`'s over label and data. Small-order and non-canonical keys never verify."""
+    """Return True if `signature` is by `public_key` over label and data.
+
+    Small-order and non-canonical keys never verify.
+    """
     from nacl.bindings import crypto_sign_open
     from nacl.exceptions import CryptoError
 
@@ -262,9 +285,10 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
 
 
 def from_hex(text: object, length: int) -> bytes:
-    """The `length` bytes of a key or a signature on the wire: lower-case hex, so that two implementations agree on what is refused.
+    """Return the `length` bytes of a key or a signature on the wire.
 
-    Raises ValueError: it is none.
+    Only lower-case hex is valid, so that all implementations refuse the same texts. Raises
+    ValueError: `text` is anything else.
     """
     if not isinstance(text, str):
         raise ValueError("not a text")

@@ -1,6 +1,7 @@
-"""Files and folders that are nobody else's business: how they are made, and when they are refused (PROTOCOL.md 2.5).
+"""Private files and folders: creates them for this user alone, and refuses those that other users
+can access (PROTOCOL.md 2.5).
 
-ssh's rule: a secret that others could have read or replaced is not used, however convenient that would be.
+The rule is ssh's: a secret that other users could have read or replaced is not used.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def make_private_dir(path: Path) -> None:
-    """Make a folder for this user alone (0700), and those above it that are not there, or check that it is one.
+    """Create a folder and its missing parents for this user alone (0700), or check an existing
+    folder.
 
-    Raises KeyFileError: it belongs to somebody else, others can enter it, or it cannot be made.
+    Raises KeyFileError: another user owns it, others can enter it, or it cannot be created.
     """
     with _able(path, "be made"):
         make_closed_dirs(path)
@@ -33,18 +35,20 @@ def make_private_dir(path: Path) -> None:
 
 
 def make_closed_dirs(path: Path) -> None:
-    """Make a folder, and those above it that are not there, for this user alone (0700). Raises OSError.
+    """Create a folder and its missing parents for this user alone (0700). Raises OSError.
 
-    Unlike `mkdir(parents=True)`, which leaves those above open to others; one of them may be a private folder itself.
+    `mkdir(parents=True)` would leave the parents open to others, and one of them may be a private
+    folder itself.
     """
     for folder in reversed([path, *(each for each in path.parents if not each.exists())]):
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_private_file(path: Path) -> None:
-    """Refuse a file that others could have read or replaced.
+    """Check that other users could neither have read nor replaced a file.
 
-    Raises KeyFileError: it is a link or no plain file, belongs to somebody else, or its mode has group or other bits.
+    Raises KeyFileError: it is a link or not a regular file, another user owns it, or its mode has
+    group or other bits.
     """
     with _able(path, "be read"):
         status = path.lstat()
@@ -52,9 +56,10 @@ def check_private_file(path: Path) -> None:
 
 
 def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> bytes:
-    """The content of a file that passes `check_private_file`, judged on the open descriptor so that nobody can swap it in between.
+    """Return the content of a file that passes `check_private_file`.
 
-    Raises KeyFileError: it does not pass, or it cannot be read.
+    The check is repeated on the open descriptor, so that the file cannot be swapped in between.
+    Raises KeyFileError: it does not pass, it cannot be read, or it has more than `most_bytes`.
     """
     check_private_file(path)
     with _able(path, "be read"):
@@ -68,9 +73,10 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
 
 
 def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> None:
-    """Write a file of mode 0600 whole or not at all, in a folder of mode 0700, and have it on the disk on return.
+    """Write a file of mode 0600 atomically into a folder of mode 0700, and sync it to disk.
 
-    Raises FileExistsError: it is there already and `replace` is off; KeyFileError: it cannot be written.
+    Raises FileExistsError: the file exists and `replace` is off; KeyFileError: it cannot be
+    written.
     """
     make_private_dir(path.parent)
     try:
@@ -83,9 +89,10 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
 
 
 def check_private_dir(path: Path) -> None:
-    """Refuse a folder that others can enter: whoever can write to it can put their own files in the place of ours.
+    """Check that other users cannot enter a folder, since they could replace its files.
 
-    Raises KeyFileError: it is no folder, belongs to somebody else, or its mode has group or other bits.
+    Raises KeyFileError: it is not a folder, another user owns it, or its mode has group or other
+    bits.
     """
     with _able(path, "be read"):
         status = path.stat()
@@ -93,9 +100,9 @@ def check_private_dir(path: Path) -> None:
 
 
 def rename_private_file(path: Path, target: Path) -> None:
-    """Put a file in the place of another one in the same folder, and have that on the disk on return.
+    """Rename a file over another one in the same folder, and sync that to disk.
 
-    Raises KeyFileError: it cannot be done.
+    Raises KeyFileError: the rename fails.
     """
     with _able(path, "be renamed"):
         path.replace(target)
@@ -103,7 +110,7 @@ def rename_private_file(path: Path, target: Path) -> None:
 
 
 def remove_private_file(path: Path) -> None:
-    """Delete a file, where there is one, and have that on the disk on return. Raises KeyFileError: it cannot be deleted."""
+    """Delete a file if it exists, and sync that to disk. Raises KeyFileError: it cannot be deleted."""
     with _able(path, "be deleted"), contextlib.suppress(FileNotFoundError):
         path.unlink()
         atomic.sync(path.parent)
@@ -141,7 +148,7 @@ def _able(path: Path, verb: str) -> Iterator[None]:
 
 
 def cannot(path: Path, verb: str, error: OSError) -> KeyFileError:
-    """What to raise where a private file cannot be used; `verb` is as in "be written"."""
+    """Return the error for a private file that cannot be used; `verb` is as in "be written"."""
     failure = KeyFileError(path, f"cannot {verb}: {(error.strerror or type(error).__name__).lower()}")
     if error.errno in _FULL:
         failure.exit_code = EXIT_STORAGE

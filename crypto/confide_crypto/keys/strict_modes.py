@@ -1,9 +1,10 @@
-"""Whether another user of this machine could have written a file that people edit, such as a configuration.
+"""Check that no other user could have written a file that people edit, such as a configuration.
 
-A private file is simple: it is ours alone (`keys.private_files`). A configuration may be root's, a link into a
-dotfiles folder or into a store of
-packages, or mounted into a container; what counts is that nobody but this user and root could have changed what it says. The rule is ssh's
-(sshd_config(5), StrictModes), with Debian's allowance for a user's own group; docs/decisions/0020 says why each part is as it is.
+A private file must belong to this user alone (`keys.private_files`). A configuration may also
+belong to root, be a link into a dotfiles folder or a package store, or be mounted into a container;
+only this user and root may have been able to change its content. The rule is ssh's (sshd_config(5),
+StrictModes), with Debian's allowance for a user's own group; docs/decisions/0020 gives the reason
+for each part.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ _MOST_LINKS: Final = 40
 _ACL: Final = "system.posix_acl_access"
 _PROC: Path = Path("/proc")
 _WHOLE: Final = ["0", "0", "4294967295"]
-"""The map of a process outside of all user namespaces (user_namespaces(7)), where every user has a number."""
+"""The uid map of a process outside of all user namespaces (user_namespaces(7)), where every user
+has a number.
+"""
 
 
 def check_strict_modes(path: Path) -> None:
-    """Refuse a file that somebody beside this user and root could have written, or put in the place of another one.
+    """Check that only this user and root could have written or replaced a file.
 
-    The file is looked at, every folder on the way to it, and every link that is followed; a link may lead anywhere if it is ours.
+    Confide checks the file, every folder on its path, and every link on the way; a link may lead
+    anywhere if this user or root owns it.
 
-    Raises KeyFileError: somebody else owns one of them, or can write to it; its path is of what has to change, which need not be the file.
-        Or there is no such file, or it is not a plain one.
+    Raises KeyFileError: another user owns one of them or can write to it; its `path` names the one
+    to change, which need not be the file. Also if there is no such file, or it is not a regular
+    file.
     """
     try:
         status = None
@@ -50,14 +55,16 @@ def check_strict_modes(path: Path) -> None:
 
 
 def _on_the_way(path: Path) -> Iterator[Path]:
-    """What the kernel goes through to open a file, from the root on: folders, links and where they lead, the file itself."""
+    """Yield each path that the kernel visits to open a file, from the root: folders, links and
+    their targets, the file.
+    """
     left = list(reversed(path.absolute().parts))
     here = Path(left.pop())
     yield here
     links = 0
     while left:
         part = left.pop()
-        if part == "..":  # all links before it have been followed, so it is the folder above
+        if part == "..":  # all earlier links were followed, so this is the parent folder
             here = here.parent
             continue
         step = here / part
@@ -79,7 +86,8 @@ def _trouble(place: Path, status: os.stat_result) -> KeyFileError | None:
         hint = f"if you know it as yours: sudo chown $(id -un) {place}; else keep the file elsewhere, and name it with --config"
         return KeyFileError(place, "belongs to another user", hint=hint)
     mode = stat.S_IMODE(status.st_mode)
-    # Everybody may write a link's mode, which counts for nothing, and to /tmp; but there nobody can replace what is not theirs.
+    # A link's mode is always open and has no meaning. Everyone may write to /tmp, but its sticky
+    # bit keeps users from replacing files of others.
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX):
         return None
     if mode & stat.S_IWOTH:
@@ -90,9 +98,11 @@ def _trouble(place: Path, status: os.stat_result) -> KeyFileError | None:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group has no members but this user and root, as Debian and Fedora make one for each user.
+    """Return True if a group's only members are this user and root, as in the group that Debian and
+    Fedora create for each user.
 
-    Members are those who are listed, and those whose first group it is; whom a directory service does not enumerate is not seen.
+    Members are the users that the group lists, and those with it as primary group; users that a
+    directory service does not enumerate are not seen.
     """
     try:
         listed = grp.getgrgid(gid).gr_mem
@@ -105,26 +115,31 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _has_acl(place: Path) -> bool:
-    """Whether the group's bits are the mask of an access control list, which may name anybody (acl(5)). Linux tells; others do not."""
+    """Return True if the group bits are the mask of an access control list, which may name any user
+    (acl(5)). Always False on systems other than Linux.
+    """
     list_attributes = getattr(os, "listxattr", None)
     if list_attributes is None:
         return False
     try:
         return _ACL in list_attributes(place, follow_symlinks=False)
     except OSError:
-        return False  # a file system without them
+        return False  # the file system has no attributes
 
 
 def _is_mounted_read_only(place: Path) -> bool:
-    """Nobody here can write what is mounted so, whatever its modes say: a ConfigMap of Kubernetes (0777), a volume `:ro`, the store of Nix.
+    """Return True if the file system is mounted read-only, so that its modes do not matter: a
+    ConfigMap of Kubernetes (0777), a volume `:ro`, the store of Nix.
 
-    Whoever has mounted it could have mounted anything.
+    A user who can mount it could have mounted anything.
     """
     return bool(os.statvfs(place.parent if place.is_symlink() else place).f_flag & os.ST_RDONLY)
 
 
 def _is_from_outside(uid: int) -> bool:
-    """Whether an owner is one that this user namespace has no number for, as root is inside of bubblewrap (user_namespaces(7))."""
+    """Return True if this user namespace has no number for an owner, as for root inside bubblewrap
+    (user_namespaces(7)).
+    """
     try:
         overflow = int((_PROC / "sys/kernel/overflowuid").read_text("ascii"))
         return uid == overflow and (_PROC / "self/uid_map").read_text("ascii").split() != _WHOLE

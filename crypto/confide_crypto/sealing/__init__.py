@@ -1,5 +1,6 @@
-"""Sealed secrets: what the machines of a space share among themselves and a daemon only keeps (PROTOCOL.md 10).
+"""Sealed secrets: encrypted by the devices of a space for each other, and stored by a daemon that
+cannot open them (PROTOCOL.md 10).
 
-Bytes in, bytes out: nothing here reads a file, opens a connection or knows a database. A daemon uses the same code to check
-what it is given to keep (`Roster.read`, `Record.parse`); it lacks the keys to open any of it.
+The code works on bytes: it reads no files, opens no connections and uses no database. A daemon
+checks with the same code what it is given to store (`Roster.read`, `SealedRecord.parse`).
 """

@@ -1,7 +1,9 @@
-"""Pairing: a device joins a space without the daemon in between being trusted (PROTOCOL.md 10.7).
+"""Pairing: a device joins a space without trust in the daemon between the devices (PROTOCOL.md
+10.7).
 
-The string that `confide device invite` prints has a second secret, which the daemon never sees. Each side shows the other by a MAC
-that it has it: the new device with its card, the old one with the roster that the card has been added to.
+The string that `confide device invite` prints has a second secret, the pair secret, which the
+daemon never sees. Each device proves by a MAC that it holds the secret: the new device over its
+card, the old one over the roster to which it added the card.
 """
 
 from __future__ import annotations
@@ -35,19 +37,23 @@ ANSWER_LENGTH: Final = 1 + INVITE_ID_LENGTH + SPACE_ID_LENGTH + 4 + HASH_LENGTH 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What the two devices share, and nobody else."""
+    """The pair secret that only the two devices share, and the invite that it belongs to."""
 
-    invite_id: bytes  # of the invite that brought the secret, 16 bytes; the daemon knows it
-    secret: bytes = field(repr=False)  # 16 random bytes, used for one device
+    invite_id: bytes  # id of the invite that carried the secret, 16 bytes; the daemon knows it
+    secret: bytes = field(repr=False)  # 16 random bytes, used for one device only
 
     def request(self, card: Card) -> bytes:
-        """What the new device sends, 1361 bytes: its card, and that it has the secret."""
+        """Return the new device's message, 1361 bytes: its card, with a MAC that proves that it has
+        the secret.
+        """
         return bytes([_VERSION]) + self.invite_id + card.encode() + self._request_mac(card.encode())
 
     def read_request(self, message: bytes) -> Card:
-        """The new device's card. Who adds it to the roster forgets the secret with that: a second device must not come in by it.
+        """Return the new device's card from its message.
 
-        Raises PairingError: it was not made with this secret, for this invite, or was changed.
+        Delete the secret when you add the card to the roster, so that no second device can join
+        with it. Raises PairingError: the message was not made with this secret for this invite, or
+        was changed.
         """
         body = self._body(message, REQUEST_LENGTH)
         card = body.take(CARD_LENGTH)
@@ -59,16 +65,19 @@ class Pair:
         return found
 
     def answer(self, card: Card, roster: Roster) -> bytes:
-        """What the old device sends back once the card's device is on `roster`, 101 bytes: which space and which history to believe."""
+        """Return the old device's answer, 101 bytes: the space and the roster state that the new
+        device must trust. Call it once the card's device is on `roster`.
+        """
         if roster.devices[card.key].card != card:
             raise ValueError("the roster has another card")
         shown = (roster.space, u32(roster.pin.number), roster.head)
         return bytes([_VERSION]) + self.invite_id + b"".join(shown) + self._answer_mac(card, *shown)
 
     def read_answer(self, message: bytes, card: Card) -> Pin:
-        """The first pin of the new device, whose card was sent. `accept` checks a roster against it.
+        """Return the first pin of the new device that sent `card`; `accept` checks a roster against
+        it.
 
-        Raises PairingError: it was not made with this secret, or is about another card.
+        Raises PairingError: the answer was not made with this secret, or is about another card.
         """
         body = self._body(message, ANSWER_LENGTH)
         space, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, 4, HASH_LENGTH))
@@ -77,9 +86,11 @@ class Pair:
         return Pin(space, int.from_bytes(number, "big"), head)
 
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
-        """The pin to keep, if `roster`, as the daemon shows it, is what the old device answered, and this machine is on it.
+        """Return the pin to store if `roster`, as the daemon shows it, contains this device and
+        matches the old device's answer.
 
-        Raises PairingError: the answer is not good, or the roster has not this machine; RosterError: the roster is not that of the answer.
+        Raises PairingError: the answer is not valid, or this device is not on the roster;
+        RosterError: the roster is not the one in the answer.
         """
         roster.check(self.read_answer(message, Card.of(identity)))
         if identity.public_key not in roster.devices:
@@ -106,16 +117,20 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInvite:
-    """An invite as a device makes it: the daemon's, with a pair secret behind the token. `str` and `repr` show no secret."""
+    """An invite made by a device: the daemon's invite, with a pair secret appended to the token.
 
-    invite: Invite  # what the daemon knows of it
+    `str` and `repr` show no secret.
+    """
+
+    invite: Invite  # the part that the daemon knows
     pair_secret: bytes = field(repr=False)  # 16 random bytes that the daemon never sees
 
     @classmethod
     def new(cls, daemon_static: bytes, url: str) -> Self:
-        """A fresh one. The device that makes it registers `invite.invite_id` and `invite.invite_psk` with the daemon.
+        """Create an invite.
 
-        Raises InviteError: `url` is no address of a daemon.
+        The device that creates it registers `invite.invite_id` and `invite.invite_psk` with the
+        daemon. Raises InviteError: `url` is not the address of a daemon.
         """
         return cls(Invite.new(daemon_static, url), secrets.token_bytes(PAIR_SECRET_LENGTH))
 
@@ -124,7 +139,7 @@ class DeviceInvite:
         return Pair(self.invite.invite_id, self.pair_secret)
 
     def to_string(self) -> str:
-        """The secret form, to be shown once to the person who passes it on."""
+        """Return the invite with its secrets, to be shown once to the user who passes it on."""
         address, _, fragment = self.invite.to_string().partition("#")
         _, plain = bech32m.decode(fragment)
         return f"{address}#{bech32m.encode(INVITE_PREFIX, plain + self.pair_secret)}"
@@ -134,16 +149,18 @@ class DeviceInvite:
 
 
 def parse_invite(text: str) -> tuple[Invite, Pair | None]:
-    """A pasted invite of either kind; with what is shared with the device that made it, if a device did.
+    """Parse a pasted invite of a daemon or a device; return it with its pair secret, None for a
+    daemon's.
 
     Raises InviteError: it is damaged, or made for another version.
     """
-    # An invite with a pair secret is one of the daemon's with 16 more bytes: what it is without them is for `Invite` to judge.
+    # A device's invite is a daemon's invite with 16 more bytes: `Invite` validates the part without
+    # them.
     address, _, fragment = text.strip().strip("'\"").partition("#")
     try:
         prefix, data = bech32m.decode(fragment)
     except ValueError:
-        return Invite.parse(text), None  # which says what is wrong
+        return Invite.parse(text), None  # raises the error that explains the problem
     if len(data) != _PLAIN_LENGTH + PAIR_SECRET_LENGTH:
         return Invite.parse(text), None
     invite = Invite.parse(f"{address}#{bech32m.encode(prefix, data[:_PLAIN_LENGTH])}")
@@ -153,5 +170,5 @@ def parse_invite(text: str) -> tuple[Invite, Pair | None]:
 def _refused() -> PairingError:
     return PairingError(
         "the other machine has not shown that it has this invite's secret",
-        hint="make a new one with confide device invite; if it happens again, somebody in between tries to join",
+        hint="make a new one with confide device invite; if it happens again, an attacker in between tries to join",
     )

@@ -1,9 +1,11 @@
-"""What stands in a text where a secret stood (PROTOCOL.md 10.4): `(sealed:github-token:4f2a…)`.
+"""Placeholders: text that replaces a sealed secret (PROTOCOL.md 10.4), as
+`(sealed:github-token:4f2a…)`.
 
-One word without blanks, so no chunk ends inside it and its kind can be searched for. In parentheses, since brackets and braces at
-the front of a value mean something to YAML, and brackets and angles to markdown; these mean nothing to either, nor to JSON.
-A placeholder only names: one whose id no record has is text that somebody wrote. What a machine has redacted leaves a stand-in of a like
-form, which nobody can open.
+A placeholder is a single word without blanks, so that no chunk ends inside it and a search finds
+its kind. It is in parentheses, since YAML interprets brackets and braces at the front of a value,
+and markdown interprets brackets and angles; neither of them nor JSON interprets these. A
+placeholder is only a name: if no record has its id, it is text that a user wrote. Redaction on a
+device leaves a similar text, which no device can open.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ _FORM: Final = re.compile(rf"\(sealed:({KIND_PATTERN}):([0-9a-f]{{{2 * SECRET_ID
 STANDIN: Final = re.compile(
     rf"\((?:sealed:{KIND_PATTERN}:[0-9a-f]{{{2 * SECRET_ID_LENGTH}}}|redacted:{KIND_PATTERN}:[0-9a-f]{{24}})\)"
 )
-"""A placeholder, or what stands where a machine has redacted something."""
+"""A placeholder, or the text that replaces a redacted value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """What one says: which kind of secret stood there, and which record has it."""
+    """The content of a placeholder: the kind of secret, and the id of its record."""
 
-    kind: str  # what it is
-    secret_id: bytes  # 16 bytes
+    kind: str  # kind of secret
+    secret_id: bytes  # id of its record, 16 bytes
 
     def __post_init__(self) -> None:
         if not is_kind(self.kind) or len(self.secret_id) != SECRET_ID_LENGTH:
@@ -37,7 +39,7 @@ class Placeholder:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The placeholder that `text` is, whole, or None."""
+        """Return the placeholder if all of `text` is one, else None."""
         found = _FORM.fullmatch(text)
         return cls(found[1], bytes.fromhex(found[2])) if found else None
 
@@ -46,13 +48,16 @@ class Placeholder:
 
 
 def find(text: str) -> Iterator[tuple[int, int, Placeholder]]:
-    """Every placeholder in `text` with where it begins and ends (characters)."""
+    """Yield start, end (in characters) and content of every placeholder in `text`."""
     for found in _FORM.finditer(text):
         yield found.start(), found.end(), Placeholder(found[1], bytes.fromhex(found[2]))
 
 
 def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
-    """`text` with the values that `value_of` gives; where it gives None, what stands there stays. Values are not looked into again."""
+    """Return `text` with each placeholder replaced by the result of `value_of`; None keeps it.
+
+    Placeholders inside the values are not replaced.
+    """
     parts, end = [], 0
     for start, stop, placeholder in find(text):
         value = value_of(placeholder)
@@ -63,12 +68,14 @@ def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
 
 
 def only(text: str) -> bool:
-    """Whether a text consists of stand-ins and blanks alone."""
+    """Return True if a text has nothing but placeholders, redaction marks and blanks."""
     return not STANDIN.sub("", text).strip()
 
 
 def is_sealed_from(after: str, before: str) -> bool:
-    """Whether `after` is `before` with stand-ins in the places of some of its parts, and is the same in all others."""
+    """Return True if `after` is `before` with some parts replaced by placeholders or redaction
+    marks.
+    """
     first, *others = STANDIN.split(after)
     if not others:
         return after == before
@@ -77,7 +84,8 @@ def is_sealed_from(after: str, before: str) -> bool:
         return False
     at = len(first)
     for part in between:
-        # The first place is as good as any later one: it leaves the most for those that follow.
+        # The first match is as good as any later one: it leaves the most text for the parts that
+        # follow.
         found = before.find(part, at + 1)
         if found < 0:
             return False

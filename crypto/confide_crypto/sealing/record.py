@@ -1,4 +1,6 @@
-"""Sealed records: one secret each, which the space's machines open and a daemon stores (PROTOCOL.md 10.3)."""
+"""Sealed records: one secret each, which the space's devices can open and a daemon stores
+(PROTOCOL.md 10.3).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ _COMMITMENT_LENGTH: Final = 32
 _NONCE_LENGTH: Final = 24
 _TAG_LENGTH: Final = 16
 _BLOCK: Final = 64
-"""Lengths show in steps of this: a password and a token of its size look alike."""
+"""Plaintexts are padded to a multiple of this many bytes, so that the length does not distinguish a
+password from a token of similar size.
+"""
 _LENGTH_BYTES: Final = 4
 MAX_VALUE: Final = 4 * 1024 * 1024
-"""A document's bound: a whole note may be sealed."""
+"""Bytes of a value; the limit of a document, since a whole note may be sealed."""
 KIND_PATTERN: Final = "[a-z][a-z0-9-]{0,31}"
 _KIND: Final = re.compile(KIND_PATTERN)
 _HEADER_LENGTH: Final = 1 + 4 + 1
@@ -33,26 +37,29 @@ MAX_RECORD: Final = (
 
 
 def is_kind(text: str) -> bool:
-    """Whether `text` can be the kind of a secret: small letters, digits and hyphens, 32 at most, a letter first."""
+    """Return True if `text` is a valid kind of secret: at most 32 lower-case letters, digits and
+    hyphens, with a letter first.
+    """
     return _KIND.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRecord:
-    """One sealed secret. All that stands here may be known to the daemon."""
+    """A sealed secret. The daemon may know every field."""
 
-    epoch: int  # under which it was sealed
-    kind: str  # what it is (`github-token`), as the detection names it
-    secret_id: bytes  # its name, 16 bytes
-    commitment: bytes  # to the key, the nonce and all of the above, 32 bytes
+    epoch: int  # epoch of the key that sealed it
+    kind: str  # kind of secret (`github-token`), as the detection names it
+    secret_id: bytes  # id of the secret, 16 bytes
+    commitment: bytes  # commitment to the key, the nonce and all of the above, 32 bytes
     nonce: bytes  # 24 bytes
     ciphertext: bytes  # length, value and padding, with a tag of 16 bytes
 
     @classmethod
     def seal(cls, keys: SpaceKeys, kind: str, value: bytes, *, nonce: bytes | None = None) -> Self:
-        """`value` under the present epoch's key. `nonce` is for frozen vectors only.
+        """Encrypt `value` under the key of the current epoch. `nonce` is for frozen test vectors
+        only.
 
-        Raises ValueError: the kind is not one, or the value is empty or over `MAX_VALUE`.
+        Raises ValueError: the kind is not valid, or the value is empty or over `MAX_VALUE`.
         """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
@@ -71,7 +78,10 @@ class SealedRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The record in `data`. Takes no key: a daemon checks by it what it is given to store. Raises RecordError: it is not one."""
+        """Parse a record without any key; a daemon checks with it what it is given to store.
+
+        Raises RecordError: the data is malformed.
+        """
         if len(data) > MAX_RECORD:
             raise RecordError("a sealed record is larger than any can be")
         cursor = Cursor(data)
@@ -97,20 +107,23 @@ class SealedRecord:
         return header + self.secret_id + self.commitment + self.nonce + self.ciphertext
 
     def open(self, keys: SpaceKeys) -> bytes:
-        """The value inside.
+        """Decrypt the value.
 
-        Who asked a daemon for a certain secret compares `secret_id` first: any record of the space opens.
+        Any record of the space opens, so compare `secret_id` first if you asked a daemon for a
+        certain secret.
 
         Raises:
-            UnknownEpochError: the key of its epoch is not among `keys`.
-            WrongKeyError: it was sealed under another key, for another space, or was changed outside of its ciphertext.
-            RecordError: its ciphertext was changed, or whoever sealed it gave it another secret's name.
+            UnknownEpochError: `keys` has no key of its epoch.
+            WrongKeyError: it was sealed under another key, for another space, or was changed outside of
+                its ciphertext.
+            RecordError: its ciphertext was changed, or was sealed under the id of another secret.
         """
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
         from nacl.exceptions import CryptoError
 
         about = _about(keys.space, self.epoch, self.secret_id, self.kind)
-        # Poly1305 alone can be made to fit two keys; this cannot, so a record says one thing to all devices.
+        # An attacker can make a Poly1305 tag valid under two keys; the commitment is valid under
+        # one, so that a record opens to the same value on all devices.
         if not hmac.compare_digest(self.commitment, _commitment(keys.key(self.epoch), self.nonce, about)):
             raise WrongKeyError("a sealed record is not of this space's key, or was changed")
         key = keys.record_key(self.epoch, self.secret_id)
@@ -124,7 +137,9 @@ class SealedRecord:
         return value
 
     def reseal(self, keys: SpaceKeys) -> Self:
-        """The same secret under the present epoch's key; this very record if it is that already. Raises as `open`."""
+        """Return the secret sealed under the current epoch's key; this record if it already is.
+        Raises as `open`.
+        """
         return self if self.epoch == keys.epoch else self.seal(keys, self.kind, self.open(keys))
 
 

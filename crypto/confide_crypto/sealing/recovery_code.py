@@ -1,7 +1,8 @@
 """Recovery codes: a device on paper (PROTOCOL.md 10.8).
 
-160 random bits that a person writes down; they are the seed of an identity that stands in the roster like any machine's. So every new
-epoch is wrapped to it without asking for it, and nothing that could be guessed is stored anywhere.
+A user writes down 160 random bits. They are the seed of an identity that is on the roster like any
+device, so every new epoch's key is wrapped to it without use of the code, and nothing that an
+attacker could guess from is stored anywhere.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from confide_crypto.keys.identity import KEY_LENGTH, Identity
 
 CODE_LENGTH: Final = 20
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's base32: no I, L, O, which are read as 1, 1, 0, and no U."""
+"""Crockford's base32: without I, L, O, which are read as 1, 1, 0, and without U."""
 _NONE: Final = 255
 _VALUES: Final = bytes(_ALPHABET.find(chr(code)) & _NONE for code in range(256))
-"""Of the ASCII characters, `_NONE` for one that no code has. A table: a scan of a text asks of whatever begins as a code does."""
+"""The value of each ASCII character, `_NONE` for one that no code contains. It is a table, since a
+scan of a text looks at every word that begins like a code.
+"""
 MARK: Final = "CR"
-"""Begins every code of this version, so that a person knows what the paper is, and a scan for secrets finds it."""
+"""The prefix of every code of this version, by which people recognize the paper and a scan for
+secrets finds it.
+"""
 _BITS: Final = 5
 _SYMBOLS: Final = 8 * CODE_LENGTH // _BITS
 _GROUP: Final = 5
@@ -36,7 +41,7 @@ _SHOWN: Final = f"it begins with {MARK} and has eight groups of five; I and L ar
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCode:
-    """A recovery code. `str` and `repr` show nothing of it."""
+    """A recovery code. `str` and `repr` do not show it."""
 
     secret: bytes = field(repr=False)  # 20 random bytes
 
@@ -50,9 +55,11 @@ class RecoveryCode:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The code that a person typed: in either case, with or without blanks and hyphens, I and L for 1, O for 0.
+        """Parse a code that a user typed: upper or lower case, with or without blanks and hyphens,
+        I and L for 1, O for 0.
 
-        Raises RecoveryCodeError: it is none, or has a typing error; up to four wrong characters are always found.
+        Raises RecoveryCodeError: it is not a code, or has a typing error; up to four wrong
+        characters are always detected.
         """
         typed = text.upper().translate(_READ_AS) if len(text) <= _LONGEST and text.isascii() else ""
         if not typed.startswith(MARK):
@@ -73,7 +80,7 @@ class RecoveryCode:
         return cls(number.to_bytes(CODE_LENGTH, "big"))
 
     def to_string(self) -> str:
-        """The secret form, to be shown once: `CR…-…`, eight groups of five."""
+        """Return the code to show once: `CR…-…`, eight groups of five."""
         number = int.from_bytes(self.secret, "big")
         symbols = [number >> _BITS * place & 2**_BITS - 1 for place in reversed(range(_SYMBOLS))]
         text = MARK + "".join(_ALPHABET[value] for value in [*symbols, *bech32m.checksum(_CHECKSUM_PREFIX, symbols)])
@@ -81,7 +88,9 @@ class RecoveryCode:
 
     @property
     def identity(self) -> Identity:
-        """Who the paper is: its Ed25519 key stands in the roster, its wrap key opens what was wrapped to it."""
+        """The identity of the paper: its Ed25519 key is on the roster, and its wrap key opens the
+        keys that were wrapped to it.
+        """
         return Identity(hashlib.blake2b(key=self.secret, person=_SEED_PERSON, digest_size=KEY_LENGTH).digest())
 
     def __str__(self) -> str:

@@ -1,7 +1,9 @@
-"""The roster: which devices may open a space's secrets, as a chain of entries that they sign (PROTOCOL.md 10.6).
+"""The roster: the list of devices that may open a space's secrets, as a chain of entries that they
+sign (PROTOCOL.md 10.6).
 
-Whoever keeps it, a daemon, can add nothing to it: every entry is signed by a device that was on it at that moment. What a daemon
-can do is to keep news back; a device that has pinned what it saw notices when it is shown less, or something else.
+A daemon stores it and cannot add to it: each entry is signed by a device that was on the roster at
+that moment. A daemon can withhold new entries; a device that has pinned a state detects an older or
+a different roster.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from confide_crypto.sealing.space_keys import (
 MAX_ENTRIES: Final = 256
 MAX_ROSTER_BYTES: Final = 8 * 1024 * 1024
 _REMOVAL_BYTES: Final = 224
-"""A removal without its wraps, each of which has the number of the epoch and the device's key before it."""
+"""Bytes of a removal entry without its wraps. Each wrap is preceded by an epoch number and a device
+key.
+"""
 _WRAP_BYTES: Final = 4 + KEY_LENGTH + WRAP_LENGTH
 _PIN_PREFIX: Final = "confide-roster-"
 _AGAIN: Final = "fetch the list of devices again"
@@ -48,19 +52,19 @@ _LIES: Final = "the daemon, or what it was restored from, does not show what it 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a device remembers of a roster: nothing that does not contain it is believed."""
+    """The roster state that a device remembers: it trusts only a roster that contains this state."""
 
     space: bytes  # the space's id, 16 bytes
-    number: int  # of the newest entry seen
+    number: int  # number of the newest entry seen
     head: bytes  # its hash, 32 bytes
 
     def to_line(self) -> str:
-        """As text, for a file."""
+        """Return the pin as text, for a file."""
         return bech32m.encode(_PIN_PREFIX, self.space + u32(self.number) + self.head)
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """The pin in such a text. Raises ValueError: it is none."""
+        """Parse the pin from its text. Raises ValueError: it is malformed."""
         prefix, data = bech32m.decode(line.strip())
         if prefix != _PIN_PREFIX:
             raise ValueError("this is no pin of a roster")
@@ -72,28 +76,32 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """A chain that has been verified, and what it comes to. Never changed: an extension is a new one."""
+    """A verified chain of entries, and the devices and epochs that result. Immutable: every change
+    returns a new roster.
+    """
 
     space: bytes  # the space's id, 16 bytes
     entries: tuple[RosterEntry, ...] = ()  # from the first to the newest
-    hashes: tuple[bytes, ...] = ()  # theirs
-    # those that are on it now, by their Ed25519 keys, in the order in which they came
+    hashes: tuple[bytes, ...] = ()  # hashes of the entries
+    # current devices by their Ed25519 keys, in the order in which they were added
     devices: Mapping[bytes, Device] = field(default_factory=dict)
-    # the last epoch whose key each removed device has, by Ed25519 keys: it could read what was sealed up to then
+    # removed devices by their Ed25519 keys, with the last epoch whose key they have: they could
+    # read what was sealed up to then
     removed: Mapping[bytes, int] = field(default_factory=dict)
-    commitments: tuple[bytes, ...] = ()  # to the keys of the epochs, from the first
-    size_bytes: int = 0  # of all entries
+    commitments: tuple[bytes, ...] = ()  # commitments to the epochs' keys, from the first epoch
+    size_bytes: int = 0  # bytes of all entries
     _wrap_keys: frozenset[bytes] = frozenset()
 
     @classmethod
     def read(cls, entries: Iterable[bytes], *, pin: Pin | None = None) -> Self:
-        """The roster of a whole chain.
+        """Verify a whole chain and return its roster.
 
         Args:
-            entries: from the first one on, as they were stored.
-            pin: what this machine has seen before. Without one, a pairing, or people who compare `words`, say whose roster it is.
+            entries: the stored entries, from the first.
+            pin: the state that this device has seen before. Without a pin, a pairing, or users who compare
+                `words`, must establish whose roster it is.
 
-        Raises RosterError: one of its kinds: the chain is not good, or not that of the pin.
+        Raises a subclass of RosterError: the chain is not valid, or does not contain the pin.
         """
         parsed = (RosterEntry.parse(data) for data in entries)
         first = next(iter(parsed), None)
@@ -107,9 +115,9 @@ class Roster:
         return roster
 
     def extend(self, entries: Iterable[bytes]) -> Self:
-        """This roster with `entries` behind its newest one; itself if there are none.
+        """Return this roster with `entries` appended; the roster itself if there are none.
 
-        Raises RosterError: one of its kinds; nothing of them is believed then.
+        Raises a subclass of RosterError: an entry is not valid; then no entry is used.
         """
         roster = self
         for data in entries:
@@ -117,7 +125,7 @@ class Roster:
         return roster
 
     def check(self, pin: Pin) -> None:
-        """Check that this is the roster that was pinned, or a later state of it.
+        """Check that this roster is the pinned state or a later one.
 
         Raises ForeignEntryError, WithheldRosterError, ForkedRosterError: it is not.
         """
@@ -129,7 +137,7 @@ class Roster:
             raise errors.ForkedRosterError("the list of devices is not the one that this machine knows", hint=_LIES)
 
     def contains(self, pin: Pin) -> bool:
-        """Whether that state is this one, or an earlier one of it."""
+        """Return True if the pinned state is the current or an earlier state of this roster."""
         is_there = pin.space == self.space and pin.number < len(self.entries)
         return is_there and hmac.compare_digest(self.hashes[pin.number], pin.head)
 
@@ -140,31 +148,39 @@ class Roster:
 
     @property
     def pin(self) -> Pin:
-        """What to remember of this state."""
+        """The pin of the current state."""
         return Pin(self.space, len(self.entries) - 1, self.head)
 
     @property
     def epoch(self) -> int:
-        """The present epoch; 0 before the first entry."""
+        """The current epoch; 0 before the first entry."""
         return len(self.commitments)
 
     @property
     def words(self) -> str:
-        """Six words for the space, the same on all of its machines as long as it lives: of its first entry (PROTOCOL.md 10.7)."""
+        """Six words that identify the space on all its devices, from the hash of its first entry
+        (PROTOCOL.md 10.7).
+        """
         return fingerprint_words(self.hashes[0])
 
     @property
     def head_words(self) -> str:
-        """Six words for this very state: two machines that show the same have the same devices, in the same history (PROTOCOL.md 10.7)."""
+        """Six words that identify this state: two devices with the same words have the same device
+        list and history (PROTOCOL.md 10.7).
+        """
         return fingerprint_words(self.head)
 
     @property
     def added_by(self) -> dict[bytes, bytes]:
-        """Who has signed for each device that is or was on it, by Ed25519 keys; the first one for itself."""
+        """For each current or removed device the device that added it, both as Ed25519 keys; the
+        first device added itself.
+        """
         return {entry.device.key: entry.signer for entry in self.entries if entry.device is not None}
 
     def earlier_keys(self, device: bytes) -> list[bytes]:
-        """The keys that a device had before this one, the latest first: each has added the next, and was removed by it."""
+        """List the keys that a device had before this one, the latest first: each added the next
+        and was removed by it.
+        """
         added_by, removals = self.added_by, {(entry.signer, entry.removed) for entry in self.entries if entry.removed}
         found: list[bytes] = []
         while (before := added_by.get(device)) is not None and (device, before) in removals:
@@ -173,16 +189,19 @@ class Roster:
         return found
 
     def adder(self, device: bytes) -> Device | None:
-        """Who has added a device that is or was on it, under its first key; None: it began the space."""
+        """Return the device that added a current or removed device, with the key it had first; None
+        for the founder.
+        """
         first = [device, *self.earlier_keys(device)][-1]
         signer = self.added_by.get(first, first)
         known = {entry.device.key: entry.device for entry in self.entries if entry.device is not None}
         return None if signer == first else known[signer]
 
     def above(self, device: bytes) -> list[bytes]:
-        """A device that is or was on it, and whoever has brought it in: itself, who added that, and so on to the one that began the space.
+        """List a current or removed device, the device that added it, and so on up to the founder
+        of the space.
 
-        Each is named by its first key: a device that has changed its key is the same one.
+        Each is given by its first key, since a device that changed its key is still the same.
         """
         added_by = self.added_by
         found: list[bytes] = []
@@ -194,13 +213,17 @@ class Roster:
             device = added_by.get(first, first)
 
     def brought_in_by(self, device: bytes) -> list[Device]:
-        """Who is on it because of a device: added by it, under this key or an earlier one, or by one that it has added, and so on."""
+        """List the current devices that were added by a device, under this key or an earlier one,
+        or by a device that it added, and so on.
+        """
         brought = descendants([device, *self.earlier_keys(device)], self.added_by)
         return [each for each in self.devices.values() if each.key in brought and each.key != device]
 
     @property
     def leaves_room(self) -> bool:
-        """Whether all devices but one can still be removed: each removal takes an entry, an epoch and room (PROTOCOL.md 10.6)."""
+        """True if all devices but one can still be removed: each removal needs an entry, an epoch
+        and bytes (PROTOCOL.md 10.6).
+        """
         others = len(self.devices) - 1
         size_bytes = self.size_bytes + sum(_REMOVAL_BYTES + _WRAP_BYTES * left for left in range(1, others + 1))
         has_epochs = self.epoch + others <= MAX_EPOCHS
@@ -208,41 +231,49 @@ class Roster:
 
     @classmethod
     def found(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
-        """A new space with this machine as its only device, and its keys. `now` is seconds since 1970; `keys` is for tests only."""
+        """Found a space with this device as its only one; return its roster and keys.
+
+        `now` is in seconds since 1970; `keys` is for tests only.
+        """
         keys = keys or SpaceKeys.generate()
         device = Device(Card.of(by), name)
         return cls(keys.space)._made(RosterChange.GENESIS, by, now, keys, device=device), keys
 
     def add(self, by: Identity, device: Device, keys: SpaceKeys, *, now: int) -> Self:
-        """This roster with `device`, which gets the keys of every epoch.
+        """Return this roster with `device`, which gets the keys of all epochs.
 
         Args:
-            by: a machine that is on it.
-            device: whose card was authenticated: by a pair secret, or by people who compared its words.
-            keys: as `open` gives them.
+            by: an identity on this roster, which signs.
+            device: its card must be authenticated: by a pair secret, or by users who compared its words.
+            keys: the keys that `open` returns.
             now: seconds since 1970.
 
-        Raises RosterError: the device cannot be added, or `by` may not.
+        Raises RosterError: the device cannot be added, or `by` may not add it.
         """
         self._check_keys(keys)
         return self._made(RosterChange.ADD, by, now, keys, device=device)
 
     def remove(self, by: Identity, device: bytes, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
-        """This roster without the device of that Ed25519 key, and the keys with a new epoch, which it does not get. As `add` otherwise."""
+        """Return this roster without the device of that Ed25519 key, and the keys with a new
+        epoch's, which that device does not get. Arguments and errors are those of `add`.
+        """
         self._check_keys(keys)
         keys = keys.next_epoch()
         return self._made(RosterChange.REMOVE, by, now, keys, removed=device), keys
 
     def rotate(self, by: Identity, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
-        """This roster with a new epoch for the same devices, and its keys. As `add` otherwise."""
+        """Return this roster with a new epoch for the same devices, and its keys. Arguments and
+        errors are those of `add`.
+        """
         self._check_keys(keys)
         keys = keys.next_epoch()
         return self._made(RosterChange.ROTATE, by, now, keys), keys
 
     def open(self, wrap_key: WrapKey) -> SpaceKeys:
-        """The keys of all epochs, as one of the devices has them.
+        """Unwrap the keys of all epochs with a device's wrap key.
 
-        Raises WrapError: it is not on the roster, or a wrap does not hold the key that its entry commits to.
+        Raises WrapError: the device is not on the roster, or a wrap does not hold the key that its
+        entry commits to.
         """
         if wrap_key.device not in self.devices:
             hint = "approve it on a machine that is, or use the recovery code"
@@ -272,7 +303,7 @@ class Roster:
         device: Device | None = None,
         removed: bytes = b"",
     ) -> Self:
-        """This roster with one more entry, made here and checked as if it had come from elsewhere."""
+        """Return this roster with a new entry, checked like an entry that was received."""
         bare = RosterEntry(
             change, self.space, len(self.entries), self.head, now, by.public_key, device, removed, b"", ()
         )
@@ -294,7 +325,9 @@ class Roster:
         return made
 
     def _after(self, entry: RosterEntry) -> Self:
-        """This roster with `entry`, if it may follow. Every rule of PROTOCOL.md 10.6, in its order."""
+        """Return this roster with `entry` appended if every rule of PROTOCOL.md 10.6, in its order,
+        allows it.
+        """
         self._check_place(entry)
         self._check_signer(entry)
         devices = self._devices_after(entry)
@@ -341,7 +374,7 @@ class Roster:
             raise errors.BadSignatureError("a change to the list of devices is not signed by the device that it names")
 
     def _devices_after(self, entry: RosterEntry) -> dict[bytes, Device]:
-        """Who is on the roster behind this entry."""
+        """Return the devices on the roster after this entry."""
         devices = dict(self.devices)
         if entry.change is RosterChange.REMOVE:
             if entry.removed == entry.signer:
@@ -364,14 +397,18 @@ class Roster:
         return devices
 
     def _wraps_after(self, entry: RosterEntry, devices: dict[bytes, Device]) -> list[tuple[int, bytes]]:
-        """Which wraps the entry must carry, in their order: all epochs for one who is added, else the new epoch for all."""
+        """List epoch and device of the wraps that the entry must carry, in order: all epochs for a
+        device that is added, else the new epoch for all devices.
+        """
         if entry.change is RosterChange.ADD and entry.device is not None:
             return [(epoch, entry.device.key) for epoch in range(FIRST_EPOCH, self.epoch + 1)]
         return [(self.epoch + 1, key) for key in sorted(devices)]
 
 
 def descendants(roots: Iterable[bytes], parents: Mapping[bytes, bytes]) -> set[bytes]:
-    """Whoever has one of `roots` above itself, at any distance, without these; `parents` has the one above each."""
+    """Return all keys below `roots`, at any distance, without the roots; `parents` maps each key to
+    the key above it.
+    """
     below: dict[bytes, list[bytes]] = {}
     for child, parent in parents.items():
         below.setdefault(parent, []).append(child)

@@ -1,6 +1,6 @@
-"""Roster entries as bytes: one form for each, signed by a device (PROTOCOL.md 10.6).
+"""Roster entries as bytes: each has exactly one encoding, signed by a device (PROTOCOL.md 10.6).
 
-Whether one may follow another is for `roster` to say.
+`roster` checks that an entry may follow another.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ _CARD_LABEL: Final = b"confide/device-card/1"
 _HASH_PERSON: Final = b"confide-roster-1"
 HASH_LENGTH: Final = 32
 NO_HEAD: Final = bytes(HASH_LENGTH)
-"""What the first entry names as the one before it."""
+"""The hash of the previous entry in the first entry."""
 CARD_LENGTH: Final = KEY_LENGTH + WRAP_KEY_LENGTH + SIGNATURE_LENGTH
 MAX_EPOCHS: Final = 128
 MAX_DEVICES: Final = 32
 MAX_ENTRY_BYTES: Final = 160 * 1024
-"""A device added in epoch 128 gets as many wraps, 154 KB; everything else is far smaller."""
+"""Bytes of an entry. A device added in epoch 128 gets as many wraps, 154 KB; all other entries are
+far smaller.
+"""
 _MAX_NAME_BYTES: Final = 255
 
 
 class RosterChange(IntEnum):
     GENESIS = 1
-    """The space begins, with one device."""
+    """The first entry of a space, with one device."""
     ADD = 2
     REMOVE = 3
     ROTATE = 4
@@ -41,9 +43,11 @@ class RosterChange(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device's two public keys, tied together by itself: words that confirm the first (PROTOCOL.md 2.4) confirm the second."""
+    """A device's two public keys. The first signs the second, so that words that confirm the first
+    (PROTOCOL.md 2.4) confirm the second too.
+    """
 
-    key: bytes  # Ed25519, 32 bytes: who the device is, to the daemon as well
+    key: bytes  # Ed25519, 32 bytes: identifies the device, to the daemon too
     wrap_key: bytes  # X-Wing, 1216 bytes
     signature: bytes  # by `key` over `wrap_key`, 64 bytes
 
@@ -54,27 +58,29 @@ class Card:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The card in 1312 bytes, not yet verified. Raises ValueError: it has another length."""
+        """Parse a card from 1312 bytes, without a check of its signature. Raises ValueError: wrong
+        length.
+        """
         if len(data) != CARD_LENGTH:
             raise ValueError("a device card has another length")
         cursor = Cursor(data)
         return cls(cursor.take(KEY_LENGTH), cursor.take(WRAP_KEY_LENGTH), cursor.take(SIGNATURE_LENGTH))
 
     def encode(self) -> bytes:
-        """1312 bytes."""
+        """Return the card as 1312 bytes."""
         return self.key + self.wrap_key + self.signature
 
     def verify(self) -> bool:
-        """Whether the device itself has signed its wrap key."""
+        """Return True if the device's key signed its wrap key."""
         return verify(self.key, _CARD_LABEL, self.wrap_key, self.signature)
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as its space knows it."""
+    """A device on the roster of a space."""
 
-    card: Card  # its keys
-    name: str  # for people, chosen by who added it
+    card: Card  # its public keys
+    name: str  # for people, chosen by the user who added it
     is_paper: bool = False  # it is a recovery code (PROTOCOL.md 10.8)
 
     def __post_init__(self) -> None:
@@ -84,38 +90,39 @@ class Device:
 
     @property
     def key(self) -> bytes:
-        """Its Ed25519 key, 32 bytes."""
+        """The device's Ed25519 key, 32 bytes."""
         return self.card.key
 
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
-    """An epoch's key as one device can open it."""
+    """An epoch's key, encrypted to one device."""
 
-    epoch: int  # whose key it is
+    epoch: int  # epoch of the key
     device: bytes  # the Ed25519 key of the device, 32 bytes
-    sealed: bytes  # 1168 bytes
+    sealed: bytes  # the encrypted key, 1168 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RosterEntry:
-    change: RosterChange  # what it does
+    change: RosterChange  # kind of change
     space: bytes  # the space's id, 16 bytes
-    number: int  # its place, from 0
+    number: int  # position in the chain, from 0
     previous: bytes  # the hash of the entry before it, 32 bytes; zeros in the first
-    time: int  # seconds since 1970 by the signer's clock; for people, nothing depends on it
+    time: int  # seconds since 1970 by the signer's clock; only for people to read
     signer: bytes  # the Ed25519 key of the device that signs it
-    device: Device | None  # who begins or is added; None otherwise
-    removed: bytes  # the Ed25519 key that goes, in a `REMOVE`; b"" otherwise
-    commitment: bytes  # to the new epoch's key, 32 bytes; b"" in an `ADD`, which makes none
-    wraps: tuple[Wrap, ...]  # the keys that it brings
+    device: Device | None  # the founder or the added device; None otherwise
+    removed: bytes  # Ed25519 key of the removed device in a `REMOVE`; b"" otherwise
+    commitment: bytes  # commitment to the new epoch's key, 32 bytes; b"" in an `ADD`, which has none
+    wraps: tuple[Wrap, ...]  # the wrapped keys that it distributes
     signature: bytes = b""  # 64 bytes over all of the above
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The entry in `data`; neither its signature nor its place is checked.
+        """Parse an entry, without a check of its signature or its position.
 
-        Raises OversizedRosterError: it is larger than any may be; MalformedEntryError: it is none.
+        Raises OversizedRosterError: it is over `MAX_ENTRY_BYTES`; MalformedEntryError: it is
+        malformed.
         """
         if len(data) > MAX_ENTRY_BYTES:
             raise OversizedRosterError(f"a roster entry has at most {MAX_ENTRY_BYTES} bytes")
@@ -145,19 +152,21 @@ class RosterEntry:
         return cls(change, space, number, previous, time, signer, device, removed, commitment, wraps, signature)
 
     def signed(self, identity: Identity) -> Self:
-        """The same with the signature of `identity`, who must be its signer."""
+        """Return the entry with the signature of `identity`, which must be its signer."""
         return replace(self, signature=identity.sign(_ENTRY_LABEL, self._body()))
 
     def verify(self) -> bool:
-        """Whether its signer has signed it as it is here."""
+        """Return True if its signer signed this entry."""
         return verify(self.signer, _ENTRY_LABEL, self._body(), self.signature)
 
     def encode(self) -> bytes:
-        """The bytes to store and to send."""
+        """Return the bytes that are stored and sent."""
         return self._body() + self.signature
 
     def hash(self) -> bytes:
-        """What the next entry names, and a device pins: 32 bytes over body and signature."""
+        """Return the hash that the next entry names and devices pin: 32 bytes over body and
+        signature.
+        """
         return hashlib.blake2b(self.encode(), person=_HASH_PERSON, digest_size=HASH_LENGTH).digest()
 
     def _body(self) -> bytes:

@@ -1,7 +1,8 @@
-"""The text forms that are secrets (PROTOCOL.md 2.3, 5.1, 10.8), in one list, by which who looks for credentials knows them.
+"""All text forms of Confide's own secrets (PROTOCOL.md 2.3, 5.1, 10.8), for code that detects
+credentials.
 
-Each has a checksum, so ordinary text is never taken for one. A form that is missing here is one that nobody seals: a test holds the list
-against every prefix that the code writes.
+Each form has a checksum, so ordinary text is never mistaken for one. A form that is missing here is
+never sealed, so a test compares the list with every prefix that the code writes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from confide_crypto.sealing.recovery_code import MARK, RecoveryCode
 
 
 class SecretText(NamedTuple):
-    """A text form that is a secret.
+    """A text form of a secret.
 
     Attributes:
-        kind: as a placeholder names it (10.4).
-        mark: what it begins with, in lower case; it is written in either.
-        symbols: how many letters and digits may stand behind the mark.
-        is_whole: whether a text without blanks and hyphens is one, by its checksum.
-        is_grouped: a person copies it from paper, in groups.
+        kind: its kind in a placeholder (10.4).
+        mark: its prefix in lower case; texts have it in upper or lower case.
+        symbols: valid numbers of letters and digits after the mark.
+        is_whole: checks by the checksum that a text without blanks and hyphens is such a secret.
+        is_grouped: users copy it from paper, in groups.
     """
 
     kind: str
@@ -60,4 +61,4 @@ SECRET_TEXTS: Final[tuple[SecretText, ...]] = (
     _bech32m("confide-invite", INVITE_PREFIX, 49, 65),
     SecretText("confide-recovery-code", MARK.lower(), (38,), _is_recovery_code, is_grouped=True),
 )
-"""A sealed key too: only a passphrase, which can be guessed at leisure, stands between it and the machine's key."""
+"""The forms. A sealed key is one too, since its passphrase can be guessed offline."""

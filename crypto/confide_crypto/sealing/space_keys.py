@@ -1,7 +1,9 @@
-"""The keys of a space: one for each epoch, what is derived from them (PROTOCOL.md 10.2, 10.9), and each wrapped for a device (10.5).
+"""The keys of a space: one per epoch, the keys derived from them (PROTOCOL.md 10.2, 10.9), and
+their wraps for devices (10.5).
 
-A wrap is an epoch's key sealed to one device, by HPKE with X-Wing (RFC 9180, draft-connolly-cfrg-xwing-kem). Wraps lie for years in a
-store that nobody trusts, so a recording of them must be of no use to a later quantum computer either.
+A wrap is an epoch's key encrypted to one device, by HPKE with X-Wing (RFC 9180,
+draft-connolly-cfrg-xwing-kem). An untrusted daemon stores wraps for years, so a copy of them must
+stay useless to a later quantum computer too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _ANY_SCALAR: Final = bytes(31) + b"\x40"
 
 @dataclass(frozen=True, slots=True)
 class SpaceKeys:
-    """All epochs' keys of a space, from the first to the present one. The repr shows none."""
+    """The keys of all epochs of a space, from the first to the current. The repr shows none."""
 
     space: bytes  # the space's id, 16 bytes, made with its roster
     epochs: tuple[bytes, ...] = field(repr=False)  # the keys, 32 bytes each; that of epoch 1 is the first
@@ -52,51 +54,60 @@ class SpaceKeys:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new space: its id, and the key of its first epoch."""
+        """Create a new space: its id, and the key of its first epoch."""
         return cls(secrets.token_bytes(SPACE_ID_LENGTH), (secrets.token_bytes(KEY_LENGTH),))
 
     def next_epoch(self) -> Self:
-        """The same with a fresh key behind the others. Nothing is sealed under it before a roster entry has brought it to all devices."""
+        """Return the keys with a fresh one appended. Seal nothing under it before a roster entry
+        has distributed it to all devices.
+        """
         return type(self)(self.space, (*self.epochs, secrets.token_bytes(KEY_LENGTH)))
 
     @property
     def epoch(self) -> int:
-        """The present epoch, under which everything new is sealed."""
+        """The current epoch, under which all new records are sealed."""
         return len(self.epochs)
 
     def key(self, epoch: int) -> bytes:
-        """`K_e`, 32 bytes. Raises UnknownEpochError: it is not among these."""
+        """Return `K_e`, the epoch's key, 32 bytes. Raises UnknownEpochError: it is not among these."""
         if not FIRST_EPOCH <= epoch <= self.epoch:
             raise UnknownEpochError(epoch)
         return self.epochs[epoch - FIRST_EPOCH]
 
     def secret_id(self, kind: str, value: bytes) -> bytes:
-        """The name of a secret, 16 bytes: the same for the same value as long as the space lives. Says nothing to who lacks its keys."""
+        """Return the id of a secret, 16 bytes: the same for the same kind and value during the life
+        of the space. It reveals nothing without the space's keys.
+        """
         id_key = hashlib.blake2b(key=self.epochs[0], person=_ID_KEY_PERSON, digest_size=KEY_LENGTH).digest()
         named = joined(kind.encode(), value)
         return hashlib.blake2b(named, key=id_key, person=_SECRET_ID_PERSON, digest_size=SECRET_ID_LENGTH).digest()
 
     def record_key(self, epoch: int, secret_id: bytes) -> bytes:
-        """What one secret is sealed with in one epoch, 32 bytes. Raises as `key`."""
+        """Return the key that encrypts one secret in one epoch, 32 bytes. Raises as `key`."""
         key = self.key(epoch)
         return hashlib.blake2b(secret_id, key=key, person=_RECORD_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def commitment(self, epoch: int) -> bytes:
-        """What a roster entry says of the key that it brings, 32 bytes: tells nobody the key, and all devices that they got the same.
+        """Return the commitment to an epoch's key in its roster entry, 32 bytes.
 
-        Raises as `key`.
+        It does not reveal the key, and proves to all devices that they got the same key. Raises as
+        `key`.
         """
         about = joined(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_COMMITMENT_PERSON, digest_size=KEY_LENGTH).digest()
 
     def database_key(self, epoch: int) -> bytes:
-        """What a caller hands to a daemon that keeps the space's database under its callers' custody, 32 bytes. Raises as `key`."""
+        """Return the database key, 32 bytes, that devices hand to a daemon for a database under
+        `caller` custody. Raises as `key`.
+        """
         about = joined(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_DATABASE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
 
 class WrapKey:
-    """A device's private wrap key. Derived from its identity's seed, so there is no second thing to keep."""
+    """A device's private wrap key, derived from its identity's seed so that no second secret has to
+    be stored.
+    """
 
     def __init__(self, identity: Identity) -> None:
         seed = hashlib.blake2b(key=identity.seed, person=_WRAP_SEED_PERSON, digest_size=32).digest()
@@ -105,15 +116,16 @@ class WrapKey:
         self._private, self.public = expand(seed)
 
     def open(self, wrap: bytes, *, space: bytes, epoch: int, head: bytes) -> bytes:
-        """The epoch's key, 32 bytes.
+        """Decrypt an epoch's key, 32 bytes.
 
         Args:
             wrap: 1168 bytes.
             space: the space's id, 16 bytes.
-            epoch: whose key it is.
-            head: the hash, 32 bytes, that the entry with this wrap names as the one before it.
+            epoch: the epoch of the key.
+            head: the hash, 32 bytes, of the entry before the one that carries the wrap.
 
-        Raises WrapError: it is for another device, or was made for another space, epoch or place in the roster, or was changed.
+        Raises WrapError: the wrap is for another device, space, epoch or position in the roster, or
+        was changed.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -127,7 +139,9 @@ class WrapKey:
 
 
 def expand(seed: bytes) -> tuple[MLKEM768X25519PrivateKey, bytes]:
-    """X-Wing's key pair of a 32-byte seed: the private key, and the public one as 1216 bytes (its draft, 5.2)."""
+    """Return X-Wing's private key for a 32-byte seed, and the public key as 1216 bytes (its draft,
+    5.2).
+    """
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
@@ -139,25 +153,26 @@ def expand(seed: bytes) -> tuple[MLKEM768X25519PrivateKey, bytes]:
 
 
 def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: bytes, head: bytes) -> bytes:
-    """An epoch's key for one device, 1168 bytes; never the same twice.
+    """Encrypt an epoch's key to one device, as 1168 bytes; the result differs each time.
 
     Args:
         key: the epoch's key, 32 bytes.
         wrap_key: the device's public wrap key, 1216 bytes.
         space: the space's id, 16 bytes.
-        epoch: whose key it is.
+        epoch: the epoch of the key.
         device: the device's Ed25519 key, 32 bytes.
         head: the hash, 32 bytes, of the entry before the one that will carry the wrap.
 
-    Raises WrapError: nothing can be wrapped to that key.
+    Raises WrapError: `wrap_key` is not a valid key.
     """
     return bytes(_suite().encrypt(key, _wrap_public(wrap_key), info=_wrap_info(space, epoch, device, head)))
 
 
 def check_wrap_key(wrap_key: bytes) -> None:
-    """Check that something can be wrapped to this key: a device with one that cannot be used would stop every later change of epoch.
+    """Check that keys can be wrapped to this key: an invalid one would block every later change of
+    epoch.
 
-    Raises WrapError: it has another length, or one of its halves is not a good key of its kind.
+    Raises WrapError: it has another length, or a half of it is not a valid key.
     """
     _wrap_public(wrap_key)
 

@@ -1,6 +1,8 @@
-"""An open channel over one websocket, the same for both ends: messages, requests, keepalive, the end (PROTOCOL.md 7).
+"""A session on an open channel over one websocket: messages, requests, keepalive, closing
+(PROTOCOL.md 7).
 
-`serve` owns every task of the connection and ends them all before it returns.
+Client and daemon use the same class. `serve` owns every task of the connection, and all have ended
+when it returns.
 """
 
 from __future__ import annotations
@@ -24,23 +26,29 @@ from confide_crypto.transport.outbox import FrameOutbox
 from confide_crypto.transport.task_group import TaskGroup, raise_if_cancelled
 
 LOOK_S: Final = 2.0
-"""How often the clock is looked at: so soon after waking the link begins to come back."""
+"""Seconds between checks of the clock, so that a reconnect begins at most so long after a computer
+wakes.
+"""
 SLEPT_S: Final = 10.0
-"""A wait that takes so much longer was a sleep: more than a busy machine makes of it, less than the 30 s of a forgetful NAT."""
+"""A wait that takes this many seconds longer than planned counts as sleep: more than a delay on a
+busy computer, less than the 30 s after which some NATs forget a connection.
+"""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Connection:
-    """One authenticated session. Made by `connect` and `accept` only.
+    """An authenticated session. Only `connect` and `accept` create it.
 
     Attributes:
         session_id: the channel binding in hex, the same on both sides, safe to log.
-        peer_key: the peer's Ed25519 public key, proven; or that of the caller that it stands for (`stand_for`).
-        hello: what the client said about itself.
-        welcome: what the daemon answered.
-        peer_static: at a client, the daemon's X25519 key by which it was reached; b"" at a daemon.
-        successor: at a client, the daemon's verified new keys, where it was reached by its old one (PROTOCOL.md 7.11).
+        peer_key: the peer's proven Ed25519 public key; after `stand_for` that of the caller which a
+            node forwards.
+        hello: the client's description of itself.
+        welcome: the daemon's answer to it.
+        peer_static: at a client, the daemon's X25519 key used for the connection; b"" at a daemon.
+        successor: at a client, the daemon's verified new keys if the connection used its old one
+            (PROTOCOL.md 7.11).
     """
 
     def __init__(
@@ -73,25 +81,28 @@ class Connection:
 
     @property
     def is_going_away(self) -> bool:
-        """Whether the peer takes no new requests."""
+        """True if the peer accepts no new requests."""
         return self._inbox.is_going_away
 
     @property
     def close_code(self) -> str | None:
-        """The word in the peer's CLOSE, once it has come."""
+        """The code in the peer's CLOSE, once that was received."""
         return self._inbox.close_code
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a request is under way, in either direction."""
+        """True while a request is in progress, in either direction."""
         return bool(self._pending) or self._inbox.is_handling
 
     def stand_for(self, key: bytes, session_id: str, hello: dict[str, Any]) -> None:
-        """From now on this channel, a node's, is the session of a caller that has proven its key to that node (PROTOCOL.md 12.3)."""
+        """Make this channel, which a node opened, the session of a caller that has proven its key
+        to that node (PROTOCOL.md 12.3).
+        """
         self.peer_key, self.session_id, self.hello = key, session_id, hello
 
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
-        """Send one MCP message (MSG); returns when it is with the socket. Where that cannot take it at once, `serve` has to run.
+        """Send one MCP message (MSG), and return when the socket has it. If the socket cannot take
+        it at once, `serve` must be running.
 
         Raises ConnectionLost: the connection ended first; ValueError: it is over 16 MiB.
         """
@@ -100,18 +111,18 @@ class Connection:
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float = 10.0, bulk: bool = False
     ) -> dict[str, object]:
-        """Ask the peer and return its answer. Answers come while `serve` runs.
+        """Send a request and return its answer; `serve` must be running to receive it.
 
         Args:
             op: the operation.
             body: its parameters.
-            timeout_s: for sending and answer together.
-            bulk: let everything interactive go first.
+            timeout_s: limit for sending and answer together.
+            bulk: send it after all interactive data.
 
         Raises:
             RequestError: the answer is an error.
             ConnectionLost: the connection ended first, or the peer is going away.
-            TimeoutError: no answer in time; the peer may still have done it.
+            TimeoutError: no answer in time; the peer may still have carried it out.
         """
         payload = encode_request(op, body)
         async with asyncio.timeout(timeout_s):
@@ -126,19 +137,20 @@ class Connection:
     async def upload(
         self, op: str, body: dict[str, object], data: bytes | AsyncIterable[bytes], *, timeout_s: float
     ) -> dict[str, object]:
-        """Ask the peer with a body that follows as a stream, behind everything interactive (PROTOCOL.md 7.4).
+        """Send a request with a body, which follows as a stream after all interactive data
+        (PROTOCOL.md 7.4).
 
         Args:
             op: the operation.
             body: its parameters, at most 16376 bytes of JSON.
-            data: the body, whole or in parts; a part is held until it is sent.
-            timeout_s: for everything together.
+            data: the body, whole or in parts; a part stays in memory until it is sent.
+            timeout_s: limit for everything together.
 
         Raises:
-            RequestError: the answer is an error; it may come before the body is through.
+            RequestError: the answer is an error; it may arrive before the body is sent.
             ConnectionLost: the connection ended first, or the peer is going away.
             TimeoutError: no answer in time; unless all of the body was sent, the peer has done nothing.
-            Exception: whatever iterating `data` raised; the peer has done nothing.
+            Exception: an error raised by iterating `data`; the peer has done nothing.
         """
         payload = encode_request(op, body)
         if len(payload) > MAX_PAYLOAD:
@@ -164,7 +176,7 @@ class Connection:
         await self._outbox.send_part(stream, b"", is_last=True)
 
     async def go_away(self, code: str = "restart") -> None:
-        """Tell the peer to send no new requests; the session goes on until somebody closes it."""
+        """Ask the peer to send no new requests; the session continues until an end closes it."""
         await self._outbox.send(FrameType.GOAWAY, 0, code.encode("ascii"))
 
     async def serve(
@@ -178,21 +190,24 @@ class Connection:
         """Run the session until the peer closes it, or `close` was called; then return.
 
         Args:
-            on_message: takes each MCP message, one at a time, in order. It may send requests itself. Without it, they are passed over.
-            on_request: answers a request, in a task of its own. A `RequestError` is sent as it is, anything else as "internal".
-            on_stream: the same for a request with a body; without it, all of them are refused as `invalid`.
-            toll: what the peer pays before anything is made of what it sends.
+            on_message: handles each MCP message, one at a time, in order. It may send requests. Without
+                it, messages are ignored.
+            on_request: answers a request, in a task of its own. A `RequestError` is sent to the peer, any
+                other error as "internal".
+            on_stream: the same for a request with a body; without it, all of them are refused as
+                `invalid`.
+            toll: rate limit of the peer, applied before anything is parsed.
 
         Raises:
-            ConnectionLost: it broke without the peer's goodbye, or the peer fell silent.
+            ConnectionLost: it ended without the peer's CLOSE, or the peer fell silent.
             ProtocolViolation: the peer broke the protocol.
-            Exception: whatever `on_message` raised.
+            Exception: an error raised by `on_message`.
         """
         if self._was_served:
             raise RuntimeError("a connection is served once")
         self._was_served = True
         if self._inbox.is_closing:
-            return  # closed between its opening and now
+            return  # closed before it was served
         self._is_serving = True
         try:
             await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream, toll)
@@ -208,9 +223,11 @@ class Connection:
         await self.close()
 
     async def close(self, code: str = "done") -> None:
-        """Send what waits, then CLOSE, then close the websocket. A second call waits for the first.
+        """Send queued data, then CLOSE, then close the websocket. A second call waits for the
+        first.
 
-        Without time to send a started message there is no CLOSE either, so the peer knows that something is missing.
+        If time does not suffice for a message that was begun, no CLOSE is sent, so that the peer
+        knows that data is missing.
         """
         if self._inbox.is_closing:
             with contextlib.suppress(TimeoutError):
@@ -228,7 +245,7 @@ class Connection:
         await self._close_websocket(1000)
 
     def abort(self) -> None:
-        """Cut the connection without a goodbye, for a peer that does not take one."""
+        """Cut the connection without a CLOSE, for a peer that does not read one."""
         self._ws.transport.abort()
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
@@ -248,7 +265,8 @@ class Connection:
         silent = stuck = 0
         received, sent = self._inbox.records_received, self._outbox.records_sent
         while True:
-            # Only who can connect again judges: a daemon that was stopped for a while has done nothing to its sessions.
+            # Only the client, which can reconnect, checks for sleep: a daemon that was stopped for
+            # a while has harmed no session.
             if not self._channel.is_initiator:
                 await asyncio.sleep(tick_s)
             elif slept_s := await wait_awake(tick_s):
@@ -277,11 +295,13 @@ class Connection:
         return stream, answer
 
     def _leave(self, stream: int, answer: asyncio.Future[dict[str, object]]) -> None:
-        """Nobody waits for this answer any more; its place stays taken until the peer is through with it."""
+        """Stop waiting for an answer; its slot stays in use until the peer has finished the
+        request.
+        """
         if not self._channel.is_in_use(stream):
             self._settle(stream)
         if not answer.cancel() and not answer.cancelled():
-            answer.exception()  # marks it as seen when sending failed first
+            answer.exception()  # marks the exception as retrieved if sending failed first
 
     def _settle(self, stream: int) -> asyncio.Future[dict[str, Any]] | None:
         answer = self._pending.pop(stream, None)
@@ -297,7 +317,7 @@ class Connection:
             self._outbox.reset(stream, "answered")
         answer = self._settle(stream)
         if answer is None or answer.done():
-            return  # it came after its deadline
+            return  # the answer came after its deadline
         if isinstance(outcome, RequestError):
             answer.set_exception(outcome)
         else:
@@ -311,7 +331,7 @@ class Connection:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(ConnectionLost(truncated=reason.truncated))
-            self._slots.release()  # who waits for one wakes, finds the end, and passes it on
+            self._slots.release()  # a request that waits for a slot wakes and raises the error
         self._pending.clear()
 
     async def _close_websocket(self, code: int) -> None:
@@ -323,11 +343,13 @@ class Connection:
 
 
 def _keep_unsent_short(ws: WebSocket) -> None:
-    """Let the kernel hold little that is not on its way yet: megabytes of a body there would go before every message (PROTOCOL.md 6.5)."""
+    """Limit the unsent data in the kernel: megabytes of a body there would delay every message
+    (PROTOCOL.md 6.5).
+    """
     sock = ws.transport.get_extra_info("socket")
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if sock is not None and option is not None:
-        with contextlib.suppress(OSError):  # not on this platform: large uploads delay calls more there
+        with contextlib.suppress(OSError):  # not supported on this platform: large uploads delay calls more
             sock.setsockopt(socket.IPPROTO_TCP, option, WRITE_LIMIT)
 
 
@@ -340,22 +362,24 @@ async def _refuse_stream(_op: str, _body: dict[str, object], _data: Body) -> dic
 
 
 def boot_clock() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody sets.
+    """Return seconds of a clock that runs while the computer sleeps, and that no user sets.
 
-    `time.monotonic` stands still in a sleep, on Linux and on macOS. The wall clock against it would show the gap too, but also every time
-    that somebody sets the clock.
+    `time.monotonic` stops during sleep, on Linux and on macOS. Comparing it with the wall clock
+    would show the gap too, but also every change of the wall clock.
     """
     return time.clock_gettime(_CLOCK)
 
 
 async def wait_awake(seconds: float, *, clock: Callable[[], float] = boot_clock) -> float:
-    """Wait for `seconds`, or until it shows that this machine or process was asleep meanwhile (PROTOCOL.md 7.7).
+    """Wait for `seconds`, or until the clock shows that this computer or process was asleep
+    meanwhile (PROTOCOL.md 7.7).
 
-    A laptop that wakes still has its websocket, but whoever is in between has long forgotten it, and nothing says so: without this the
-    session would look alive until its idle limit. The same holds for a process that was stopped.
+    A laptop that wakes still has its websocket, but proxies and NATs on the way have forgotten it
+    without notice: without this check the session would seem alive until its idle limit. The same
+    is true of a process that was stopped.
 
     Returns:
-        For how many seconds it was; 0 if it was not.
+        The seconds of sleep; 0 if there was none.
     """
     left_s = seconds
     while left_s > 0:

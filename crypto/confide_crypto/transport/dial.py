@@ -1,5 +1,5 @@
-"""The client's way to a websocket at the daemon's address (PROTOCOL.md 3), and why there is none, as a person is told it: each cause with
-its own sentence and a way out.
+"""The client's connection to the websocket at the daemon's address (PROTOCOL.md 3), and an error
+message with a hint for each cause of failure.
 
 `websockets` is the heaviest import here, so its client half is loaded when a client connects.
 """
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _NEXT_ADDRESS_S: Final = 0.25
-"""RFC 8305's: after so long without a connection the name's next address is tried as well, so that a dead IPv6 costs no timeout."""
+"""Seconds without a connection after which the name's next address is tried as well (RFC 8305), so
+that a dead IPv6 costs no timeout.
+"""
 
 # OpenSSL's x509_vfy.h
 _NOT_YET: Final = 9
@@ -36,7 +38,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 _NO_CERTIFICATE: Final = ("TLSV1_ALERT_INTERNAL_ERROR", "TLSV1_UNRECOGNIZED_NAME", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 
 _NOT_UPGRADED: Final = b'{"error": "not found"}'
-"""What confided says to whoever asks it for a web page."""
+"""Body of confided's answer to a plain HTTP request."""
 
 _WANTS_TLS: Final = ("that port speaks tls, and the address does not", "the address has to begin with confides://")
 _OWN_PROXY: Final = "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY lists what is reached without"
@@ -46,7 +48,7 @@ _WANTS_NO_TLS: Final = (
 
 
 def websocket_url(url: str) -> str:
-    """`url` with confide:// and confides:// as `websockets` knows them."""
+    """Return `url` with ws:// or wss:// instead of confide:// or confides://."""
     for ours, theirs in (("confide://", "ws://"), ("confides://", "wss://")):
         if url.startswith(ours):
             return theirs + url.removeprefix(ours)
@@ -54,8 +56,11 @@ def websocket_url(url: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """`url` as people write it: confide:// and confides://, without a name or a password in it. The other form reads as if nothing were
-    encrypted."""
+    """Return `url` as users write it: with confide:// or confides://, without user name and
+    password.
+
+    A user could think that ws:// means no encryption.
+    """
     scheme, separator, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     shown = {"ws": "confide", "wss": "confides"}.get(scheme, scheme)
@@ -63,25 +68,28 @@ def shown_url(url: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """Host and port in `url`, as they are named to a person. Raises UnreachableError: there can be no such place."""
+    """Return host and port in `url`, for messages. Raises UnreachableError: the address is
+    malformed.
+    """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # looked at only when it is asked for
+        _ = parts.port  # the port is parsed only on access
     except ValueError:
-        raise UnreachableError("its address", "the address is malformed", hint="join again, or pin it anew") from None
-    return parts.netloc.rpartition("@")[2]  # a password for a proxy on the way is nobody's to read
+        raise UnreachableError("its address", "the address is malformed", hint="join again, or pin it again") from None
+    return parts.netloc.rpartition("@")[2]  # hide a password for a proxy
 
 
 async def open_websocket(url: str, where: str) -> ClientConnection:
-    """A websocket of the right subprotocol to `url`; the caller sets the deadline.
+    """Open a websocket of Confide's subprotocol to `url`; the caller sets the deadline.
 
-    Raises UnreachableError: there is none: refused, no such name, tls, something else answers. `where` names the place to a person.
+    Raises UnreachableError, with `where` as the name of the address: refused, no such name, tls, or
+    another service answers.
     """
     from websockets.asyncio import client
 
     class Opening(client.connect):
         def process_redirect(self, exc: Exception) -> Exception | str:
-            return exc  # the pin belongs to this address; a redirect could only lead the traffic past where it was meant to go
+            return exc  # the pin is for this address; a redirect could only misdirect the traffic
 
     is_local = (urlsplit(url).hostname or "") in LOCAL_HOSTS
     try:
@@ -105,12 +113,13 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
 
 
 def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
-    """What to tell a person about an `error` of the websocket library, the system or TLS.
+    """Return the error to show to a user for an `error` of the websocket library, the system or
+    TLS.
 
     Args:
-        url: ws:// or wss://, as it was dialled.
-        where: the place, as it is named to a person.
-        error: what came of it.
+        url: ws:// or wss://, as it was opened.
+        where: name of the address, for the message.
+        error: the cause.
     """
     problem, hint = _explain(url, error)
     return UnreachableError(where, problem, hint=hint)
@@ -119,7 +128,7 @@ def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
 def _explain(url: str, error: Exception) -> tuple[str, str | None]:
 
     is_tls = url.startswith("wss:")
-    # Where there is none, it is not loaded to find out that the error is not one of TLS.
+    # Without TLS, the ssl module is not loaded just to find that the error is not one of TLS.
     has_tls = isinstance(error, OSError) and (is_tls or _is_by_proxy(url))
     if has_tls and isinstance(error, ssl.SSLCertVerificationError):
         return _certificate(urlsplit(url).hostname or "", error)
@@ -132,7 +141,7 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
     if isinstance(error, ProxyError):
         return "the proxy that this machine has to use does not let it through", _OWN_PROXY
     if isinstance(error, InvalidMessage) and not is_tls and "HTTP/1.0 400" in str(error.__cause__):
-        return _WANTS_TLS  # what servers written in Go say to plain HTTP on their TLS port, Caddy and many tunnels among them
+        return _WANTS_TLS  # the answer of servers in Go to plain HTTP on a TLS port (Caddy, many tunnels)
     if isinstance(error, InvalidHandshake | EOFError):
         tls = "" if is_tls else "; if that port speaks tls, the address begins with confides://"
         return "what answers there is not a websocket", f"check the address and the port{tls}"
@@ -140,13 +149,13 @@ def _explain(url: str, error: Exception) -> tuple[str, str | None]:
 
 
 def _network(url: str, error: Exception, *, is_tls: bool) -> tuple[str, str | None]:
-    """What kept a connection from being made at all, or cut it."""
+    """Return problem and hint for a connection that failed or was cut."""
 
     if isinstance(error, ConnectionRefusedError | socket.gaierror) and _is_by_proxy(url):
         return "the proxy that this machine has to use cannot be reached", _OWN_PROXY
     if isinstance(error, socket.gaierror):
         return "no such name", "check the address and the network"
-    # A name with two addresses, as localhost is: asyncio puts both refusals into one text.
+    # For a name with two addresses, such as localhost, asyncio joins both refusals in one text.
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
         return "connection refused", "is confided running? on its machine: confided status"
     if isinstance(error, ConnectionError):
@@ -157,7 +166,7 @@ def _network(url: str, error: Exception, *, is_tls: bool) -> tuple[str, str | No
 
 
 def _is_by_proxy(url: str) -> bool:
-    """Whether the environment has this address reached through an HTTP or SOCKS proxy."""
+    """Return True if the environment sets an HTTP or SOCKS proxy for this address."""
     from websockets.proxy import get_proxy
     from websockets.uri import parse_uri
 
@@ -222,10 +231,12 @@ def _status(url: str, response: Response) -> tuple[str, str]:
 
 
 def _redirect(url: str, response: Response) -> str:
-    """What may be meant; the other address is not shown, since anybody could have written it."""
+    """Return a hint for a redirect; it does not show the other address, which an attacker could
+    have written.
+    """
     to, path = urlsplit(response.headers.get("Location", "")), urlsplit(url).path
     if to.scheme == "https" and url.startswith("ws:"):
         return "it may want tls: then the address begins with confides://"
     if to.path == f"{path}/":
         return "let the reverse proxy pass the path without a slash at its end too (docs/reverse-proxy.md)"
-    return "ask whoever runs it for the address to join with"
+    return "ask its operator for the address to join with"

@@ -1,7 +1,9 @@
-"""What comes in: who reads, who handles, and how much may be under way (PROTOCOL.md 6.6 and 7).
+"""The receiving half of a session: reading, handling, and limits on work in progress (PROTOCOL.md
+6.6 and 7).
 
-A MSG is handled by the task that read it, with no queue in between: a wake-up would be a third of a small message's whole way. If its
-handler has to wait, another task takes over reading, so that the handler may wait for answers itself; later MSGs then queue up behind it.
+The task that read a MSG handles it, without a queue: a wake-up would take a third of a small
+message's whole time. If its handler has to wait, another task takes over reading, so that the
+handler can wait for answers itself; later MSGs are then queued behind it.
 """
 
 from __future__ import annotations
@@ -51,20 +53,28 @@ log = logging.getLogger(__name__)
 
 _GONE: Final = RequestError("unavailable", "what had to be asked for this is not connected any more", "try again")
 _JOINED: Final = 16 * 1024
-"""Pieces that wait are joined up to here: each costs some 40 bytes by itself, so tiny ones would weigh twenty times their credit."""
+"""Waiting pieces are joined up to this many bytes: each costs some 40 bytes itself, so tiny pieces
+would take twenty times their credit in memory.
+"""
 _PRICES: Final[Mapping[type, float]] = {Data: 0.25, MessageReceived: 0.0, RequestReceived: 0.0, BodyOpened: 0.0}
-"""Of records, where it is not a whole small request (a continuation, a keepalive, credit). Of a body's the operation pays most, by storing
-it; for a message its handler pays, and for a request `RateLimit.request`."""
+"""Price of a record by its event, in small requests; 1 for others (a part of a message, a
+keepalive, credit). A body costs most when the operation stores it; a message is charged by its
+handler, and a request by `RateLimit.request`.
+"""
 
 
 class Body:
-    """One incoming body of a stream, with credit given back as its pieces are taken (PROTOCOL.md 7.4, 7.5).
+    """The incoming body of a stream; it grants credit back as its pieces are read (PROTOCOL.md 7.4,
+    7.5).
 
-    What it yields is authentic, but only its end says that it is whole: use nothing of it before.
+    The pieces are authentic, but only the end of the iteration shows that the body is complete: use
+    nothing of it before.
     """
 
     def __init__(self, give_credit: Callable[[int], None]) -> None:
-        """`give_credit` is told how many bytes have been taken or dropped, in a row that adds up to what came of the body."""
+        """Create a body; `give_credit` is called with each number of bytes that were read or
+        dropped, in total all that were received.
+        """
         self._give_credit = give_credit
         self._pieces: deque[bytes] = deque()
         self._has_news = asyncio.Event()
@@ -73,9 +83,10 @@ class Body:
         self._failure: ConnectionLost | RequestError | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The pieces in order, until the body is whole.
+        """Yield the pieces in order, until the body is complete.
 
-        Raises RequestError: `cancelled`, the sender gave it up, or sent nothing for a minute; ConnectionLost: the connection ended first.
+        Raises RequestError: `cancelled`, the sender gave it up, or sent nothing for a minute;
+        ConnectionLost: the connection ended first.
         """
         while True:
             while self._pieces:
@@ -94,9 +105,10 @@ class Body:
                 raise RequestError("cancelled", f"nothing of the body came for {BODY_STALL_S:.0f} s") from None
 
     async def read(self, limit: int) -> bytes:
-        """All of it.
+        """Read the whole body.
 
-        Raises RequestError: `too_large`, it has more than `limit` bytes, or as when iterated; ConnectionLost: the connection ended first.
+        Raises RequestError: `too_large`, it has more than `limit` bytes, or as in an iteration;
+        ConnectionLost: the connection ended first.
         """
         pieces: list[bytes] = []
         length = 0
@@ -110,7 +122,7 @@ class Body:
     # -- from the connection --------------------------------------------------------------------------------------
 
     def feed(self, piece: bytes) -> None:
-        """A piece has come."""
+        """Add a piece that was received."""
         if self._is_unwanted:
             self._give_credit(len(piece))
             return
@@ -121,18 +133,18 @@ class Body:
         self._has_news.set()
 
     def complete(self) -> None:
-        """END has come, and fits."""
+        """Note that a valid END was received."""
         self._is_whole = True
         self._has_news.set()
 
     def fail(self, failure: ConnectionLost | RequestError) -> None:
-        """It will never be whole."""
+        """Note that the body will never be complete."""
         self._failure = failure
         self._drop()
         self._has_news.set()
 
     def discard(self) -> None:
-        """Nobody reads it any more: what still comes is dropped, and its credit given back."""
+        """Stop reading: pieces that still arrive are dropped, and their credit is granted back."""
         self._is_unwanted = True
         self._drop()
 
@@ -147,20 +159,27 @@ OnStream = Callable[[str, dict[str, object], Body], Awaitable[dict[str, object]]
 
 
 class RateLimit(Protocol):
-    """What a peer pays for what it sends, before anything is made of it (PROTOCOL.md 8.2)."""
+    """The limit on the requests and records of a peer, applied before they are parsed (PROTOCOL.md
+    8.2).
+    """
 
     def record(self, price: float) -> float:
-        """For a record, in small requests; how many seconds nothing more may be read. A whole message is not asked for, its handler is."""
+        """Charge for a record, in small requests; return for how many seconds to read nothing more.
+
+        Complete messages are not charged here but by their handler.
+        """
 
     async def request(self, data: bytes) -> None:
-        """For a whole REQ or OPEN; returns when it may be parsed. Raises RequestError: it is refused."""
+        """Charge for a complete REQ or OPEN; return when it may be parsed. Raises RequestError: it
+        is refused.
+        """
 
     def answered(self, length: int) -> None:
-        """For an answer of so many bytes."""
+        """Charge for an answer of so many bytes."""
 
 
 class Unlimited:
-    """The toll of an end that takes none."""
+    """A rate limit that never limits."""
 
     def record(self, _price: float) -> float:
         return 0.0
@@ -174,7 +193,9 @@ FREE: Final[RateLimit] = Unlimited()
 
 
 class Inbox:
-    """The reading half of a session. `run` returns once the peer has said goodbye and what it sent before is handled."""
+    """The receiving half of a session. `run` returns when the peer has closed and all that it sent
+    is handled.
+    """
 
     def __init__(
         self, ws: WebSocket, channel: Channel, outbox: FrameOutbox, on_answer: Callable[[int, bytes], None]
@@ -195,21 +216,22 @@ class Inbox:
         self._toll = FREE
         self.records_received = 0
         self.is_closing = False
-        """We have begun to close, so the end of the websocket is no loss."""
+        """True once this end has begun to close, so that the end of the websocket is not an error.
+        """
         self.is_going_away = False
         self.close_code: str | None = None
 
     @property
     def is_handling(self) -> bool:
-        """Whether a handler runs: of a request, of a stream, of a message that had to wait."""
+        """True while a handler runs: of a request, of a stream, or of a message that had to wait."""
         return bool(self._handlers) or self._is_delivering
 
     async def run(
         self, group: TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: RateLimit
     ) -> None:
-        """Read until the peer's CLOSE, or until the websocket ends after we began to close.
+        """Read until the peer's CLOSE, or until the websocket ends after this end began to close.
 
-        Through `group` it raises ConnectionLost, ProtocolViolation, and what `on_message` raised.
+        Raises through `group` ConnectionLost, ProtocolViolation, and errors of `on_message`.
         """
         self._group, self._on_message, self._on_request, self._on_stream = group, on_message, on_request, on_stream
         self._toll = toll
@@ -249,10 +271,12 @@ class Inbox:
             if wait_s:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
-                        await self._ws.wait_closed()  # who has gone owes nothing, and its place is free
+                        await (
+                            self._ws.wait_closed()
+                        )  # a peer that has disconnected needs no limit, and its slot is free
 
     async def _deliver(self, data: bytes) -> None:
-        """Handle a message, and those that come meanwhile, in order."""
+        """Handle a message, and those that arrive meanwhile, in order."""
         self._is_delivering = True
         try:
             await _watched(self._handle_message(data), self._replace_reader)
@@ -312,7 +336,9 @@ class Inbox:
             )  # the reader reports it
 
     def _give_credit(self, stream: int, amount: int) -> None:
-        """Grant again what was consumed, half a window at a time: a WINDOW for every piece would double the records."""
+        """Grant the credit of read bytes again, half a window at a time: a WINDOW for every piece
+        would double the number of records.
+        """
         self._taken_in_all += amount
         if self._taken_in_all >= CONNECTION_CREDIT // 2:
             self._outbox.grant(0, self._taken_in_all)
@@ -332,7 +358,7 @@ class Inbox:
         async def use(op: str, params: dict[str, object]) -> dict[str, object]:
             try:
                 result = await self._on_stream(op, params, body)
-                async for _ in body:  # an `ok` has to wait for the end, also of what the handler did not read
+                async for _ in body:  # send `ok` only after the end, also of data that the handler did not read
                     pass
             finally:
                 body.discard()
@@ -361,10 +387,11 @@ class Inbox:
             return encode_result(await on_request(op, body))
         except RequestError as error:
             return encode_error(error)
-        except ConnectionLost:  # another one that the handler needed; if it is this one, the answer finds no way either
+        except ConnectionLost:  # a connection that the handler needed; if this one, the answer is lost too
             return encode_error(_GONE)
         except Exception as error:
-            # By class name only: the text may quote content. The peer gets a code, never the cause.
+            # Log the class name only, since the text may quote content. The peer gets a code, never
+            # the cause.
             log.error("session %s: a request failed with %s", self._channel.session_id, type(error).__name__)
             return encode_error(None)
 
@@ -385,7 +412,9 @@ class Inbox:
 
 @types.coroutine
 def _watched(work: Coroutine[Any, Any, None], on_wait: Callable[[], None]) -> Generator[Any, Any, None]:
-    """Await `work` in this task, and call `on_wait` if and when it suspends for the first time (PEP 380's expansion of `yield from`)."""
+    """Await `work` in this task, and call `on_wait` if it suspends, at its first suspension (PEP
+    380's expansion of `yield from`).
+    """
     try:
         waited_for = work.send(None)
     except StopIteration:

@@ -1,6 +1,8 @@
-"""Opening the channel over a websocket, from both ends (PROTOCOL.md 3 and 4). What comes after is `session.Connection`.
+"""Opening a channel over a websocket, from both ends (PROTOCOL.md 3 and 4). The result is a
+`connection.Connection`.
 
-`websockets` is the heaviest import here, so its client half is loaded when a client connects, and its server half by the daemon itself.
+`websockets` is the heaviest import here, so its client half is loaded when a client connects, and
+its server half by the daemon itself.
 """
 
 from __future__ import annotations
@@ -57,15 +59,18 @@ _MAX_BEFORE_MESSAGE3: Final = 2048
 
 
 class Authorize(Protocol):
-    """Who may come in: the daemon's side of a handshake."""
+    """The daemon's decisions in a handshake: which invites are open, and which callers may connect."""
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
-        """The secret of an open invite, or None. Called before the caller has proven anything."""
+        """Return the secret of an open invite, or None. Called before the caller has proven
+        anything.
+        """
 
     async def admit(self, public_key: bytes, hello: dict[str, object], invite_id: bytes | None) -> Welcome:
-        """The welcome for a proven caller. An `invite_id` is proven too, and is to be spent here.
+        """Return the welcome for an authenticated caller.
 
-        Raises DeniedError: the caller may not come in; its reason and hint are sent sealed.
+        An `invite_id` is proven too, and this call must mark it as used. Raises DeniedError: the
+        caller may not connect; reason and hint are sent to it encrypted.
         """
 
 
@@ -80,24 +85,26 @@ async def connect(
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     timers: Timers = DEFAULT_TIMERS,
 ) -> Connection:
-    """Open a channel to the daemon that holds `daemon_static`. Where the daemon has a new key, `successor` of the connection tells it.
+    """Open a channel to the daemon that holds `daemon_static`.
+
+    If the daemon has a new key, the connection's `successor` names it.
 
     Args:
-        url: ws:// or wss:// (confide:// and confides:// are taken too).
-        identity: who we are.
+        url: ws:// or wss:// (also confide:// and confides://).
+        identity: this device's identity.
         daemon_static: the pinned X25519 key, 32 bytes.
-        daemon_key: the pinned Ed25519 key, 32 bytes, where it is known: a daemon that shows another is refused.
-        invite: to be used up by this connection.
-        hello: at most 352 bytes of JSON about this machine.
-        timeout_s: for everything together, from the name lookup to the welcome.
+        daemon_key: the pinned Ed25519 key, 32 bytes, if known: a daemon with another one is refused.
+        invite: the invite that this connection uses up.
+        hello: at most 352 bytes of JSON about this device.
+        timeout_s: limit for everything together, from the name lookup to the welcome.
         timers: keepalive and idle limit.
 
     Raises:
-        UnreachableError: no websocket there: refused, no such name, timed out, tls, something else answers.
-        WrongDaemonKey: who answers does not hold the pinned key, or shows another identity over it than the pinned one.
-        DeniedError: the daemon knows who we are and says no.
+        UnreachableError: no websocket there: refused, no such name, timed out, tls, another service.
+        WrongDaemonKey: the endpoint does not hold the pinned key, or proves another identity.
+        DeniedError: the daemon authenticated the device and refuses it.
         HandshakeError: the handshake failed otherwise.
-        ConnectionLost: it broke in the middle.
+        ConnectionLost: the connection ended during the handshake.
     """
     url = websocket_url(url)
     where = place_of(url)
@@ -107,7 +114,8 @@ async def connect(
             try:
                 connection = await _introduce(ws, where, identity, daemon_static, invite, hello or {}, timers)
                 if daemon_key is not None and connection.peer_key != daemon_key:
-                    # Both keys come from one seed (PROTOCOL.md 2.2), so the pinned daemon shows no other: who does has half a stolen key.
+                    # Both keys come from one seed (PROTOCOL.md 2.2), so the pinned daemon never has
+                    # another Ed25519 key: an endpoint that does has stolen only the X25519 half.
                     raise WrongDaemonKey(where)
             except BaseException:
                 ws.transport.abort()
@@ -129,19 +137,23 @@ async def accept(
     slot: AbstractContextManager[None] | None = None,
     timers: Timers = DEFAULT_TIMERS,
 ) -> Connection:
-    """Take in a client on a websocket that has just opened. Whatever fails, the websocket is closed first.
+    """Run the daemon's side of the handshake on a websocket that has just opened.
+
+    On any failure the websocket is closed before the error is raised.
 
     Args:
-        ws: opened with `websocket_options()`.
-        identity: the daemon's.
-        authorize: asked once for the invite's secret and once for the caller.
-        previous: the key before `identity`, while it still answers; a client that uses it is told of the new one.
-        timeout_s: for the whole handshake, `admit` included; the first message has 5 s.
-        slot: a place for this handshake, held from message 1 on, if it is one; entering raises BusyError where none is free.
+        ws: a websocket opened with `websocket_options()`.
+        identity: the daemon's identity.
+        authorize: called once for the invite's secret and once for the caller.
+        previous: the key before `identity`, while it is still valid; a client that uses it learns the
+            new one.
+        timeout_s: limit for the whole handshake, `admit` included; the first message has 5 s.
+        slot: a limit on handshakes, entered once message 1 is valid; it raises BusyError if no slot
+            is free.
         timers: keepalive and idle limit.
 
-    Raises HandshakeError: the client could not prove itself in time, and nothing is known about it; DeniedError: `authorize` said no, and
-    the client has been told.
+    Raises HandshakeError: the client did not prove its key in time, and nothing is known about it;
+    DeniedError: `authorize` refused it, and the client has been informed.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -211,7 +223,7 @@ def _refusal(end: ConnectionClosed, where: str, refused: Exception) -> Exception
 
 
 def _read_welcome(data: bytes, daemon_static: bytes, own_words: str) -> tuple[bytes, Welcome]:
-    """The daemon's Ed25519 key and its words, or its denial."""
+    """Return the daemon's Ed25519 key and its welcome. Raises DeniedError if it sent a denial."""
     broken = HandshakeError("the daemon did not finish the handshake")
     try:
         body = json.loads(data.decode())

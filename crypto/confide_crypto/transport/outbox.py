@@ -1,7 +1,8 @@
-"""What waits to be sent: interactive before bulk, decided again at every record (PROTOCOL.md 6.5).
+"""Outgoing frames: interactive before bulk, decided again at every record (PROTOCOL.md 6.5).
 
-A small interactive message with nothing before it is sealed and written in the sender's own task: no queue, no wake-up.
-Nonce order holds because nothing is awaited between a seal and the write: `ws.send` writes before it first suspends.
+If nothing else waits, the sender's own task encrypts and writes a small interactive message,
+without queue or wake-up. Records keep the order of their nonces because nothing is awaited between
+encryption and write: `ws.send` writes before it first suspends.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.limits import MAX_MESSAGE
 
 MAX_WAITING: Final = 128
-"""Messages that wait in one lane; the next sender waits before it gets in."""
+"""Messages that may wait in one lane; further senders block."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A message on its way, in pieces."""
+    """A message that is being sent in pieces."""
 
     kind: int
     stream: int
@@ -37,7 +38,7 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class _Upload:
-    """A body on its way: a part of it, or its end."""
+    """A part of a body that is being sent, or its end."""
 
     stream: int
     part: bytes
@@ -47,7 +48,7 @@ class _Upload:
 
 
 class FrameOutbox:
-    """The only way onto the websocket once the channel is open."""
+    """The only writer to the websocket once the channel is open."""
 
     def __init__(self, channel: Channel, ws: WebSocket) -> None:
         self._channel = channel
@@ -61,22 +62,25 @@ class FrameOutbox:
         self._has_work = asyncio.Event()
         self._is_free = True
         self._is_running = False
-        """Whether `run` empties the queue: until then a sender that the socket cannot take at once waits at the socket."""
+        """True while `run` empties the queue; before that, a sender waits at the socket when it is
+        full.
+        """
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._closed = False
         self.records_sent = 0
 
     async def send(self, kind: FrameType, stream: int, payload: bytes, *, bulk: bool = False) -> None:
-        """Return when the last record is with the socket.
+        """Send a payload, and return when the socket has its last record.
 
-        Raises ConnectionLost: the connection ended first; ValueError: the payload is over the limit of a message.
+        Raises ConnectionLost: the connection ended first; ValueError: the payload is over the limit
+        of a message.
         """
         if (
             len(payload) <= MAX_PAYLOAD
             and self._is_free
             and not bulk
-            and not self._room[False].locked()  # or it would overtake who waits for a place in the queue
+            and not self._room[False].locked()  # or it would overtake senders that wait for a place
             and (self._ws.transport.get_write_buffer_size() == 0 or not self._is_running)
         ):
             await self._write(self._channel.seal(kind, stream, payload))
@@ -91,16 +95,17 @@ class FrameOutbox:
                 self._wake()
                 await job.done
         finally:
-            if job in self._lanes[bulk] and not job.sent:  # cancelled before its first record
+            if job in self._lanes[bulk] and not job.sent:  # cancelled before its first record was sent
                 self._lanes[bulk].remove(job)
-            if not job.sent and kind in (FrameType.REQ, FrameType.OPEN):  # or before there was room for it
+            if not job.sent and kind in (FrameType.REQ, FrameType.OPEN):  # or before it entered the queue
                 self._channel.abandon_request(stream)
 
     async def send_part(self, stream: int, part: bytes, *, is_last: bool) -> bool:
-        """Send a part of a body as its credit allows, one at a time on each stream; with the last one comes END.
+        """Send a part of a body as its credit allows, one part at a time on each stream; END
+        follows the last.
 
         Returns:
-            True when the part is with the socket, False if the body was given up meanwhile.
+            True when the socket has the part, False if the body was given up meanwhile.
 
         Raises ConnectionLost: the connection ended first.
         """
@@ -117,7 +122,7 @@ class FrameOutbox:
                 del self._uploads[stream]
 
     def reset(self, stream: int, code: str) -> None:
-        """Give a body up, if it has not been sent whole. Whoever sends a part of it is told."""
+        """Give up a body that is not completely sent; a waiting `send_part` returns False."""
         if self._channel.outgoing.is_unfinished(stream) and not self._closed:
             self._resets[stream] = code
             upload = self._uploads.pop(stream, None)
@@ -126,18 +131,22 @@ class FrameOutbox:
             self._wake()
 
     def grant(self, stream: int, amount: int) -> None:
-        """Let the peer send more on its `stream`, or on all (0). Never waits: what is granted again before it is sent adds up."""
+        """Allow the peer to send more on its `stream`, or on all (0). Never waits: grants that are
+        not yet sent add up.
+        """
         if not self._closed:
             self._grants[stream] = self._grants.get(stream, 0) + amount
             self._wake()
 
     def take_credit(self) -> None:
-        """The peer has given credit: look again for what can be sent."""
+        """Look for data to send after the peer has granted credit."""
         if self._uploads:
             self._has_work.set()
 
     async def run(self) -> None:
-        """Send what waits, until cancelled or the connection is gone. The reader reports the loss."""
+        """Send queued data until cancelled or the connection ends. The reader reports a lost
+        connection.
+        """
         self._is_running = True
         try:
             while True:
@@ -147,10 +156,10 @@ class FrameOutbox:
             self.fail(error)
 
     async def pump(self) -> None:
-        """Send what can be sent now. A body without credit stays."""
+        """Send everything that can be sent now; a body without credit waits."""
         self._is_free = False
         while True:
-            if self._resets:  # first of all: a stream that was answered early is free for the next request only then
+            if self._resets:  # first: only then is a stream that was answered early free for a request
                 await self._send_reset()
             elif self._lanes[0]:
                 await self._send_job(self._lanes[0])
@@ -165,19 +174,21 @@ class FrameOutbox:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits here or in the socket; a body that waits for credit does not count."""
+        """True if data waits here or in the socket; a body that waits for credit does not count."""
         return not self._is_free or self._ws.transport.get_write_buffer_size() > 0
 
     async def send_close(self, code: str) -> None:
-        """Send the last record. Raises ConnectionLost: a message is half sent, or the connection ended first."""
+        """Send the last record. Raises ConnectionLost: a message is half sent, or the connection
+        ended first.
+        """
         await self._write(self._channel.seal_close(code))
 
     async def wait_empty(self) -> None:
-        """Return when nothing waits."""
+        """Return when no data waits."""
         await self._is_empty.wait()
 
     def fail(self, error: ConnectionLost) -> None:
-        """End all waiting: nothing more will be sent."""
+        """Fail all waiting senders with ConnectionLost: nothing more will be sent."""
         self._closed = True
         everything: list[_Job | _Upload] = [*self._lanes[0], *self._lanes[1], *self._uploads.values()]
         for waiting in everything:
@@ -199,7 +210,7 @@ class FrameOutbox:
         self._has_work.set()
 
     async def _send_bulk(self) -> bool:
-        # Messages and bodies take turns, and so do the bodies.
+        # Messages and bodies alternate, and so do the bodies.
         upload = self._next_upload()
         if upload is not None and (self._is_upload_next or not self._lanes[1]):
             self._is_upload_next = False
@@ -244,7 +255,8 @@ class FrameOutbox:
             if is_last:
                 del self._uploads[stream]
             await self._write_for(upload, record, is_last=is_last)
-            # Alone, it goes on here: to look at every queue again costs a tenth of a record.
+            # If no other data waits, it continues here: a look at every queue costs a tenth of a
+            # record.
             if self._lanes[0] or self._resets or self._grants or self._lanes[1] or len(self._uploads) > 1:
                 break
         if not is_last and stream in self._uploads:
@@ -263,7 +275,7 @@ class FrameOutbox:
         try:
             await self._write(record)
         except BaseException:
-            if not waiting.done.done():  # it may be out of its lane already, where `fail` would not find it
+            if not waiting.done.done():  # it may have left its lane already, where `fail` would not find it
                 waiting.done.set_exception(ConnectionLost(truncated=True))
             raise
         if is_last and not waiting.done.done():
@@ -274,8 +286,9 @@ class FrameOutbox:
         ws = self._ws
         try:
             if ws.protocol.state is not State.OPEN:
-                await ws.send(record)  # raises, once the reason is known
-            # What `ws.send` does for a message, without its context manager: that is a tenth of a small one's round trip.
+                await ws.send(record)  # raises the reason of the close
+            # The same steps as `ws.send` without its context manager, which takes a tenth of a
+            # small message's round trip.
             ws.protocol.send_binary(record)
             ws.send_data()
             if ws.paused or ws.transport.is_closing():

@@ -1,9 +1,10 @@
-"""Tasks that end together, and a cancellation that no error hides.
+"""A task group whose tasks end together, and that never loses a cancellation behind an error.
 
-`asyncio.TaskGroup` is not right about its owner's cancellation before Python 3.13. Where a task fails while the owner is cancelled, the
-group raises the error, and the cancellation is lost: whoever takes that error for done goes on for ever. And after a failure
-`Task.cancelling()` stays above zero, so that nobody can tell afterwards. This one is right in all versions, and it raises the error itself
-instead of a group: the tasks of a connection fail for one reason.
+Before Python 3.13, `asyncio.TaskGroup` mishandles the cancellation of its owner. If a task fails
+while the owner is cancelled, the group raises the error and loses the cancellation: a caller that
+handles that error runs on forever. And after a failure `Task.cancelling()` stays above zero, so
+later code cannot detect a cancellation. This group is correct in all versions, and raises the error
+itself instead of an exception group: the tasks of a connection fail for one reason.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ _Result = TypeVar("_Result")
 
 
 class TaskGroup:
-    """Tasks of one owner, as an async context manager; `create_task` is that of asyncio's.
+    """Tasks of one owner, as an async context manager; `create_task` works as in asyncio.
 
-    The first task that fails cancels the others and the block. The exit waits for all of them, and then raises CancelledError if the owner
-    was cancelled meanwhile, else the error that explains the others: what failed by itself before what fails as it is cancelled, and a
-    fault before a lost connection.
+    The first task that fails cancels the others and the block. The exit waits for all of them. It
+    then raises CancelledError if the owner was cancelled meanwhile, else the error that explains
+    the others: an error of its own before one during cancellation, and any other error before a
+    lost connection.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,9 @@ class TaskGroup:
         return self
 
     def create_task(self, work: Coroutine[Any, Any, _Result], *, name: str | None = None) -> asyncio.Task[_Result]:
-        """Start a task of the group. Raises RuntimeError: the group has ended, or is ending since one of its tasks failed."""
+        """Start a task of the group. Raises RuntimeError: the group has ended, or ends since a task
+        failed.
+        """
         if self._is_ending or not (self._is_open or self._tasks):
             work.close()
             raise RuntimeError("the task group is ending")
@@ -62,7 +66,7 @@ class TaskGroup:
         while self._tasks:
             try:
                 await asyncio.wait(self._tasks)
-            except asyncio.CancelledError:  # counted by the owner, and raised below once nothing runs any more
+            except asyncio.CancelledError:  # counted by the owner; raised below when all tasks have ended
                 self._end()
         is_cut = self._has_cut and isinstance(error, asyncio.CancelledError)
         if self._owner.cancelling() > self._cancelling:
@@ -75,10 +79,10 @@ class TaskGroup:
             try:
                 raise first from None
             finally:
-                errors.clear()  # each holds this frame, and this frame held it
+                errors.clear()  # breaks a reference cycle: each error holds this frame, which holds it
 
     def _end(self) -> None:
-        if not self._is_ending:  # once: what they do at their end is not to be cut short
+        if not self._is_ending:  # only once, so that their cleanup is not cut short
             self._is_ending = True
             self._cut = {task for task in self._tasks if task.cancel()}
 
@@ -94,15 +98,18 @@ class TaskGroup:
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError where the running task was cancelled. For whoever goes on after an error: what is awaited may fail while it is
-    cancelled, in a task of its own or in what it does at its end, and the error that comes then stands where the cancellation was."""
+    """Raise CancelledError if the running task was cancelled.
+
+    Call it in code that continues after an error: an awaited call may fail while it is cancelled,
+    in a task of its own or in its cleanup, and then its error hides the cancellation.
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 def _first(errors: list[BaseException]) -> BaseException:
-    """The one that explains the others, out of whatever groups of a library it is in."""
+    """Return the error that explains the others, unwrapped from the exception groups of libraries."""
     leaves = [leaf for error in errors for leaf in _leaves(error)]
     fatal = [leaf for leaf in leaves if isinstance(leaf, (KeyboardInterrupt, SystemExit))]
     faults = [leaf for leaf in leaves if not isinstance(leaf, (ConnectionLost, asyncio.CancelledError))]

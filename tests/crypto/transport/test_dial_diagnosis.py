@@ -98,7 +98,7 @@ def test_a_certificate_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch, t
         (PLAIN, answered(200), "it answers http 200", "path"),
         (PLAIN, answered(301, location="https://memory.example.org/notes"), "redirects", "confides://"),
         (TLS, answered(301, location="https://memory.example.org/notes/"), "redirects", "slash"),
-        (TLS, answered(302, location="https://elsewhere.example.org/"), "redirects", "whoever runs it"),
+        (TLS, answered(302, location="https://elsewhere.example.org/"), "redirects", "its operator"),
     ],
 )
 def test_each_cause_has_a_sentence_and_a_way_out(url: str, error: Exception, problem: str, hint: str) -> None:

@@ -275,7 +275,7 @@ async def test_a_name_or_a_path_that_it_does_not_serve(
     [
         (b"301 Moved\r\nLocation: https://x.example/", "redirects to another address (http 301), which", "confides://"),
         (b"302 Found\r\nLocation: /way/", "redirects to another address (http 302)", "without a slash at its end"),
-        (b"308 Moved\r\nLocation: ws://evil.example/", "not followed", "ask whoever runs it"),
+        (b"308 Moved\r\nLocation: ws://evil.example/", "not followed", "ask its operator"),
         (b"401 Unauthorized", "asks for a login of its own (http 401)", "without one"),
         (b"404 Not Found", "nothing under this path (http 404)", "check the path"),
         (b"503 Service Unavailable", "the daemon behind it does not (http 503)", "is confided running"),
