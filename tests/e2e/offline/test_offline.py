@@ -111,7 +111,7 @@ async def test_the_answers_fit_their_schemas(machine: Machine, relay: RecordingR
             assert result.is_error
             text = str(result.content)
             assert "(since " in text
-            assert "tried again" in text
+            assert "keeps trying" in text
             assert "1 store waits on this machine" in text
 
 

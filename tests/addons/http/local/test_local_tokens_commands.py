@@ -51,7 +51,7 @@ def test_what_a_token_may(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("new", "x", "--scope", "admin"), 2, "'admin' is none"),
+        (("new", "x", "--scope", "admin"), 2, "'admin' is not a scope"),
         (("new", "x", "--days", "0"), 2, "days"),
         (("new", "x y"), 7, "a token's name"),
         (("new", "x", "--scope", "secrets", "--project", "shop"), 7, "cannot decrypt secrets"),
@@ -70,7 +70,7 @@ def test_what_is_refused(machine: Machine, arguments: tuple[str, ...], code: int
 def test_serving_other_machines_is_refused(machine: Machine) -> None:
     ended = confide(machine, "serve", "--host", "0.0.0.0")
     assert ended.code == 7
-    assert "listens on this device alone" in ended.err
+    assert "listens on this device only" in ended.err
     assert "gateway of confided" in ended.err
 
 

@@ -14,7 +14,7 @@ from confide_proxy.errors import GatewayError
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "::", "example.org", "", "127.0.0.1.evil.example"])
 def test_other_addresses_are_refused(host: str) -> None:
-    with pytest.raises(GatewayError, match="this device alone"):
+    with pytest.raises(GatewayError, match="this device only"):
         gateway_server.loopback(host)
 
 
