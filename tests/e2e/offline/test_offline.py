@@ -112,7 +112,7 @@ async def test_the_answers_fit_their_schemas(machine: Machine, relay: RecordingR
             text = str(result.content)
             assert "(since " in text
             assert "keeps trying" in text
-            assert "1 store waits on this machine" in text
+            assert "1 store waits on this device" in text
 
 
 def test_what_was_stored_is_found_and_read_before_the_daemon_has_it(machine: Machine, relay: RecordingRelay) -> None:
