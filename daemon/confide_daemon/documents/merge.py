@@ -2,8 +2,8 @@
 
 Additions of both sides at the same place are kept from both and are no conflict: the everyday case
 is two devices that append to one log. If both sides changed the same lines, both versions are kept
-between conflict markers (`clash`). Differences in style only (line ends, final line) never
-conflict.
+between conflict markers (`clash`). Differences in style (byte order mark, line ends, end of the
+last line) never conflict.
 
 If merged lines break front matter, or lose a change that only one side made, the front matter is
 merged by fields. A note with unreadable front matter has neither id nor tags, so two edits that are

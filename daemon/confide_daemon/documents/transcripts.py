@@ -343,8 +343,8 @@ def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
 
 
 def rendered(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
-    """Return the lines to append for these messages. Messages of one speaker within ten minutes
-    share a heading; the first always has one.
+    """Return the lines to append for these messages. Messages of one speaker on one branch within
+    ten minutes share a heading; the first always has one.
 
     `day`: the document's ISO day; a message of another day states its own. `branch`: the document's
     last branch (`branch_in`).

@@ -139,7 +139,9 @@ class SpaceHost:
     """
 
     def roster(self, _space_id: str) -> Roster | None:
-        """Return the current devices of the space, with their rights; may take a while."""
+        """Return the current roster of the space: signed task orders count only from devices on it.
+        May take a while.
+        """
         return None
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
@@ -246,7 +248,9 @@ class Space:
             part.start()
 
     def roster(self) -> Roster | None:
-        """Return the space's current devices, with their rights; may take a while."""
+        """Return the space's current roster: signed task orders count only from devices on it. May
+        take a while.
+        """
         return self._host.roster(self.space_id)
 
     def around(self) -> tuple[int | None, bool | None]:

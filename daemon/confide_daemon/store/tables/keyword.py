@@ -293,8 +293,8 @@ def stems(text: str) -> list[str]:
 
 
 def line_of(words: Sequence[str]) -> str:
-    """Return the stems of the words between blanks, so that a sequence of words occurs in a text if
-    its line occurs in the text's line.
+    """Return the stems of the words, joined and enclosed by blanks: if this is part of another
+    text's line, the words occur there in a row.
     """
     return f" {' '.join(stems(' '.join(words)))} "
 

@@ -39,8 +39,8 @@ ORDERED = 4000
 
 class NoteListing(Table):
     def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """Return a page of notes in the order of a key of `SORTS`, descending, from one
-        transaction; equal ones by last change.
+        """Return a page of notes in the order of a key of `SORTS`, descending; equal ones by last
+        change. Call it in a transaction, since it reads several times.
         """
         where, values = self._conditions(wanted)
         index, columns = SORTS[sort]
