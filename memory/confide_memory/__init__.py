@@ -1,1 +1,3 @@
-"""What both programs know of a memory: documents, notes, their front matter and sections, tools, bodies of requests. No I/O."""
+"""The memory format that both programs share: documents, notes, front matter, sections, tools,
+request bodies. No I/O.
+"""

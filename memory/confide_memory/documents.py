@@ -1,14 +1,18 @@
-"""What a document is: its name, its text and how that travels, its days, and the marks of a clash. It knows no database and opens no file.
+"""Documents: their names, their text and its transfer, their dates, and conflict marks. Uses no
+database and opens no file.
 
-A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1; other characters that some tools take for
-line ends (form feed, U+2028) are not, so that line numbers agree with editors and with `memory_read`.
+A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1;
+other characters that some tools treat as line ends (form feed, U+2028) do not count, so that line
+numbers agree with editors and with `memory_read`.
 
-What it may be called is one rule of both ends (PROTOCOL.md 9.1): one that a machine cannot have as a file would be found by every search
-and seen by nobody, and one whose name the daemon refuses would be sent for ever. Where a machine keeps documents is another question:
-`is_memory` for the files that are written, the user's globs for those that are only read.
+Both ends share one rule for valid names (PROTOCOL.md 9.1): a document that a device cannot store as
+a file would be found by every search and be visible to no user, and a file whose name the daemon
+refuses would be sent forever. The locations of files are another matter: `is_memory` covers files
+that are written, the user's globs cover files that are only read.
 
-A short text travels as a parameter, a longer one as the body of a stream. Ten thousand files that are the same at both ends are found to be
-so with one short request, by digests of their states; where some differ, only their buckets are compared file by file.
+A short text is sent as a parameter, a longer one as the body of a stream. Ten thousand equal files
+on both ends are recognized by one short request, with digests of their states; if some differ, only
+their buckets are compared file by file.
 """
 
 from __future__ import annotations
@@ -26,41 +30,47 @@ if TYPE_CHECKING:
     from confide_crypto.transport.inbox import Body
 
 SOURCES = ("memory", "sessions")
-# Where notes lie, and those of tasks, each task in a folder of its own.
+# Folders of notes, and of the notes of tasks, which have a folder for each task.
 NOTES = "memory/notes/"
 TASKS = "memory/tasks/"
 MAX_PATH_BYTES = 512
 MAX_COMPONENT_BYTES = 255
-"""What file systems allow."""
+"""The limit of common file systems."""
 MAX_DEPTH = 32
 MEMORY_FILES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
 TOOL_FOLDERS = frozenset({"node_modules", "__pycache__"})
-"""What tools make, and walks leave out."""
+"""Folders that tools create; scans skip them."""
 _INSTRUCTIONS: Final = frozenset(
     {
         *("claude", "claude.local", "agent", "agents", "agents.local", "agents.override", "gemini", "qwen"),
         *("copilot-instructions", "skill", "crush", "crush.local", "warp", "iflow", "codebuddy"),
     }
 )
-"""Without `.md`. Rules of programs in files that end otherwise, such as `.mdc`, are no documents."""
+"""Names without `.md`. Instruction files with other endings, such as `.mdc`, are not documents."""
 _INSTRUCTIONS_END: Final = (".instructions", ".prompt", ".chatmode", ".agent")
 _PASSED_OVER: Final = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
-"""What Unicode calls default-ignorable: ext4 and HFS+ find a file by a name without them."""
+"""Unicode's default-ignorable characters: ext4 and HFS+ also find a file by its name without them.
+"""
 EXAMPLE = "memory/notes/decisions.md"
 GLOBAL_PROJECT = "global"
-"""The project of what holds everywhere; every machine has it."""
+"""The project of notes that apply everywhere; every device has it."""
 
 
 def check_path(path: str) -> str:
-    """The path itself, when it may name a document that is written. Raises InvalidPathError: what is wrong with it."""
+    """Return the path if a document may be written there. Raises InvalidPathError: the reason it
+    may not.
+    """
     return _checked(path, path_problem(path))
 
 
 def check_stored_path(path: str) -> str:
-    """The path itself, when it may name a document that is there, which an earlier version may have taken. Raises InvalidPathError."""
+    """Return the path if a stored document may have it, as earlier versions allowed more names.
+
+    Raises InvalidPathError: the reason it may not.
+    """
     return _checked(path, stored_path_problem(path))
 
 
@@ -71,7 +81,9 @@ def _checked(path: str, why: str | None) -> str:
 
 
 def leads_out(path: str) -> bool:
-    """Whether a path that narrows a search, a glob or a folder perhaps, names something outside of the projects."""
+    """Return True if a path that narrows a search (perhaps a glob or a folder) points outside of
+    the projects.
+    """
     return (
         path.startswith(("/", "~", "\\"))
         or ".." in re.split(r"[/\\]", path)
@@ -80,16 +92,21 @@ def leads_out(path: str) -> bool:
 
 
 def composed(path: str) -> str:
-    """The path in Unicode's normal form C, as documents are named. macOS and some programs name files in the decomposed form."""
+    """Return the path in Unicode's normal form C, in which documents are named.
+
+    macOS and some programs name files in the decomposed form.
+    """
     if path.isascii():
         return path
-    import unicodedata  # a megabyte of tables, which most paths do not need
+    import unicodedata  # a megabyte of tables, not needed for most paths
 
     return unicodedata.normalize("NFC", path)
 
 
 def spellings(component: str) -> tuple[str, ...]:
-    """How a file system may spell one component of a composed path: composed, and decomposed where that is another spelling."""
+    """Return the spellings of a composed path component on file systems: composed, and decomposed
+    if it differs.
+    """
     if component.isascii():
         return (component,)
     import unicodedata
@@ -99,34 +116,39 @@ def spellings(component: str) -> tuple[str, ...]:
 
 
 def is_memory(path: str) -> bool:
-    """Whether it names a file of memory, which machines write: `MEMORY.md`, `memory.md` or one below `memory/`."""
+    """Return True if the path names a memory file, which devices write: `MEMORY.md`, `memory.md` or
+    a file below `memory/`.
+    """
     return is_in_memory(path) and path_problem(path) is None
 
 
 def is_in_memory(path: str) -> bool:
-    """Whether its place is that of a file of memory, whatever it is called there."""
+    """Return True if the path is where memory files are, even if the name is not allowed."""
     return path in MEMORY_FILES or path.startswith(f"{MEMORY_FOLDER}/")
 
 
 def path_problem(path: str) -> str | None:
-    """Why no document that is written may have this path; None where it may."""
+    """Return the reason why no document may be written at this path; None if it may."""
     return stored_path_problem(path) or unkept(path)
 
 
 def stored_path_problem(path: str) -> str | None:
-    """Why nobody may change a document at this path, though earlier versions took some names that `path_problem` refuses.
+    """Return the reason why a stored document may not have this path; None if it may.
 
-    Such documents stay: they can be read, deleted, restored and exported.
+    Earlier versions allowed some names that `path_problem` refuses. Documents with such names
+    remain: they can be read, deleted, restored and exported.
     """
     if (why := unsafe(path)) is not None:
         return why
     if source_of(path) == "sessions":
-        return "sessions/ holds the transcripts, which nobody writes by hand"
+        return "sessions/ holds the transcripts, which cannot be edited"
     return None
 
 
 def unsafe(path: str) -> str | None:
-    """Why no document of any version, transcripts included, has this path: it could lead out of a folder or break a machine."""
+    """Return the reason why no document of any version, transcripts included, has this path: it
+    could leave a folder or damage a device.
+    """
     if not path:
         return "it is empty"
     if not path.isprintable() and any(_is_control(character) for character in path):
@@ -152,7 +174,7 @@ def unsafe(path: str) -> str | None:
 
 
 def unkept(path: str) -> str | None:
-    """Why no machine keeps a file with a name that is safe otherwise."""
+    """Return the reason why devices store no file with this name, though it is safe."""
     if not path.isprintable():
         return "it holds characters that cannot be seen"
     *folders, _ = parts = path.split("/")
@@ -171,10 +193,12 @@ def unkept(path: str) -> str | None:
 
 
 def loads_as_instructions(path: str) -> bool:
-    """Whether a program of agents takes a file for a person's orders by its name alone, wherever it lies.
+    """Return True if an agent's program loads a file as instructions by its name alone, in any
+    folder.
 
-    Memory holds words of many: of agents, of web pages, of programs with a token. So no file of memory may be called so, however a file
-    system spells the name: in another case, in another form of Unicode, with characters that some of them pass over.
+    Memory holds text from many authors: agents, web pages, programs with a token. So no memory file
+    may have such a name, in any spelling of a file system: in another case, in another form of
+    Unicode, or with characters that some file systems ignore.
     """
     stem = path.rpartition("/")[2].removesuffix(".md")
     if not stem.isascii():
@@ -186,7 +210,7 @@ def loads_as_instructions(path: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether the file, or a folder that it is in, is hidden."""
+    """Return True if the file or one of its folders is hidden."""
     return path.startswith(".") or "/." in path
 
 
@@ -197,27 +221,27 @@ def _is_control(character: str) -> bool:
 
 
 def source_of(path: str) -> str:
-    """Which source a document belongs to: transcripts lie below `sessions/`, everything else is memory."""
+    """Return the source of a document: "sessions" for transcripts below `sessions/`, else "memory"."""
     return "sessions" if path.startswith("sessions/") else "memory"
 
 
 def is_note(path: str) -> bool:
-    """Whether a document of that name is a note."""
+    """Return True if a document of that path is a note."""
     return path.startswith(NOTES) or task_of(path) is not None
 
 
 def task_of(path: str) -> str | None:
-    """The task whose folder the document lies in."""
+    """Return the task whose folder the document is in, or None."""
     task, slash, rest = path.removeprefix(TASKS).partition("/")
     return task if path.startswith(TASKS) and slash and rest else None
 
 
 def day_of(path: str) -> str | None:
-    """The ISO day in the file name (`memory/2026-11-21.md`), if it has a real one."""
+    """Return the ISO date in the file name (`memory/2026-11-21.md`) if it is a real one, else None."""
     for match in re.finditer(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", path):
         try:
             day = date.fromisoformat(match[0])
-        except ValueError:  # the 31st of February
+        except ValueError:  # such as the 31st of February
             continue
         if day.year >= 1970:
             return match[0]
@@ -225,17 +249,19 @@ def day_of(path: str) -> str | None:
 
 
 def is_log(path: str) -> bool:
-    """Whether the document is a daily log, where both sides of a clash are kept."""
+    """Return True if the document is a daily log, in which a conflict keeps both versions."""
     return re.search(r"(^|/)\d{4}-\d{2}-\d{2}[^/]*\.md$", path) is not None
 
 
 def iso(moment: float) -> str:
-    """A moment, in seconds since 1970, as both ends write it in files and messages: ISO 8601, UTC, whole seconds."""
+    """Return a time (seconds since 1970) in the form for files and messages: ISO 8601, UTC, whole
+    seconds.
+    """
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def parsed(text: str) -> datetime | None:
-    """The moment that an ISO 8601 text names, in UTC, which is taken where it names no zone; None where it names none."""
+    """Return the time of an ISO 8601 text; UTC if it has no zone, None if it is malformed."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -244,14 +270,18 @@ def parsed(text: str) -> datetime | None:
 
 
 def local_time(told: str) -> str:
-    """A time of the daemon's (ISO 8601), for people here, with its zone. Raises UnfitAnswerError: it is none."""
+    """Return a time from the daemon (ISO 8601) in local time, with its zone, for users.
+
+    Raises UnfitAnswerError: it is malformed.
+    """
     try:
         return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     except (ValueError, OverflowError):
         raise UnfitAnswerError from None
 
 
-# Words that every text has. Dropping them costs nothing and saves scanning their long lists.
+# Words in every text. Leaving them out costs no results and saves scans of their long posting
+# lists.
 STOP_WORDS: Final = frozenset(
     """a about above after again all also am an and any are as at be because been before being both but by can
     could did do does doing done down during each few for from further get got had has have having he her here hers him his
@@ -263,16 +293,16 @@ STOP_WORDS: Final = frozenset(
 BUCKETS: Final = 256
 _DIGEST_BYTES: Final = 16
 INLINE_BYTES: Final = 8 * 1024
-"""Up to here one record is cheaper than the three of a stream."""
+"""Up to this size one record is cheaper than the three of a stream."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 MAX_SENT: Final = 32
-"""Texts of one file that a machine sent without hearing what became of them."""
+"""Texts of one file that a device has sent without an answer."""
 REMOVED: Final = "0" * 64
-"""Stands among the hashes of the texts that were sent for the deletion of the file, which no text has as its hash."""
+"""Marks the deletion of a file among the hashes of sent texts; no text has this hash."""
 
 
 def check_text(text: str) -> str:
-    """The text itself, when it may be stored.
+    """Return the text if it may be stored.
 
     Raises:
         TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
@@ -292,17 +322,18 @@ def check_text(text: str) -> str:
 
 
 def text_hash(text: str) -> str:
-    """BLAKE2b-256 of the UTF-8 bytes, in hex: the name of a content on the wire."""
+    """Return the BLAKE2b-256 of the UTF-8 bytes, in hex, which identifies a content on the wire."""
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def bucket_of(path: str) -> int:
-    """Which bucket a path belongs to: the first byte of the BLAKE2b-256 of its UTF-8 bytes."""
+    """Return the bucket of a path: the first byte of the BLAKE2b-256 of its UTF-8 bytes."""
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=32).digest()[0]
 
 
 def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
-    """For each bucket the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a`, in order of the paths' bytes; "" for an empty one.
+    """Return for each bucket the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a`, in order
+    of the paths' bytes; "" for an empty one.
 
     `states`: (path, hash, revision) of each file.
     """
@@ -320,16 +351,19 @@ class RequestChannel(Protocol):
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """As `Connection.request`."""
+        """See `Connection.request`."""
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """As `Connection.upload`."""
+        """See `Connection.upload`."""
 
 
 async def send_text(
     link: RequestChannel, op: str, body: dict[str, object], text: str, *, timeout_s: float
 ) -> dict[str, object]:
-    """Ask with a text, behind everything interactive. Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`."""
+    """Send a request with a text, after all interactive data.
+
+    Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`.
+    """
     data = text.encode()
     if len(data) > INLINE_BYTES:
         return await link.upload(op, body, data, timeout_s=timeout_s)
@@ -337,10 +371,10 @@ async def send_text(
 
 
 async def receive_text(body: Body) -> str:
-    """The text that came as a body.
+    """Return the text that was received as a body.
 
     Raises:
-        RequestError: `too_large`, `invalid` where it is not UTF-8, or as `Body.read`.
+        RequestError: `too_large`, `invalid` if it is not UTF-8, or as `Body.read`.
         ConnectionLost: the connection ended first.
     """
     try:
@@ -349,22 +383,24 @@ async def receive_text(body: Body) -> str:
         raise RequestError("invalid", "the text is not UTF-8") from None
 
 
-# What stands in a text where two versions of the same lines could not be made one: plain lines that a person and an agent read alike, that
-# no markdown turns into something else, and that no tool of git's takes for its own. The document counts as clashing until none is left.
+# Conflict marks replace lines that could not be merged: plain lines that people and agents read
+# alike, that have no meaning in markdown, and that git tools do not mistake for their own. A
+# document is in conflict until all marks are deleted.
 
 _OURS = "<<<<<<< confide: "
 _THEIRS = "======= confide: "
 _END = ">>>>>>> confide: these versions differ; keep what is right and delete the marks\n"
-# In front matter, where other lines would make the whole of it unreadable.
+# In front matter, where other lines would make all of it invalid YAML.
 _COMMENT = "# confide clash, "
 _MARKS = re.compile(r"^(?:[<=>]{7} confide: |# confide clash, )", re.MULTILINE)
 
 
 def marked_clash(ours: Sequence[str], theirs: Sequence[str], names: tuple[str, str]) -> list[str]:
-    """Both versions, each below the name of where it comes from.
+    """Return both versions, each below the name of its origin.
 
-    Where ours are the versions of a clash already, theirs is one more of them, in place of an older one of the same author: a machine that
-    has not seen the marks yet, or keeps its file without them, must not pile up its own versions.
+    If `ours` already holds a conflict, `theirs` is added to its versions and replaces an older one
+    of the same author: a device that has not seen the marks yet, or keeps its file without them,
+    must not accumulate its own versions.
     """
     versions = _versions(ours) or [(names[0], list(ours))]
     if any(lines == list(theirs) for _, lines in versions):
@@ -380,7 +416,9 @@ def marked_clash(ours: Sequence[str], theirs: Sequence[str], names: tuple[str, s
 
 
 def _versions(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """The versions between the marks, with their names; none where the lines are not one clash from its first mark to its last."""
+    """Return the versions between the marks, with their names; empty if the lines are not one
+    conflict from the first mark to the last.
+    """
     if len(lines) < 3 or not lines[0].startswith(_OURS) or lines[-1] != _END or _END in lines[:-1]:
         return []
     found: list[tuple[str, list[str]]] = []
@@ -394,7 +432,9 @@ def _versions(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def clash_comments(lines: Sequence[str], name: str) -> list[str]:
-    """The lines of the version that gave way in front matter, in place of what its author had there before."""
+    """Return the lines of the overruled version as comments for front matter; they replace earlier
+    ones of the same author.
+    """
     older = f"{_COMMENT}{_author(name)}, "
     others = [line for line in lines if line.strip() and not line.startswith(older)]
     return [line if line.startswith(_COMMENT) else f"{_COMMENT}{name}: {line}" for line in others]
@@ -405,7 +445,7 @@ def _author(name: str) -> str:
 
 
 def has_clash(text: str) -> bool:
-    """Whether a clash in the text is not resolved yet."""
+    """Return True if the text has an unresolved conflict."""
     return " confide" in text and _MARKS.search(text) is not None
 
 

@@ -1,13 +1,13 @@
-"""What both ends say is wrong with a name, a text, the arguments of a tool or an answer.
+"""Errors of both ends about names, texts, tool arguments and answers.
 
     ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
-    ├── AddonError                  an add-on that is installed cannot be loaded
+    ├── AddonError                  an installed add-on cannot be loaded
     ├── NotFoundError               no document, revision or section of that name
     ├── InvalidPathError            a document path that is not allowed
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
-    ├── ToolError                   a tool call that cannot be done as asked; the agent reads it
-    ├── TaskStateError              a slot of a task to which this cannot happen any more
+    ├── ToolError                   a tool call that cannot be done; the agent reads the message
+    ├── TaskStateError              an event that the state of a task's slot does not allow
     ├── UnfitAnswerError            an answer that is not of the agreed form
     └── UnknownRequestError         a request that the daemon is too old to know (a RequestError)
 
@@ -20,7 +20,9 @@ from confide_crypto.errors import EXIT_CONFIG, EXIT_INPUT, ConfideError, Request
 
 
 def with_extra(*extras: str) -> str:
-    """The hint where a library of an optional extra is missing: the last of `extras`; the others are what it is used beside."""
+    """Return the hint for a missing library of the optional extra `extras[-1]`; the other extras
+    are those installed beside it.
+    """
     asked = ",".join(extras)
     return (
         f"install confide with its extra {extras[-1]} too, in the clone: uv tool install '.[{asked}]', "
@@ -29,7 +31,7 @@ def with_extra(*extras: str) -> str:
 
 
 class AddonError(ConfideError):
-    """An add-on that is installed cannot be loaded."""
+    """An installed add-on cannot be loaded."""
 
     exit_code = EXIT_CONFIG
 
@@ -37,7 +39,7 @@ class AddonError(ConfideError):
         said = f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__
         super().__init__(
             f"the add-on {printable(name)} cannot be loaded: {printable(said)}",
-            hint="install it anew, or remove it",
+            hint="install it again, or remove it",
         )
 
 
@@ -62,14 +64,16 @@ class TooLargeError(ConfideError):
 
 
 class ToolError(ConfideError):
-    """A tool call that cannot be done as asked. The agent reads the sentence, so it says the way out."""
+    """A tool call that cannot be done. The agent reads the message, so it says what to do instead."""
 
     code = "invalid"
     exit_code = EXIT_INPUT
 
 
 class TaskStateError(ConfideError):
-    """What a slot's state does not allow: whoever asks has been overtaken."""
+    """An event that the current state of a task's slot does not allow: another event came before
+    it.
+    """
 
     code = "conflict"
 
@@ -79,7 +83,7 @@ class TaskStateError(ConfideError):
 
 
 class UnfitAnswerError(ConfideError):
-    """An answer of the daemon's has not the form that it should."""
+    """An answer of the daemon that is not of the agreed form."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -88,9 +92,9 @@ class UnfitAnswerError(ConfideError):
 
 
 class UnknownRequestError(RequestError):
-    """The daemon is older than a request, which `message` says in its words.
+    """A request that the daemon is too old to know; `message` is the daemon's.
 
-    `since`: the version that the request came with, where that is known.
+    `since`: the version that introduced the request, if known.
     """
 
     def __init__(self, message: str, since: str | None) -> None:

@@ -1,6 +1,7 @@
-"""The forms that fields of requests and answers have (PROTOCOL.md 9): each reads one field of a body by its name, within its bounds.
+"""Forms of the fields in requests and answers (PROTOCOL.md 9): each reads one field of a body by
+its name, and checks its bounds.
 
-A field of another form is told to who sent it, in a `RequestError`.
+A field of another form raises a `RequestError`, which is reported to the sender.
 """
 
 from __future__ import annotations
@@ -20,28 +21,32 @@ from confide_memory.documents import BUCKETS
 MAX_PROJECT_CHARS: Final = 256
 HASH_CHARS: Final = 64
 MAX_FILES: Final = 100_000
-"""A folder of notes has hundreds; this keeps a broken proxy from sending millions."""
+"""Files in one request. A folder of notes has hundreds; the limit stops a broken proxy from sending
+millions.
+"""
 MAX_REVISIONS: Final = 100
 MAX_LISTED: Final = 500
-"""Projects, and documents or changes of one, in one answer."""
+"""Projects, or documents or changes of a project, in one answer."""
 MAX_DAYS: Final = 5_000
-"""Rows of a day, a project and a kind in one answer: a year of a busy space."""
+"""Rows (one per day, project and kind) in one answer: a year of a busy space."""
 MAX_IMPORTED: Final = 200
-"""Written in one transaction, and the space's other writes wait for it."""
+"""Documents written in one transaction, during which the space's other writes wait."""
 MAX_REFILLED: Final = 500
 MAX_REVISION: Final = 2**63 - 1
 _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
 Carried = Mapping[str, object]
-"""What a request or an answer carries, as it comes or goes: its fields by their names on the wire."""
+"""The content of a request or an answer in its wire form: fields by name."""
 Kind = Callable[[Carried, str], Any]
-"""Reads a field of a body by its name. Raises RequestError where it is not of its form."""
+"""A function that reads a field of a body by its name. Raises RequestError: the field has another
+form.
+"""
 Fields = Mapping[str, Kind]
-"""What one carries: the form of each field, by its name."""
+"""The form of each field, by name."""
 
 
 class Coded:
-    """A form of what JSON has no words for: read from a text or a list, and written as one."""
+    """A form for values without a JSON type: read from a text or a list, and written as one."""
 
     __slots__ = ("_read", "write")
 
@@ -54,7 +59,7 @@ class Coded:
 
 
 def project(body: Carried, name: str = "project") -> str:
-    """The name of a project. Raises RequestError where it is none."""
+    """Read the name of a project. Raises RequestError: it is not valid."""
     value = text({"project": body.get(name)}, "project")
     if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
         hint = f"1 to {MAX_PROJECT_CHARS} printable characters"
@@ -63,7 +68,7 @@ def project(body: Carried, name: str = "project") -> str:
 
 
 def text(body: Carried, name: str) -> str:
-    """Any text. Raises RequestError where it is none."""
+    """Read a text. Raises RequestError: it is not a string."""
     value = body.get(name)
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be a string")
@@ -71,22 +76,22 @@ def text(body: Carried, name: str) -> str:
 
 
 def whole(body: Carried, _name: str) -> dict[str, Any]:
-    """The body as it came, whose form belongs to whoever answers."""
+    """Return the body unchanged; the code that answers the request checks it."""
     return dict(body)
 
 
 def raw(body: Carried, name: str) -> Any:
-    """A field as it came."""
+    """Return a field unchanged."""
     return body.get(name)
 
 
 def is_true(body: Carried, name: str) -> bool:
-    """Whether it says so; anything else is no."""
+    """Return True if the field is true; anything else is False."""
     return body.get(name) is True
 
 
 def flag(*, default: bool = False) -> Kind:
-    """Yes or no."""
+    """Return the form of a boolean."""
 
     def flag_of(body: Carried, name: str) -> bool:
         value = body.get(name, default)
@@ -98,7 +103,7 @@ def flag(*, default: bool = False) -> Kind:
 
 
 def optional(kind: Kind, default: Any = None) -> Kind:
-    """What may be left out."""
+    """Return the form of a field that may be missing."""
     write = _writer(kind)
 
     def optional_of(body: Carried, name: str) -> Any:
@@ -120,21 +125,21 @@ def _bounded(form: str, least: int, most: int, default: int | None = None) -> Ki
 revision: Final = _bounded("a revision number", 0, MAX_REVISION)
 """The number of a revision; 0 for none."""
 place: Final = _bounded("a whole number from 0 on", 0, 2**53 - 1, default=0)
-"""Where to go on, or how many there are; 0 where it is left out."""
+"""A position to continue at, or a count; 0 if missing."""
 
 
 def number(most: int) -> Kind:
-    """A number from 1, as people count."""
+    """Return the form of a number from 1 to `most`."""
     return _bounded(f"a number between 1 and {most:,}", 1, most)
 
 
 def count(most: int, *, least: int = 0) -> Kind:
-    """A number within bounds."""
+    """Return the form of a number from `least` to `most`."""
     return _bounded(f"a number from {least} to {most}", least, most)
 
 
 def hexed(size: int, *, or_empty: bool = False) -> Kind:
-    """So many bytes, in lower-case hex; `or_empty`: or none."""
+    """Return the form of `size` bytes in lower-case hex; with `or_empty` also of none."""
 
     def hexed_of(body: Carried, name: str) -> bytes:
         value = body.get(name)
@@ -148,12 +153,12 @@ def hexed(size: int, *, or_empty: bool = False) -> Kind:
 
 
 def data(most: int) -> Kind:
-    """At most so many bytes, in base64."""
+    """Return the form of at most `most` bytes, in base64."""
     return Coded(lambda body, name: decoded(body.get(name), name, most), encoded)
 
 
 def decoded(value: object, name: str, most: int) -> bytes:
-    """The bytes of a base64 text, at most so many. Raises RequestError: it is none, or longer."""
+    """Decode a base64 text of at most `most` bytes. Raises RequestError: it is malformed or longer."""
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be base64")
     if len(value) > 4 * (-(-most // 3)):
@@ -168,7 +173,7 @@ def decoded(value: object, name: str, most: int) -> bytes:
 
 
 def sized(size: int) -> Kind:
-    """Just so many bytes, in base64."""
+    """Return the form of exactly `size` bytes, in base64."""
 
     def sized_of(body: Carried, name: str) -> bytes:
         found = decoded(body.get(name), name, size)
@@ -180,7 +185,7 @@ def sized(size: int) -> Kind:
 
 
 def choice(choices: tuple[str, ...]) -> Kind:
-    """One of these words."""
+    """Return the form of a word out of `choices`."""
 
     def choice_of(body: Carried, name: str) -> str:
         value = text(body, name)
@@ -192,7 +197,7 @@ def choice(choices: tuple[str, ...]) -> Kind:
 
 
 def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
-    """A list, each of whose entries `item` reads."""
+    """Return the form of a list of at most `most` entries, each read by `item`."""
 
     def items_of(body: Carried, name: str) -> list[Any]:
         value = body.get(name)
@@ -213,25 +218,25 @@ def _buckets(body: Carried, name: str) -> frozenset[int]:
 
 
 buckets: Final = Coded(_buckets, sorted)
-"""Numbers of buckets of paths (9.3)."""
+"""Numbers of path buckets (PROTOCOL.md 9.3)."""
 
 
 def content_hash(body: Carried, name: str) -> str:
-    """The hash of a document's text, in hex."""
+    """Read the hash of a document's text, in hex."""
     found: bytes = hexed(HASH_CHARS // 2)(body, name)
     return found.hex()
 
 
 def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> Any:
-    """The values of these fields; `with_others`: beside all else that came.
+    """Read the values of these fields; with `with_others` add all other fields of the body.
 
-    Raises RequestError: one is missing, of another form, or out of its bounds.
+    Raises RequestError: a field is missing, of another form, or out of its bounds.
     """
     return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
 
 
 def written(body: Carried, fields: Fields) -> dict[str, Any]:
-    """A request or an answer as JSON has it."""
+    """Return a request or an answer in its JSON form."""
     return {name: write(value) if (write := _writer(fields.get(name))) else value for name, value in body.items()}
 
 
@@ -240,7 +245,7 @@ def _writer(kind: Kind | None) -> Callable[[Any], object] | None:
 
 
 def record(**fields: Kind) -> Kind:
-    """An object with these fields."""
+    """Return the form of an object with these fields."""
 
     def record_of(body: Carried, name: str) -> Any:
         return _item(body.get(name), fields)
@@ -250,12 +255,12 @@ def record(**fields: Kind) -> Kind:
 
 
 def records(most: int, **fields: Kind) -> Kind:
-    """A list of at most so many objects with these fields."""
+    """Return the form of a list of at most `most` objects with these fields."""
     return listed(most, record(**fields))
 
 
 def listed(most: int, kind: Kind) -> Kind:
-    """A list of at most so many of this form."""
+    """Return the form of a list of at most `most` entries of this form."""
     write, read = _writer(kind), items(most, each(kind))
     return Coded(read, lambda values: [write(value) for value in values]) if write else read
 
@@ -267,19 +272,22 @@ def _item(item: object, fields: Fields) -> Any:
 
 
 UNREAD: Final = "unread"
-"""Marks a field that goes along for other programs: this one reads it nowhere, so it may be missing, and of any form."""
+"""Marks a field for other programs: this one never reads it, so it may be missing, or have any
+form.
+"""
 
 
 def fields_of_type(carried: type) -> dict[str, Kind]:
-    """The forms of a `TypedDict`'s fields, by their names: see `form_of`."""
+    """Return the forms of a `TypedDict`'s fields, by name: see `form_of`."""
     return {name: form for name, hint in carried.__annotations__.items() if (form := form_of(hint)) is not None}
 
 
 def form_of(hint: Any) -> Kind | None:
-    """The form that a field of this type has; None for one that is not read.
+    """Return the form of a field of this type; None for a field that is not read.
 
-    The last mark of an `Annotated` says it: a form, or how many at most there are in a list. Of what has no mark `bool` is a `flag`, `str`
-    any `text`, a `TypedDict` an object with its fields, and what may be None may be left out.
+    The last mark of an `Annotated` gives the form, or the most entries of a list. Without a mark,
+    `bool` is a `flag`, `str` any `text`, a `TypedDict` an object with its fields, and a type with
+    None is optional.
     """
     match get_origin(hint):
         case typing.NotRequired:
@@ -308,12 +316,12 @@ def each(kind: Kind) -> Callable[[Any], Any]:
 
 
 def shown(body: Carried, name: str) -> str:
-    """A text for people, made printable."""
+    """Read a text to show to users, made printable."""
     return printable(text(body, name))
 
 
 def moment(body: Carried, name: str) -> str:
-    """A time, ISO 8601 with its zone."""
+    """Read a time, ISO 8601 with its zone."""
     value = text(body, name)
     try:
         parsed = datetime.fromisoformat(value)
@@ -337,15 +345,15 @@ def bounded(most: int) -> Kind:
 
 
 def encoded(data: bytes) -> str:
-    """Bytes as base64."""
+    """Return bytes as base64."""
     return base64.b64encode(data).decode()
 
 
-# The types of fields with their forms, for the tables of what is carried.
+# Types of fields with their forms, for the tables of requests and answers.
 Project = Annotated[str, project]
 Shown = Annotated[str, shown]
 Told = Annotated[str, optional(shown, "")]
-"""What may be left out, shown where it is there."""
+"""An optional text to show to users; "" if missing."""
 Moment = Annotated[str, moment]
 ContentHash = Annotated[str, content_hash]
 Revision = Annotated[int, revision]

@@ -1,7 +1,9 @@
-"""The YAML front matter of a note, read as data and edited as text: a change of one field leaves every other byte as a person wrote it.
+"""The YAML front matter of a note, read as data and edited as text: an edit of one field leaves
+every other byte unchanged.
 
-Values follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): `no` is a word, a date is a text, and what is
-read can be written as JSON. References between nodes are refused, since a few lines of them can stand for gigabytes.
+Values follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): `no` is a
+word, a date is a text, and all values can be written as JSON. References between nodes are refused,
+since a few lines of them can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from confide_memory.markdown_blocks import MARK, front_matter_lines, split_keepi
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
-MOST_FIELDS = 200  # that are read one by one
+MOST_FIELDS = 200  # fields that are read one by one
 FENCE = "---\n"
 
 
-# How a line begins that begins a field.
+# The beginning of a line that begins a field.
 _FIELD = re.compile(r"[^\s#'\"\[\]{}?&*!|>%@`<=,-][^:]*:(?=\s|$)")
 
 
-# A field of one line, whose value begins nothing that only YAML can say: a list, a map, a reference, a tag, a block.
+# A field on one line whose value does not begin a list, a map, a reference, a tag or a block.
 _PLAIN_LINE = re.compile(r"(?P<name>[^:\n]*):[ \t]+(?P<rest>[^\s\[{*&!|>%@`][^\n]*?)\s*")
 
 
@@ -36,14 +38,18 @@ _TAGGED = re.compile(r"[:-][ \t]+!")
 
 
 class FrontMatterError(ValueError):
-    """The front matter is not YAML, or no mapping, or too large; the sentence says which, without quoting it."""
+    """The front matter is not YAML, is not a mapping, or is too large; the message says which,
+    without quoting it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The parts of a document: `head` with both fences ("" without any), `body` after it, and the fields of the head.
+    """The parts of a document: `head` with both fences ("" without any), `body` after it, and the
+    fields of the head.
 
-    `problem`: why the whole could not be read; `fields` are those that can be read by themselves then.
+    `problem`: the reason why the head as a whole is unreadable; then `fields` has those that are
+    readable alone.
     """
 
     head: str
@@ -53,7 +59,7 @@ class FrontMatter:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The front matter with its fences, "" where there is none, and the text after it."""
+    """Return the front matter with its fences ("" without any), and the text after it."""
     lines = text.split("\n")
     count = front_matter_lines(lines)
     if not count:
@@ -64,7 +70,7 @@ def split(text: str) -> tuple[str, str]:
 
 
 def parse(text: str) -> FrontMatter:
-    """The document's parts; never raises."""
+    """Return the document's parts; never raises."""
     head, body = split(text)
     inside = _parts(head)[1]
     try:
@@ -74,11 +80,12 @@ def parse(text: str) -> FrontMatter:
 
 
 def edit(text: str, changes: Mapping[str, object]) -> str:
-    """The document with these fields set (None: without them), in their places, new ones behind the others.
+    """Return the document with these fields set, or removed if None. Existing fields stay in place,
+    new ones are appended.
 
     Raises:
-        UnreadableError: the front matter cannot be read, or is written in a way that cannot be changed field by field, so nothing is
-            changed behind the back of whoever wrote it.
+        FrontMatterError: the front matter is unreadable, or has a form in which single fields cannot
+            be changed; nothing is changed without the author's knowledge.
         InvalidTextError: a value is too large, or nested too deep.
     """
     head, body = split(text)
@@ -111,7 +118,7 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
 
 
 def compose(fields: Mapping[str, object], body: str) -> str:
-    """A new document of these fields, those that are None or empty left out.
+    """Return a new document with these fields, without those that are None or empty.
 
     Raises InvalidTextError: they are too large, or nested too deep.
     """
@@ -121,7 +128,9 @@ def compose(fields: Mapping[str, object], body: str) -> str:
 
 
 def _check_writable(fields: Mapping[str, object]) -> str:
-    """The fields as YAML that reads the same. Raises InvalidTextError where there is none."""
+    """Return the fields as YAML that parses to the same values. Raises InvalidTextError if
+    impossible.
+    """
     lines = "".join(_yaml({name: value}) for name, value in fields.items())
     if not _reads_as(lines, fields):
         raise InvalidTextError(
@@ -132,7 +141,7 @@ def _check_writable(fields: Mapping[str, object]) -> str:
 
 
 def _parts(head: str) -> tuple[str, str, str]:
-    """The opening fence, what is between, and the closing one, each with its line ends."""
+    """Return the opening fence, the text between, and the closing fence, each with its line ends."""
     if not head:
         return "", "", ""
     first = head.index("\n") + 1
@@ -145,7 +154,7 @@ def _fields_of(node: yaml.MappingNode | None) -> dict[str, Any]:
 
 
 def _reads_as(inside: str, wanted: Mapping[str, object]) -> bool:
-    # As the document is read: by whole lines, and one like a fence would end the front matter.
+    # Whole lines, as the document is read: a line like a fence would end the front matter.
     if inside[-1:] not in ("", "\n") or front_matter_lines([FENCE.strip(), *inside.split("\n")]):
         return False
     try:
@@ -156,7 +165,7 @@ def _reads_as(inside: str, wanted: Mapping[str, object]) -> bool:
 
 
 def _differs(one: Any, other: Any) -> bool:
-    """Whether they are not the same JSON; that true is no number is what `==` does not see."""
+    """Return True if two values differ as JSON; unlike `==`, true is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() != other.keys() or any(_differs(value, other[name]) for name, value in one.items())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -168,7 +177,7 @@ def _composed(inside: str) -> yaml.MappingNode | None:
     if len(inside.encode()) > MAX_BYTES:
         raise FrontMatterError(f"its front matter is larger than {MAX_BYTES // 1024} KiB")
     try:
-        # Aliases and depth are seen among the events, before anything is built of them.
+        # Aliases and depth are checked on events, before any object is built.
         depth = 0
         for event in yaml.parse(inside, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
@@ -193,8 +202,11 @@ def _composed(inside: str) -> yaml.MappingNode | None:
 
 
 def _readable(inside: str) -> tuple[dict[str, object], bool]:
-    """What can be read of front matter that is no YAML as a whole, field by field, and whether that is all of it: a colon too many in a
-    title, or the marks of a merge of git's, must not take the id from a note."""
+    """Return the fields that can be read alone from front matter that is not valid YAML, and True
+    if these are all.
+
+    A superfluous colon in a title, or git's merge marks, must not make a note lose its id.
+    """
     if len(inside.encode(errors="replace")) > MAX_BYTES:
         return {}, False
     blocks: list[str] = []
@@ -216,9 +228,9 @@ def _readable(inside: str) -> tuple[dict[str, object], bool]:
             if (told := _PLAIN_LINE.fullmatch(block)) is None:
                 is_all = False
                 continue
-            # As people and models write it: `description: deploys: only on Thursdays`.
+            # A line as people and models write it: `description: deploys: only on Thursdays`.
             fields = {told["name"].rstrip(): told["rest"]}
-        found = fields | found  # the first of two of one name counts
+        found = fields | found  # of two fields with one name the first counts
     return found, is_all and len(blocks) <= MOST_FIELDS
 
 
@@ -237,13 +249,13 @@ def _value(node: yaml.Node, depth: int) -> Any:
     if isinstance(node, yaml.MappingNode):
         return {_name(key): _value(value, depth + 1) for key, value in node.value}
     text = str(node.value)
-    # A style is that of a quoted or a block scalar, which is text whatever it looks like.
+    # Quoted and block scalars have a style, and are always text.
     if getattr(node, "style", None):
         return text
     for pattern, make in _PLAIN:
         if pattern.fullmatch(text):
             found = make(text)
-            # An overflow: JSON has no infinity.
+            # Text on overflow, since JSON has no infinity.
             return text if isinstance(found, float) and found in (float("inf"), float("-inf")) else found
     return text
 
@@ -253,7 +265,9 @@ def _name(key: yaml.Node) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Lines of YAML; lists of words on one line, as people write them, unless they are what is written."""
+    """Return lines of YAML. Lists of scalars in a field are written on one line, as people write
+    them.
+    """
     if isinstance(value, dict):
         value = {name: list(one) if isinstance(one, tuple) else one for name, one in value.items()}
     is_flat = isinstance(value, dict) and all(_is_flat(one) for one in value.values())
@@ -273,7 +287,9 @@ def _is_flat(value: Any) -> bool:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists below a field are indented, as most editors and linters have them, and times are not quoted."""
+    """A YAML dumper that indents lists below a field, as most editors and linters do, and does not
+    quote times.
+    """
 
     yaml_implicit_resolvers: ClassVar = {  # type: ignore[misc]
         first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
@@ -285,14 +301,14 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-# Ends of lines for some readers and not for others, and the byte order mark: always escaped.
+# Line ends for some readers only, and the byte order mark: always escaped.
 _ODD = re.compile(f"[\r\x85\u2028\u2029{MARK}]")
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # What a plain scalar could not hold is quoted by the library.
+    # The library quotes other texts that are not valid as plain scalars.
     is_block = "\n" in text and not text.startswith((" ", "\n")) and not text.endswith("\n\n")
-    # Like 1e3, which is a number since YAML 1.2, and a word for the library.
+    # For example 1e3, which is a number since YAML 1.2, but text for the library.
     is_other = any(pattern.fullmatch(text) for pattern, _ in _PLAIN)
     is_odd = _ODD.search(text) or ("\n" in text and not is_block)
     style = '"' if is_odd else "|" if is_block else "'" if is_other else None
@@ -311,9 +327,11 @@ _CORE: tuple[tuple[str, str, str], ...] = (
 
 
 def split_fields(text: str) -> tuple[dict[str, object], str, str | None]:
-    """The fields of a file that anybody may have written, the text after them, and why they cannot be read, if they cannot.
+    """Return the fields of a file by any author, the text after them, and the problem if they are
+    unreadable.
 
-    Less is refused than in a note of ours, and nothing of the file is lost: what cannot be read stays in the text.
+    It accepts more than a note of Confide may have, and loses nothing: unreadable front matter
+    stays in the text.
     """
     lines = text.split("\n")
     count = front_matter_lines(lines)
@@ -328,19 +346,19 @@ def split_fields(text: str) -> tuple[dict[str, object], str, str | None]:
         found, is_all = _readable(inside)
         if found and is_all and not _TAGGED.search(inside):
             return found, body, None
-        # In a fence: the line that ends it would make a heading of it all.
+        # In a fence, since the line after it would turn all of it into a heading.
         return {}, f"```\n{inside}\n```\n\n{body}", "has front matter that is not YAML"
     if fields is None:
         return {}, body, None
     if not isinstance(fields, dict):
-        return {}, text, None  # two rules around a paragraph, which is markdown too
+        return {}, text, None  # a paragraph between two horizontal rules, which is markdown too
     return {str(key): value for key, value in fields.items()}, body, None
 
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
     class Loader(yaml.SafeLoader):
-        """Of the core schema alone, and without aliases."""
+        """A loader of the core schema only, without aliases."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):

@@ -1,11 +1,14 @@
-"""How a path of a document is matched: the one meaning of a glob, for `extra`, `exclude` and the `path` of searches and lists.
+"""Globs: the shared matching rule of paths for `extra`, `exclude` and the `path` of searches and
+lists.
 
-A glob means what `PurePath.full_match` of Python 3.13 makes of it: `*` and `?` stay within one folder, and `**` between two slashes
-stands for any number of folders, also for none. So `docs/**/*.md` takes `docs/a.md`, and `**/*.md` what lies at the top. Without any
-of `*?[` it names a file, or a folder with all that is in it.
+A glob works like `PurePath.full_match` of Python 3.13: `*` and `?` match within one folder, and
+`**` between two slashes matches any number of folders, also none. So `docs/**/*.md` matches
+`docs/a.md`, and `**/*.md` also matches files at the top. A text without any of `*?[` names a file,
+or a folder with everything in it.
 
-No regular expression is made of a whole glob, since an agent may send any. Each name is compared by `fnmatch`, whose expressions do not
-backtrack, and of several `**` only the last is tried again, so that the work is at most the product of both lengths.
+No regular expression is made of a whole glob, since an agent may send any. Each name is matched by
+`fnmatch`, whose expressions do not backtrack, and of several `**` only the last is retried, so the
+work is at most the product of both lengths.
 """
 
 from __future__ import annotations
@@ -19,27 +22,28 @@ from confide_memory.documents import composed
 
 MARKS: Final = "*?["
 _FOLDERS: Final = None
-"""Stands for `**`."""
+"""Represents `**`."""
 
 
 def is_glob(text: str) -> bool:
-    """Whether a path has a wildcard in it, and so does not name one file or folder."""
+    """Return True if a path has a wildcard, so that it does not name one file or folder."""
     return any(mark in text for mark in MARKS)
 
 
 def normal(text: str) -> str:
-    """A path or glob as it is compared: composed, without `./`, empty parts, or a slash at its end; "" for the whole folder.
+    """Return a path or glob in the form for comparison: composed, without `./`, empty parts, or a
+    final slash; "" for the whole folder.
 
-    One that begins with a slash keeps it, and matches no document.
+    A leading slash stays, and then no document matches.
     """
     parts = (part for part in text.split("/") if part not in ("", "."))
     return ("/" if text.startswith("/") else "") + composed("/".join(parts))
 
 
 def matches(path: str, glob: str) -> bool:
-    """Whether the document at `path`, which is composed, is one that a path, a folder or a glob names."""
+    """Return True if a path, folder or glob names the document at the composed `path`."""
     glob = normal(glob)
-    if not glob or path == glob:  # a file whose own name has a bracket in it is found by it
+    if not glob or path == glob:  # also matches a file with a bracket in its name
         return True
     if not is_glob(glob):
         return path.startswith(f"{glob}/")
@@ -47,9 +51,11 @@ def matches(path: str, glob: str) -> bool:
 
 
 def leaves_out(path: str, glob: str) -> bool:
-    """The same for what is to be kept back: there `*` stands for folders too, and a folder is matched with all that is in it.
+    """Return True if an exclusion names the document: here `*` matches across folders too, and a
+    folder excludes everything in it.
 
-    In doubt more is kept back: whoever writes `memory/*-draft.md` does not mean that `memory/old/a-draft.md` is sent.
+    In doubt more is excluded: a user who writes `memory/*-draft.md` does not expect
+    `memory/old/a-draft.md` to be sent.
     """
     glob = normal(glob)
     parts = path.split("/")
@@ -58,7 +64,9 @@ def leaves_out(path: str, glob: str) -> bool:
 
 
 def fixed_part(glob: str) -> str:
-    """The folder above the first wildcard, so that a walk starts as deep as it can; of a path without any, what holds it or is it."""
+    """Return the folder above the first wildcard, where a scan can begin; for a path without
+    wildcards the folder that it names or is in.
+    """
     parts = normal(glob).split("/")
     fixed: list[str] = []
     for part in parts if not is_glob(glob) and not parts[-1].endswith(".md") else parts[:-1]:
@@ -69,7 +77,7 @@ def fixed_part(glob: str) -> str:
 
 
 def is_deep(glob: str) -> bool:
-    """Whether it can match below its fixed part, and not only what lies there."""
+    """Return True if the glob can match below its fixed part, not only directly in it."""
     glob = normal(glob)
     rest = glob.removeprefix(fixed_part(glob)).removeprefix("/")
     return "/" in rest or "**" in rest or not is_glob(glob)
@@ -84,14 +92,14 @@ def _parts(glob: str) -> tuple[re.Pattern[str] | None, ...]:
                 parts.append(_FOLDERS)
         else:
             parts.append(re.compile(fnmatch.translate(part)))
-    if parts[-1] is _FOLDERS:  # `memory/**` is what is in the folder
+    if parts[-1] is _FOLDERS:  # `memory/**` matches what is in the folder
         parts.append(re.compile(fnmatch.translate("*")))
     return tuple(parts)
 
 
 def _fits(names: list[str], parts: tuple[re.Pattern[str] | None, ...]) -> bool:
     name = part = 0
-    again: tuple[int, int] | None = None  # after the last `**`, and the first name that it has not taken
+    again: tuple[int, int] | None = None  # index after the last `**`, and of the next name to retry
     while name < len(names):
         now = parts[part] if part < len(parts) else None
         if part < len(parts) and now is _FOLDERS:

@@ -1,8 +1,10 @@
-"""Where the parts of a markdown text begin, what a change of one section makes of it, how its lines end, and whether it is to be sealed.
+"""Markdown structure: the blocks and sections of a text, edits of a section, line ends, and the
+`sensitive` field.
 
-Read by a real parser (markdown-it-py): headings, paragraphs, list items, fences, table rows; inline markup is left alone. A machine that
-answers for the daemon reads line by line instead (`line_headings`), which imports nothing and is enough there: the daemon's reading is the
-one that lasts. Line numbers are counted from 0 here.
+A parser (markdown-it-py) finds headings, paragraphs, list items, fences and table rows; inline
+markup is left alone. A device that answers for the daemon reads line by line instead
+(`line_headings`), which needs no import and is enough there, since the daemon's reading replaces it
+later. Line numbers count from 0 here.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 MARK = "\ufeff"
 """A byte order mark."""
 
-# Longer texts are read line by line for `#` headings and blank lines alone. Prose parses in 20 ms a megabyte, but a table of one-letter
-# cells in 9 s, and the writer of the space waits for it.
+# Longer texts are read line by line, for `#` headings alone. Prose parses in 20 ms a megabyte, but
+# a table of one-letter cells in 9 s, and the space's writer waits for it.
 PARSE_CHARACTERS = 400_000
 
 
@@ -34,7 +36,7 @@ HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]#+)?\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading and the line it begins on."""
+    """A heading and the line on which it begins."""
 
     line: int
     level: int
@@ -43,16 +45,16 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class HeadingBlock:
-    """The first line of a part, and what kind of part it is."""
+    """The first line of a block, and its kind."""
 
     line: int
     kind: str  # heading, paragraph, item, fence, row, front, other
 
 
 Reading = Callable[[str], Sequence[Heading]]
-"""A way to find the headings of a text: `headings` or `line_headings`."""
+"""A function that finds the headings of a text: `headings` or `line_headings`."""
 
-# Our names for the parser's tokens; everything else starts no part of its own.
+# Block kinds by the parser's tokens; other tokens begin no block of their own.
 KINDS = {
     "heading_open": "heading",
     "paragraph_open": "paragraph",
@@ -68,7 +70,7 @@ KINDS = {
 
 @cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # the daemon's; the base install has none
+    from markdown_it import MarkdownIt  # a dependency of the daemon, not of the base install
 
     parser = MarkdownIt("commonmark").enable("table")
     parser.disable("inline", ignoreInvalid=True)
@@ -76,7 +78,9 @@ def _parser() -> MarkdownIt:
 
 
 def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
-    """The parts and the headings of the text, in order; front matter is one part and holds neither."""
+    """Return the blocks and the headings of the text, in order; front matter is one block without
+    headings.
+    """
     lines = text.removeprefix(MARK).split("\n")
     front = front_matter_lines(lines)
     blocks = [HeadingBlock(0, "front")] if front else []
@@ -84,7 +88,7 @@ def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
     if len(text) > PARSE_CHARACTERS:
         found = list(_headings_by_line(lines, front))
         return blocks + [HeadingBlock(heading.line, "heading") for heading in found], found
-    # The parser takes a lone carriage return for a line end; lines here end in \n only.
+    # The parser treats a lone carriage return as a line end; lines here end in \n only.
     body = "\n" * front + "\n".join(lines[front:]).replace("\r\n", "\n").replace("\r", " ")
     tokens = _parser().parse(body)
     seen = set()
@@ -95,7 +99,7 @@ def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
         line = token.map[0]
         if kind == "heading":
             found.append(Heading(line, int(token.tag[1:]), tokens[index + 1].content.strip()))
-        # An item and its first paragraph begin on the same line: the outer one names the part.
+        # An item and its first paragraph begin on the same line: the outer one gives the kind.
         if line not in seen:
             seen.add(line)
             blocks.append(HeadingBlock(line, kind))
@@ -103,12 +107,14 @@ def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
 
 
 def headings(text: str) -> list[Heading]:
-    """The headings of the text, in order, as the parser reads them."""
+    """Return the headings of the text, in order, as the parser reads them."""
     return structure(text)[1]
 
 
 def line_headings(text: str) -> list[Heading]:
-    """The `#` headings outside of fences, in order: without a parser, for who has little time or none installed."""
+    """Return the `#` headings outside of fences, in order, without a parser: for code that must be
+    fast or has none installed.
+    """
     return list(_headings_by_line(text.split("\n"), 0))
 
 
@@ -125,7 +131,9 @@ def _headings_by_line(lines: list[str], first: int) -> Iterator[Heading]:
 
 
 def front_matter_lines(lines: list[str]) -> int:
-    """How many leading lines are YAML front matter, fences included; 0 without any."""
+    """Return the number of leading lines that are YAML front matter, fences included; 0 without
+    any.
+    """
     if not lines or lines[0].removeprefix(MARK).rstrip() != "---":
         return 0
     for number, line in enumerate(lines[1:], 2):
@@ -135,12 +143,14 @@ def front_matter_lines(lines: list[str]) -> int:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines without their ends; only "\\n" ends one."""
+    """Return the lines without their ends; only "\\n" ends a line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def split_keeping_ends(text: str) -> list[str]:
-    """The lines with their "\\n"; a last line without one gets it, so that joining lines of two sides never glues two of them."""
+    """Return the lines with their "\\n". A last line without one gets it, so that lines of two
+    texts can be joined.
+    """
     return [line + "\n" for line in lines_of(text)]
 
 
@@ -149,7 +159,9 @@ def is_item(line: str) -> bool:
 
 
 def append_text(text: str, addition: str, *, heading: str | None, read: Reading = headings) -> str:
-    """The document with the addition at its end, or at the end of the named section, which is made when it is missing."""
+    """Return the document with `addition` at its end, or at the end of the named section, which is
+    created if missing.
+    """
     lines = split_keeping_ends(text)
     added = split_keeping_ends(addition.strip("\n"))
     if heading is None:
@@ -162,9 +174,10 @@ def append_text(text: str, addition: str, *, heading: str | None, read: Reading 
 
 
 def replace_section(text: str, content: str, *, heading: str, read: Reading = headings) -> str:
-    """The document with the lines below the heading replaced; its sub-sections go with it, the heading line stays.
+    """Return the document with the lines below the heading replaced, sub-sections included; the
+    heading stays.
 
-    Raises NotFoundError: no such heading; the hint lists those there are.
+    Raises NotFoundError: no such heading; the hint lists the existing ones.
     """
     lines = split_keeping_ends(text)
     found = read(text)
@@ -182,7 +195,9 @@ def replace_section(text: str, content: str, *, heading: str, read: Reading = he
 
 
 def _section(found: Sequence[Heading], heading: str, total: int) -> tuple[int, int] | None:
-    """The lines [start, end) of the section whose heading is the given words; `## Words` also asks for the level. The first one counts."""
+    """Return the lines [start, end) of the first section with this heading; `## Words` also matches
+    the level. None if there is no such section.
+    """
     asked = re.match(r"\s*(#{1,6})\s+(.*)", heading)
     level = len(asked[1]) if asked else None
     words = _plain(asked[2] if asked else heading)
@@ -198,7 +213,7 @@ def _is_underlined(lines: list[str]) -> bool:
 
 
 def _joined(before: list[str], added: list[str]) -> list[str]:
-    """The addition after the lines, with one blank line between, or none when both are list items."""
+    """Append the addition after one blank line, or after none if both are list items."""
     while before and not before[-1].strip():
         before = before[:-1]
     if not before:
@@ -222,9 +237,10 @@ def _plain(title: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is written apart from its lines; None where it is too short to tell.
+    """Byte order mark and line ends of a text; None where the text is too short to show it.
 
-    Editors change this without being asked. What compares or merges lines does so on the plain form, and puts the style back afterwards.
+    Editors change these silently. So comparisons and merges use the plain form, and restore the
+    style afterwards.
     """
 
     marked: bool | None  # begins with a byte order mark
@@ -232,7 +248,7 @@ class Style:
     ended: bool | None  # its last line has an end
 
     def apply(self, plain: str) -> str:
-        """A plain text written in this style."""
+        """Return a plain text in this style."""
         text = plain
         if self.ended is False:
             text = text.removesuffix("\n")
@@ -250,13 +266,16 @@ def style_of(text: str) -> Style:
 
 
 def plain(text: str) -> str:
-    """The text without a mark, its lines ending in "\\n", the last one too."""
+    """Return the text without a byte order mark, with all lines ending in "\\n", the last one too."""
     body = text.removeprefix(MARK).replace("\r\n", "\n")
     return body + "\n" if body and not body.endswith("\n") else body
 
 
 def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
-    """What `change` makes of a text, with the mark and the line ends that the text had; it gets the plain form where they are special."""
+    """Return the result of `change`, with the byte order mark and the line ends that the text had.
+
+    If these are special, `change` gets the plain form of the text.
+    """
     style = style_of(text or "")
     if text is None or not (style.marked or style.crlf):
         return change(text)
@@ -264,7 +283,9 @@ def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
 
 
 def merged_style(base: str, ours: str, theirs: str) -> Style:
-    """The style of a merge: what one side changed counts, theirs (the person's) before ours."""
+    """Return the style of a merge: a side's change wins over no change, and theirs (the user's)
+    over ours.
+    """
     before, mine, incoming = style_of(base), style_of(ours), style_of(theirs)
     return Style(
         _merged(before.marked, mine.marked, incoming.marked),
@@ -279,9 +300,10 @@ def _merged(before: bool | None, ours: bool | None, theirs: bool | None) -> bool
     return theirs
 
 
-# Whether a text says in its front matter that all of it is to be sealed (PROTOCOL.md 9.7): one rule for the machine that seals and for the
-# daemon that refuses what comes in clear. Said twice, in other words (`yes`, `"true"`) or beside what cannot be read it is meant all the
-# same: better sealed than sent.
+# The front matter field that requires a whole text to be sealed (PROTOCOL.md 9.7): one rule for the
+# device that seals and for the daemon that refuses plain text. A repeated field, another spelling
+# (`yes`, `"true"`) or a field beside unreadable YAML counts too: sealing by mistake is better than
+# sending by mistake.
 
 _MAX_CHARS: Final = 64 * 1024
 _MAX_DEPTH: Final = 16
@@ -295,13 +317,13 @@ _LINE: Final = re.compile(
 
 
 def end_of_front_matter(text: str) -> int:
-    """Where the text behind the front matter begins; 0 without any."""
+    """Return the index after the front matter; 0 without any."""
     found = _FRONT_MATTER.match(text)
     return found.end() if found else 0
 
 
 def is_sensitive(text: str) -> bool:
-    """Whether the front matter says so."""
+    """Return True if the front matter marks the text as sensitive."""
     if not text.startswith(("---", f"{MARK}---")) or "sensitive" not in text.lower():
         return False
     found = _FRONT_MATTER.match(text)
@@ -312,14 +334,14 @@ def is_sensitive(text: str) -> bool:
 
 
 def _says_sensitive(inside: str) -> bool | None:
-    """Whether one of the fields says so; None where they cannot be read."""
+    """Return True if a field marks the text as sensitive; None if the fields cannot be read."""
 
     if len(inside) > _MAX_CHARS:
         return None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     try:
-        # Nesting is seen among the events, before anything is built of them.
+        # The depth is checked on events, before any object is built.
         for event in yaml.parse(inside, Loader=loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH or isinstance(event, yaml.AliasEvent):

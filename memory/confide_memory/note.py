@@ -1,6 +1,7 @@
-"""A note: a markdown document with fields in its front matter, which people and tools write alike.
+"""Notes: markdown documents with front matter fields, written by people and tools alike.
 
-Whatever a person writes there is taken as far as it makes sense; what does not is reported in `problems`, and left as it is.
+Fields that a person wrote are accepted as far as they make sense; the others are reported in
+`problems` and left unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_KEYWORDS = 32
 MAX_RELATIONS = 64
 MAX_METADATA_BYTES = 16 * 1024
 
-# The order in which a new note has its fields.
+# The order of the fields in a new note.
 FIELDS = (
     "id",
     "title",
@@ -62,30 +63,30 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What the note that states it is to another one."""
+    """A relation of a note to another one, stated by the note."""
 
     kind: str
     other: str  # the id of that note
 
     def as_field(self) -> dict[str, str]:
-        """As it stands in the front matter."""
+        """Return the relation as it is written in the front matter."""
         return {"relation": self.kind, "id": self.other}
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a document says of itself; texts are None where it says nothing.
+    """The data of a note; texts are None if the document does not state them.
 
     Attributes:
         body: the markdown below the front matter.
         importance: 0 to 1.
         created, updated: seconds since 1970.
-        digest: of the body without regard to blank space at its ends; equal for notes that say exactly the same.
-        problems: what was not understood, a sentence each, for the person who wrote it.
+        digest: hash of the body without blank space at its ends; equal for notes with the same text.
+        problems: one sentence for each field that was not understood, for its author.
     """
 
     id: str
-    path_id: str  # the one it has if its own is another note's
+    path_id: str  # the id it gets if another note has its own
     title: str
     body: str
     scope: str
@@ -107,27 +108,29 @@ class Note:
 
     @property
     def digest(self) -> bytes:
-        """What two notes that say the same share."""
+        """A hash that two notes with the same text share."""
         return digest_of(self.body)
 
     @property
     def words(self) -> str:
-        """What is searched beside the text, the title apart, which stands with the headings."""
+        """Text that is searched in addition to the body, without the title, which is indexed with
+        the headings.
+        """
         return " ".join(filter(None, [*self.tags, *self.keywords, self.entity, self.category, self.type]))
 
 
 def digest_of(body: str) -> bytes:
-    """Sixteen bytes that stand for the content of a note."""
+    """Return a hash of a note's content, 16 bytes."""
     return hashlib.blake2b(body.replace("\r\n", "\n").strip().encode(), digest_size=16).digest()
 
 
 def level_of(importance: float) -> str:
-    """The word for a number: the nearest of core, high, normal, low."""
+    """Return the word for an importance: the nearest of core, high, normal, low."""
     return min(IMPORTANCE, key=lambda word: (abs(IMPORTANCE[word] - importance), -IMPORTANCE[word]))
 
 
 def importance_of(value: Any) -> float | None:
-    """The number that a word or a number means; None where it means none."""
+    """Return the number for an importance given as word or number; None if it is not valid."""
     if isinstance(value, str):
         return IMPORTANCE.get(value.strip().lower())
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -136,13 +139,15 @@ def importance_of(value: Any) -> float | None:
 
 
 def moment_of(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO date or time (UTC where it names no zone); None where it is none of the years 1 to 9999 in UTC."""
+    """Return an ISO date or time (UTC if it has no zone) as seconds since 1970; None if it is
+    malformed, or not in the years 1 to 9999 in UTC.
+    """
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value.strip())
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        # Another zone's last hours are in another year, which nothing here could show.
+        # A time valid in its own zone may be in year 0 or 10000 in UTC, which cannot be shown.
         datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError):
         return None
@@ -150,17 +155,17 @@ def moment_of(value: Any) -> float | None:
 
 
 def scope_of(project: str, task_id: str | None) -> str:
-    """The one of `SCOPES` that notes of a project, or of a task in it, have."""
+    """Return the scope, out of `SCOPES`, of notes of a project, or of a task in it."""
     return "task" if task_id else "global" if project == GLOBAL_PROJECT else "project"
 
 
 def read(project: str, path: str, text: str) -> Note:
-    """The note that a document is. Never raises: what cannot be understood is in its `problems`."""
+    """Read a document as a note. Never raises: its `problems` list what cannot be understood."""
     return _FieldReader(front_matter.parse(text)).note(project, path)
 
 
 class _FieldReader:
-    """Takes the fields of one document, and notes what is odd."""
+    """Reads the fields of one document, and collects problems."""
 
     def __init__(self, parts: FrontMatter) -> None:
         self._parts = parts
@@ -207,7 +212,7 @@ class _FieldReader:
         )
 
     def _problem(self, sentence: str) -> None:
-        # A long list may have the same wrong with it at each of its entries.
+        # The entries of a long list may all have the same problem.
         if sentence not in self._problems:
             self._problems.append(sentence)
 
@@ -238,10 +243,10 @@ class _FieldReader:
         value = self._fields.get(name)
         if value is None:
             return ()
-        # People write one tag, or several with commas between.
+        # People write a single tag, or several separated by commas.
         items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
         found = [_plain(item) for item in items]
-        # `#tag` is how people write a tag; a keyword such as `#include` is what it is.
+        # People write a tag as `#tag`; a keyword such as `#include` keeps its mark.
         mark = "#" if name == "tags" else ""
         words = list(dict.fromkeys(word.lstrip(mark) for word in found if word and len(word) <= MAX_WORD))
         if None in found or any(word and len(word) > MAX_WORD for word in found):
@@ -288,7 +293,7 @@ def _identity(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> str | None:
-    """A scalar as one line of text."""
+    """Return a scalar as one line of text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

@@ -1,11 +1,13 @@
-"""What a note is called: its id, its title where it has none, and its file.
+"""Names of notes: id, file name, and title if the note has none.
 
-An id is `mem_<entity>_<seconds since 1970>_<8 hex digits>`; a note that says none has one of its path. A file is named by its title and
-the last part of its id, so that two notes of one title do not meet. Both ends ask here: a note that waits in a machine's queue is promised
-the id and the file that the daemon gives it later.
+An id is `mem_<entity>_<seconds since 1970>_<8 hex digits>`; a note without an id gets one from its
+path. A file is named by its title and the last part of its id, so that two notes with one title do
+not collide. Both ends use this code, so that a note in a device's queue already has the id and the
+file name that the daemon gives it later.
 
-Models and people are shown a short form of an id, `mem_` and the first of its hex digits, and may say that wherever an id is asked for. As
-git shortens a commit's name: as many digits as no other note begins with, and never fewer than `LEAST_DIGITS`. Files hold whole ids alone.
+Models and users see a short form of an id, `mem_` and its first hex digits, and may use it wherever
+an id is expected. As git shortens commit ids, it has as many digits as no other note shares, and
+never fewer than `LEAST_DIGITS`. Files hold full ids only.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 LEAST_SAID = 4
 SHORT = re.compile(rf"mem_([0-9a-f]{{{LEAST_SAID},16}})")
-"""What may be said in an id's place."""
+"""The short form of an id, as a user or a model may write it."""
 LEAST_DIGITS = 5
-"""Of a short id that is shown. Of 10,000 notes more, one in a hundred times one shares its five digits; then it is asked which is meant."""
+"""Digits of a short id that is shown. With 10,000 further notes, the chance that one has the same
+five digits is 1 %; then the tool asks which note is meant.
+"""
 MAX_TITLE = 200
 SLUG_CHARACTERS = 40
 _SHOWN_TITLE = 80
@@ -34,39 +38,42 @@ _SHOWN_TITLE = 80
 
 
 def folder_of(task_id: str | None) -> str:
-    """Where notes of a task, or of none, lie."""
+    """Return the folder for notes of a task, or of no task."""
     return NOTES if task_id is None else f"{TASKS}{task_id}/"
 
 
 def new_id(entity: str | None, title: str, *, created: float, seed: bytes) -> str:
-    """The id of a new note; the same for the same seed."""
+    """Return the id of a new note; the same seed gives the same id."""
     return f"mem_{slug(entity or title) or 'note'}_{int(created)}_{hashlib.sha256(seed).hexdigest()[:8]}"
 
 
 def id_of_path(project: str, path: str) -> str:
-    """The id of a note whose file says none: it stays as long as the file has its name."""
+    """Return the id of a note whose file has none; it stays the same until the file is renamed."""
     name = path.rsplit("/", 1)[-1].removesuffix(".md")
     digest = hashlib.sha256(f"{project}\0{path}".encode()).hexdigest()[:8]
     return f"mem_{slug(name) or 'note'}_0_{digest}"
 
 
 def file_of(said: str) -> str:
-    """The path of a note's file, or the end of one, where that is given in the place of an id: `memory/notes/jwt.md`, `jwt.md` or `jwt`."""
+    """Return the path of a note's file, or its end, from a text given instead of an id:
+    `memory/notes/jwt.md`, `jwt.md` or `jwt`.
+    """
     path = composed(said.strip()).removeprefix("./")
     return path if path.endswith(".md") else f"{path}.md"
 
 
 def digits_of(identity: str) -> str:
-    """The hex digits that an id ends in, which its short form begins with."""
+    """Return the hex digits at the end of an id, which its short form begins with."""
     return identity.rsplit("_", 1)[-1]
 
 
 def short_of(identity: str, before: str | None, after: str | None) -> str:
-    """The short form of a note's id; the whole id where another note has all its digits, or more.
+    """Return the short form of a note's id; the full id if another note's digits begin with all of
+    its digits.
 
     Args:
-        before, after: the digits of the other notes next to its own in their order, None where there is none; one that has the same
-            is either of them.
+        before, after: the digits of its neighbours among the other notes, in sort order; None if there
+            is no neighbour, and equal digits may be given as either.
     """
     digits = digits_of(identity)
     shared = max(_shared(digits, other or "") for other in (before, after))
@@ -74,7 +81,7 @@ def short_of(identity: str, before: str | None, after: str | None) -> str:
 
 
 def _shared(digits: str, other: str) -> int:
-    """With how many digits both begin."""
+    """Return the length of the common prefix."""
     return next(
         (at for at, pair in enumerate(zip(digits, other, strict=False)) if pair[0] != pair[1]),
         min(len(digits), len(other)),
@@ -82,26 +89,26 @@ def _shared(digits: str, other: str) -> int:
 
 
 def is_id(said: str) -> bool:
-    """Whether a text is the id of a note, whole or short, as far as its form says."""
+    """Return True if a text has the form of a note's id, full or short."""
     return bool(ID.fullmatch(said) or SHORT.fullmatch(said))
 
 
 def may_mean(said: str, identity: str) -> bool:
-    """Whether a note of this id is meant, by its whole id or a short one."""
+    """Return True if a full or short id can mean the note of `identity`."""
     short = SHORT.fullmatch(said)
     return digits_of(identity).startswith(short[1]) if short else said == identity
 
 
 def path_of(identity: str, title: str, task_id: str | None) -> str:
-    """The file of a new note."""
+    """Return the path of a new note's file."""
     return f"{folder_of(task_id)}{slug(title) or 'note'}-{digits_of(identity)}.md"
 
 
 def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[str, str]:
-    """The id and the path of the note that `memory_store` makes of these arguments.
+    """Return id and path of the note that `memory_store` creates from these arguments.
 
     Args:
-        said: when it was asked for, ISO 8601 with the time zone.
+        said: time of the request, ISO 8601 with the time zone.
         operation: the id of the call.
     """
     title = heading_of(" ".join(arguments.get("title", "").split()), arguments["content"])
@@ -112,27 +119,28 @@ def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[s
 
 
 def is_named(path: str, said: str) -> bool:
-    """Whether a file has the name that `path_of` gives a note of this id, whole or short, whatever its title is."""
+    """Return True if a file has the name that `path_of` gives a note of this id, full or short,
+    with any title.
+    """
     if short := SHORT.fullmatch(said):
         return path.endswith(".md") and path.rpartition("-")[2].startswith(short[1])
     return path.endswith(f"-{digits_of(said)}.md")
 
 
 def mark_of(path: str) -> str:
-    """What the files of one id have in common, whatever its title is: their folder and the end of their names."""
+    """Return the part that all file names of one id share: the folder and the end of the name."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{name.rpartition('-')[2]}"
 
 
 def heading_of(title: str | None, body: str) -> str:
-    """The title of a new note, or what its text gives for one."""
+    """Return the title of a new note: the given one, or one from its text."""
     return (title or title_of(body) or "Note")[:MAX_TITLE]
 
 
 def title_of(body: str) -> str:
-    """A title for a text that has none: its first line with words, without marks of markdown, at most as long as a title.
-
-    What was sealed gives none.
+    """Return a title for a text without one: its first line with words, without markdown marks and
+    cut to the length of a title. Sealed text gives none.
     """
     for line in body.splitlines():
         words = _unmarked(line)
@@ -144,7 +152,9 @@ def title_of(body: str) -> str:
 
 
 def first_words(body: str, *, besides: str) -> str:
-    """Return the first line of a text that says more than its title, without marks of markdown; "" if there is none."""
+    """Return the first line of a text that says more than its title, without markdown marks; "" if
+    no line does.
+    """
     for line in body.splitlines():
         words = _unmarked(line)
         if words and words != besides and _says_something(words) and not is_conflict_mark(line):
@@ -162,7 +172,9 @@ def _says_something(words: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """The text as a part of a file name: letters and digits in lower case, with `-` between; other scripts are kept. May be empty."""
+    """Return the text as a part of a file name: lower-case letters and digits joined by `-`; other
+    scripts are kept. May be empty.
+    """
     plain = unicodedata.normalize("NFKD", text)
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter)).lower()
     plain = unicodedata.normalize("NFC", re.sub(r"[^\w]+|_+", "-", plain)).strip("-")

@@ -1,7 +1,9 @@
-"""Versions of the program, and which of a machine's and its daemon's work together: those that are at most two minor versions apart.
+"""Program versions, and which versions of a device and its daemon work together: those at most two
+minor versions apart.
 
-Within that, each does what both know: what the other one does not know is answered `unavailable`, and members that it does not know are
-passed over (PROTOCOL.md 9). Beyond it nobody has tried, and both ends say so to people; neither refuses the other.
+Within that window, each end does what both know: it answers `unavailable` to requests that it does
+not know, and ignores unknown fields (PROTOCOL.md 9). Larger distances are untested; both ends
+report them to users, and neither refuses the other.
 """
 
 from __future__ import annotations
@@ -10,24 +12,29 @@ import re
 from typing import Final
 
 WINDOW: Final = 2
-"""Minor versions that a machine and its daemon may be apart, either way."""
+"""Minor versions by which a device and its daemon may differ, in either direction."""
 UNKNOWN: Final = "does not know that request"
-"""How every version's sentence ends that says so, the first one's too."""
+"""The end of every daemon's message about a request that it does not know, the first version's
+included.
+"""
 SINCE: Final[dict[str, str]] = {}
-"""The version that a request came with, where that is not the first one."""
+"""The version that introduced a request, for requests later than the first version."""
 
-# As PEP 440 writes them; what stands behind the minor version moves nothing.
+# Versions as in PEP 440; the text after the minor version does not count.
 _FORM: Final = re.compile(r"(\d{1,6})\.(\d{1,6})(?:[.a-z+-][0-9a-z.+-]*)?", re.IGNORECASE)
 
 
 def parsed(version: str) -> tuple[int, int] | None:
-    """Major and minor version; None: it is none."""
+    """Return major and minor version; None if the text is not a version."""
     match = _FORM.fullmatch(version)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def is_behind(version: str, other: str) -> bool:
-    """Whether a version is so much older than another that the two are not known to work together; not where one of them is none."""
+    """Return True if a version is too much older than another for the two to work together.
+
+    Return False if a text is not a version.
+    """
     ours, theirs = parsed(version), parsed(other)
     if ours is None or theirs is None or ours >= theirs:
         return False

@@ -1,7 +1,9 @@
-"""Changes of a YAML mapping as changes of its text: what stays the same stays byte for byte, comments and order included.
+"""Edits of a YAML mapping as edits of its text: unchanged parts stay the same byte for byte,
+comments and order included.
 
-A change is first made as small as it can be (an item of a list, a field within a field), and checked by reading the result again. Where
-that is not what was meant, whole fields are replaced; and where that is not either, nothing is changed.
+The first attempt is the smallest edit (an item of a list, a field within a field); the caller
+checks it by parsing the result. If that is not the wanted value, the next attempt replaces whole
+fields. If that fails too, the text stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Text in place of [start, end)."""
+    """Replacement text for the characters [start, end)."""
 
     start: int
     end: int
@@ -30,11 +32,11 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A text and the way to read and write values of it.
+    """A YAML text, with the functions to read and write its values.
 
     Attributes:
-        dumped: a value as YAML of lines that end in "\\n".
-        ends: how lines end here.
+        dumped: returns a value as YAML with lines that end in "\\n".
+        ends: the line end of this text.
     """
 
     text: str
@@ -42,22 +44,22 @@ class YamlText:
     ends: str
 
     def patched(self, patches: Sequence[Patch]) -> str:
-        """The text with all of the patches, none of which overlap."""
+        """Return the text with all patches applied; none may overlap."""
         text = self.text
         for patch in sorted(patches, key=lambda patch: -patch.start):
             text = text[: patch.start] + patch.text + text[patch.end :]
         return text
 
     def lines(self, text: str, indent: int) -> str:
-        """Lines of ours as they stand here."""
+        """Return new lines with the indent and the line ends of this text."""
         return "".join(" " * indent + line + self.ends for line in text.removesuffix("\n").split("\n"))
 
     def line_start(self, index: int) -> int:
-        """Where the line of a character begins."""
+        """Return the index at which the line of a character begins."""
         return max((found.end() for found in _BREAK.finditer(self.text, 0, index)), default=0)
 
     def line_end(self, index: int, *, with_break: bool = False) -> int:
-        """Where the line of a character ends, before its break or behind it."""
+        """Return the index at which the line of a character ends, before or after its line break."""
         found = _BREAK.search(self.text, index)
         return len(self.text) if found is None else found.end() if with_break else found.start()
 
@@ -65,7 +67,9 @@ class YamlText:
 def changed(
     source: YamlText, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
 ) -> Iterator[str]:
-    """The text with `new` in place of `old`, the gentlest way first; the caller takes the first that reads as it should."""
+    """Yield the text with `new` instead of `old`, the smallest edit first; the caller uses the
+    first one that parses to the wanted value.
+    """
     for is_gentle in (True, False):
         yield source.patched(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))
 
@@ -112,12 +116,12 @@ def _field(
 
 
 def _is_plain(node: yaml.MappingNode) -> bool:
-    """Whether its fields have names, each another one."""
+    """Return True if the mapping has only scalar names, all different."""
     return len({key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}) == len(node.value)
 
 
 def _items(source: YamlText, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
-    """A list of one item a line: items that stay keep their lines."""
+    """Yield the patches of a list with one item on each line; unchanged items keep their lines."""
     indent = node.start_mark.column
     place = 0  # in `new`
     for item, value in zip(node.value, old, strict=True):
@@ -140,7 +144,9 @@ def _removal(source: YamlText, key: yaml.Node, value: yaml.Node) -> Patch:
 
 
 def _replacement(source: YamlText, key: yaml.Node, value: yaml.Node, new: Any) -> Patch:
-    """The field written anew behind its name; a comment on its first line stays there, or one behind a value that ends a line."""
+    """Replace the value of a field. A comment on its first line stays there, as does one after a
+    value that ends a line.
+    """
     start, end = key.end_mark.index, _end(source, value, key)
     first, *more = source.dumped({"k": new}).removeprefix("k").removesuffix("\n").split("\n")
     rest = source.text[end : source.line_end(end)]
@@ -154,13 +160,13 @@ def _replacement(source: YamlText, key: yaml.Node, value: yaml.Node, new: Any) -
 
 
 def _end(source: YamlText, node: yaml.Node, key: yaml.Node | None = None) -> int:
-    """Where a value ends: comments and blank lines behind it are nobody's."""
+    """Return the index at which a value ends, without the comments and blank lines after it."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(source, last[1], last[0]) if isinstance(last, tuple) else _end(source, last)
     end = len(source.text[: node.end_mark.index].rstrip(_BLANK))
     if key is None or end > key.end_mark.index:
         return end
-    # No value at all: the field ends behind its colon, if it has one.
+    # Without a value, the field ends after its colon, if it has one.
     colon = _COLON.match(source.text, key.end_mark.index)
     return colon.end() if colon else key.end_mark.index

@@ -118,7 +118,7 @@ def test_one_that_cannot_be_loaded_keeps_the_daemon_from_starting(tmp_path: Path
     daemon.env["PYTHONPATH"] = str(folder)
     said = daemon.run("serve", "--listen", "127.0.0.1:0", code=EXIT_CONFIG)
     assert "confided: the add-on toy cannot be loaded: ValueError: out of order" in said
-    assert "hint: install it anew, or remove it" in said
+    assert "hint: install it again, or remove it" in said
     assert "is not running" in daemon.run("status", code=EXIT_UNREACHABLE)
 
 

@@ -196,6 +196,6 @@ def test_one_that_cannot_be_loaded_is_named_where_it_is_needed(tmp_path: Path) -
     ended = confide(machine, folder, "--help")
     assert ended.returncode == EXIT_CONFIG
     assert ended.stderr == (
-        "confide: the add-on toy cannot be loaded: ValueError: out of order\nhint: install it anew, or remove it\n"
+        "confide: the add-on toy cannot be loaded: ValueError: out of order\nhint: install it again, or remove it\n"
     )
     assert confide(machine, folder, "search", "--help").returncode == 0

@@ -1,6 +1,8 @@
-"""The four classes of what is stored, by who made it (docs/classes.md): what may be put before a model that did not ask for it.
+"""The four trust classes of stored text, by its author (docs/classes.md). They decide what may be
+shown to a model that did not search for it.
 
-A daemon keeps them beside the texts, by what it knows itself; no text says its own. They only sink by themselves: a person raises one.
+The daemon stores the class beside the text, from its own knowledge; a text cannot set its own
+class. A class is lowered automatically, and raised only by a user.
 """
 
 from __future__ import annotations
@@ -9,13 +11,13 @@ from collections.abc import Iterable
 from typing import Final
 
 OWNER: Final = "owner"
-"""A person: files saved and synced, commands, the panel."""
+"""A person: files that were saved and synced, commands, the panel."""
 AGENT: Final = "agent"
 """An agent, by a tool."""
 DERIVED: Final = "derived"
-"""Rules, judges and summaries, which made it of what was said."""
+"""Rules, judges and summaries, which derived it from conversations."""
 UNTRUSTED: Final = "untrusted"
-"""Nobody vouches for it: what was imported or fetched, transcripts, and text that speaks to a model."""
+"""No trusted author: imported or fetched text, transcripts, and text that addresses a model."""
 
 CLASSES: Final = (OWNER, AGENT, DERIVED, UNTRUSTED)
 """From the highest to the lowest."""
@@ -23,6 +25,6 @@ TRUSTED: Final = frozenset({OWNER, AGENT, DERIVED})
 
 
 def lowest(classes: Iterable[str]) -> str:
-    """The lowest of the classes; `untrusted` of none, and of what is none."""
+    """Return the lowest of the classes; `untrusted` if there are none or one is unknown."""
     ranks = [CLASSES.index(one) if one in CLASSES else len(CLASSES) - 1 for one in classes]
     return CLASSES[max(ranks, default=len(CLASSES) - 1)]

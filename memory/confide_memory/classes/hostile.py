@@ -1,7 +1,9 @@
-"""Which lines of a text speak to a model, or hide something from a reader: such a text is `untrusted`, whoever wrote it (docs/classes.md).
+"""Detection of lines that address a model, or hide something from a reader: a text with such lines
+is `untrusted`, even if a trusted author wrote it (docs/classes.md).
 
-Rules, not a model: they are quick, the same on every machine, and say what they found. They are no wall. Who words an order as a fact
-passes them; that is what the classes of the writers are for. Where they change, a migration of the daemon's has stored texts judged again.
+It uses rules, not a model: they are fast, the same on every device, and name their findings. They
+are no complete protection: an instruction phrased as a fact passes, so the classes of the authors
+cover that. After a change of the rules, a migration of the daemon judges stored texts again.
 """
 
 from __future__ import annotations
@@ -16,19 +18,23 @@ from itertools import pairwise
 from typing import Final
 
 MAX_LOOKED_AT: Final = 4 * 1024 * 1024
-"""Characters that the patterns look at, a second or so: only lines that hold words of theirs. What is beyond counts as hostile."""
-# A phrase may go over so many line ends.
+"""Characters that the patterns examine, which takes a second or so; only lines near a rule's words
+count. A text with more is treated as hostile.
+"""
+# Line ends that a phrase may contain.
 _REACH: Final = 2
 
-# Between words: what markdown, quotes and comments put there too, so that no line end or mark hides a phrase.
-# A sentence ends it, and a full stop inside of a word does not.
+# The gap between words includes the marks of markdown, quotes and comments, so that no line end or
+# mark hides a phrase. The end of a sentence ends it, a full stop inside a word does not.
 _GAP: Final = r"(?:[\s>*_#`\"“”|~,:()\[\]/-]|[.!](?=\w)){1,40}"
 _NEAR: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What it finds, a pattern, and words of which each group has to be near: to look for those costs a hundredth of the pattern."""
+    """A finding, its pattern, and groups of words. A word of each group must be near: a search for
+    those costs a hundredth of the pattern.
+    """
 
     why: str
     source: str
@@ -40,7 +46,9 @@ class _Rule:
 
 
 _compiled: Final = functools.cache(re.compile)
-"""When the words of a rule are first met: all of them at once are 40 ms of every start, and most texts meet none."""
+"""Compiles a rule's pattern when its words first occur: all of them would take 40 ms at every
+start, and most texts contain none.
+"""
 
 
 def _rule(why: str, pattern: str, *near: str) -> _Rule:
@@ -48,7 +56,7 @@ def _rule(why: str, pattern: str, *near: str) -> _Rule:
 
 
 def _said(why: str, pattern: str, *near: str) -> _Rule:
-    """A pattern of words: a blank is any gap, and `...` up to five words that may stand between."""
+    """Return a rule for a phrase: a blank matches any gap, and ` ... ` up to five words."""
     between = rf"{_GAP}(?:[\w'’]+{_GAP}){{0,{_NEAR}}}?"
     return _rule(why, rf"(?<!\w)(?:{pattern.replace(' ... ', between).replace(' ', _GAP)})(?!\w)", *near)
 
@@ -261,7 +269,7 @@ _PHRASES: Final = (
         r"each|all)|on (?:every|each|all))",
         "secret_get|secret get",
     ),
-    # The same in the languages that are asked for most.
+    # The same in the most requested languages.
     _said(
         _TAKES_BACK,
         r"(?:ignorieren? sie|ignoriere?|vergiss|vergessen sie|missachten? sie|missachte|beachte nicht)"
@@ -389,7 +397,7 @@ _RULES: Final = (*_MARKS, *_PHRASES)
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{200,}={0,2}")
 _BASE64_LINE: Final = re.compile(r"\s*(?:>\s*)?[A-Za-z0-9+/]{56,100}={0,2}\s*")
 _BASE64_LINES: Final = 4
-# Keys and certificates are for everybody, and people keep them in notes.
+# Public keys and certificates are no secret, and people keep them in notes.
 _PUBLIC: Final = re.compile(
     r"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\S+|sk-\S+@openssh\.com)\s|BEGIN [A-Z ]*(?:CERTIFICATE|PUBLIC KEY|PGP SIGNATURE)"
 )
@@ -401,7 +409,7 @@ _UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
     "\U000e0000-\U000e007f]"
 )
-# Letters of other scripts that look like Latin ones, in words that mix them.
+# Letters of other scripts that look like Latin ones; replaced in words that mix scripts.
 _CYRILLIC: Final = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455\u0458\u0501\u04bb\u051b\u051d"
 _GREEK: Final = "\u03b1\u03b5\u03bf\u03c1\u03c5\u03b9\u03ba\u03bd\u03c4"
 _LOOK_ALIKE: Final = str.maketrans(_CYRILLIC + _GREEK, "aeopcyxisjdhqw" + "aeopuiknt")
@@ -410,7 +418,9 @@ _MIXED: Final = re.compile(r"\w*(?:[a-z][\u0370-\u052f]|[\u0370-\u052f][a-z])\w*
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousLines:
-    """Lines that speak to a model: the first and the last, counted from 1, and what they do, in a few words for people."""
+    """Lines that address a model: the first and the last, counted from 1, and a few words on what
+    they do, for users.
+    """
 
     first: int
     last: int
@@ -418,7 +428,7 @@ class SuspiciousLines:
 
 
 def find(text: str) -> list[SuspiciousLines]:
-    """The lines that speak to a model or hide something, in their order; those of one finding together."""
+    """Return the lines that address a model or hide something, in order."""
     lines = text.split("\n")
     return sorted(
         {*_hidden(lines), *_encoded(lines), *_spoken([_plain(line) for line in lines])},
@@ -427,12 +437,14 @@ def find(text: str) -> list[SuspiciousLines]:
 
 
 def is_hostile(text: str) -> bool:
-    """Whether any line of it speaks to a model or hides something."""
+    """Return True if any line addresses a model or hides something."""
     return bool(find(text))
 
 
 def _plain(line: str) -> str:
-    """As it is read: without what cannot be seen, in one spelling of each letter, and in lower case."""
+    """Return a line as a reader sees it: without invisible characters, in one spelling of each
+    letter, in lower case.
+    """
     if line.isascii():
         return line.lower()
     seen = unicodedata.normalize("NFKC", _UNSEEN.sub("", line)).casefold().replace("\n", " ")
@@ -463,14 +475,16 @@ def _spoken(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
 
 
 def _windows(whole: str, starts: Sequence[int], words: Iterable[str]) -> list[tuple[int, int]]:
-    """The lines around those that hold one of the words, counted from 0; those that touch are one."""
+    """Return the line ranges around lines with one of the words, counted from 0; overlapping ranges
+    are joined.
+    """
     held: set[int] = set()
     for word in words:
         at = whole.find(word)
         while at >= 0:
             line = bisect.bisect_right(starts, at) - 1
             held.add(line)
-            # The next line that has it: how often one has it is of no interest.
+            # Continue at the next line, since several occurrences on a line do not matter.
             at = whole.find(word, starts[line + 1]) if line + 1 < len(starts) else -1
     found: list[tuple[int, int]] = []
     for line in sorted(held):
@@ -485,7 +499,7 @@ def _hidden(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     for number, line in enumerate(lines, 1):
         if line.isascii():
             continue
-        # A byte order mark begins a file and hides nothing.
+        # A byte order mark at the beginning of a file is harmless.
         rest = line.removeprefix("\ufeff") if number == 1 else line
         if _TAG_CHARACTERS.search(rest) or _TURNED.search(rest) or len(_ZERO_WIDTH.findall(rest)) >= _MOST_ZERO_WIDTH:
             yield SuspiciousLines(number, number, "has letters that cannot be seen")
@@ -507,7 +521,9 @@ def _encoded(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
 
 
 def _is_mixed(run: str) -> bool:
-    """Whether it looks encoded: upper and lower case and digits change often, which no path, rule or number does."""
+    """Return True if a run looks encoded: it changes often between upper case, lower case and
+    digits, which no path, rule or number does.
+    """
     kinds = [0 if one.isupper() else 1 if one.islower() else 2 for one in run[:4096] if one.isalnum()]
     changes = sum(one != other for one, other in pairwise(kinds))
     return len(set(kinds)) == 3 and changes > len(kinds) * 0.3

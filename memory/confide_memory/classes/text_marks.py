@@ -1,8 +1,10 @@
-"""What a text is known again by when it comes from elsewhere: numbers for its parts, of which two texts that share a part share one.
+"""Fingerprints that recognize a text in another place: numbers for its blocks, such that two texts
+with a common passage share a number.
 
-Winnowing (Schleimer, Wilkerson, Aiken: "Winnowing: local algorithms for document fingerprinting", 2003) over the words of each block of
-lines: whatever runs on for `SURE` words in two texts gives both the same number, however lines are broken, marked up or written in
-capitals. A block of fewer words is known as a whole.
+It is winnowing (Schleimer, Wilkerson, Aiken: "Winnowing: local algorithms for document
+fingerprinting", 2003) over the words of each block of lines: any `SURE` successive words that two
+texts have in common give both the same number, whatever the line breaks, markup or capitals. A
+shorter block gets one number for all of it.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 GRAM: Final = 8
-"""Words that one number stands for."""
+"""Words that a number is computed from."""
 WINDOW: Final = 5
-"""Of so many numbers in a row the least is taken: 0.33 numbers a word."""
+"""The least of this many successive numbers is chosen: 0.33 numbers a word."""
 SURE: Final = GRAM + WINDOW - 1
-# Shorter blocks say nothing of where they are from: "- yes", "## Notes".
+# Shorter blocks do not show their origin: "- yes", "## Notes".
 _LEAST_WORDS: Final = 3
 _LEAST_HEADING: Final = 6
-# Each letter of a script that puts no blanks between words is one.
+# In scripts without blanks between words, each letter counts as a word.
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u3040-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _BEGINS: Final = re.compile(r"\s*(?:[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|\||>)")
@@ -30,14 +32,14 @@ _BITS: Final = (1 << 64) - 1
 
 
 class TextBlock(NamedTuple):
-    """A paragraph, a list item, a heading or a row: its lines, counted from 1, both ends included."""
+    """A paragraph, a list item, a heading or a row: its first and last line, counted from 1."""
 
     first: int
     last: int
 
 
 def blocks(lines: Sequence[str]) -> list[TextBlock]:
-    """The lines that are not blank, in blocks."""
+    """Group the lines that are not blank into blocks."""
     found: list[TextBlock] = []
     begin = 0
     for number, line in enumerate([*lines, ""], 1):
@@ -51,18 +53,18 @@ def blocks(lines: Sequence[str]) -> list[TextBlock]:
 
 
 def marks(lines: Sequence[str], among: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:
-    """The numbers of each of the blocks, signed and of 64 bits; none of a block that says too little."""
+    """Return the numbers of each block, signed and of 64 bits; none for a block that is too short."""
     words = _Words()
     return {block: _marks(lines[block.first - 1 : block.last], words) for block in among}
 
 
 def known(numbers: Mapping[TextBlock, frozenset[int]], there: frozenset[int]) -> list[TextBlock]:
-    """Those of the blocks that have one of the numbers `there`."""
+    """Return the blocks that have one of the numbers `there`."""
     return [block for block, own in numbers.items() if not own.isdisjoint(there)]
 
 
 class _Words(dict[str, int]):
-    """The numbers of words, each worked out once; kept no longer than a text is looked at."""
+    """A cache of the numbers of words, for the time that a text is read."""
 
     def __missing__(self, word: str) -> int:
         digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -99,5 +101,5 @@ def _joined(numbers: Sequence[int]) -> int:
 
 
 def _signed(value: int) -> int:
-    # As SQLite holds them.
+    # SQLite's integers are signed.
     return value - (1 << 64) if value >> 63 else value
