@@ -16,10 +16,11 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import remark, say
+from confide_daemon.cli.old_spellings import MOVED
 from confide_daemon.entry_points import loaded
 from confide_daemon.errors import StorageError
 from confide_memory.commands import command_runner, group
-from confide_memory.commands.entries import Command, Entry, Groups, Moved
+from confide_memory.commands.entries import Command, Entry, Groups
 from confide_memory.commands.spelling import OtherWords, Words
 from confide_memory.errors import with_extra
 
@@ -123,26 +124,6 @@ COMMANDS: Final[Groups] = {
     ),
 }
 """In the order in which people need them."""
-
-MOVED: Final[Moved] = {
-    "callers": "device",
-    "callers grant": "device edit",
-    "callers rename": "device edit",
-    "callers show": "device ls",
-    "revoke": "device rm",
-    "top": "status --watch",
-    "logs": "status --log",
-    "reindex": "space reindex",
-    "bench": "space bench",
-    "custody": "space key",
-    "invite ls": "invite --list",
-    "invite rm": "invite --cancel",
-    "rekey": "space key --new",
-    "key show": "key",
-    "key rotate": "key --new",
-    "key retire": "key --end-old",
-}
-"""Spellings of 0.2, which still work; a later version may drop this table."""
 
 WORDS: Final[Words] = {
     "serve": "start run",

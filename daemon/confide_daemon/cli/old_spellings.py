@@ -1,0 +1,30 @@
+"""The commands of `confided` that had another name before 0.3. They still work, and print the new name on stderr.
+
+To remove them, delete this module and its use in `app`; an add-on lists its own in its `Command.moved`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confide_memory.commands.entries import Moved
+
+MOVED: Final[Moved] = {
+    "callers": "device",
+    "callers grant": "device edit",
+    "callers rename": "device edit",
+    "callers show": "device ls",
+    "revoke": "device rm",
+    "top": "status --watch",
+    "logs": "status --log",
+    "reindex": "space reindex",
+    "bench": "space bench",
+    "custody": "space key",
+    "invite ls": "invite --list",
+    "invite rm": "invite --cancel",
+    "rekey": "space key --new",
+    "key show": "key",
+    "key rotate": "key --new",
+    "key retire": "key --end-old",
+}
+"""Old spellings, and what a person types now."""
