@@ -16,7 +16,7 @@ import typer
 from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import remark, say
-from confide_daemon.cli.old_spellings import MOVED
+from confide_daemon.cli.renamed_commands import MOVED
 from confide_daemon.entry_points import loaded
 from confide_daemon.errors import StorageError
 from confide_memory.commands import command_runner, group

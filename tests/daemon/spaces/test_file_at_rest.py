@@ -172,7 +172,7 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
     process.wait(DEADLINE_S)
     assert "its machines keep its key (epoch 1); locked" in ready.run("status", code=5).stdout
     assert "locked" in ready.run("doctor").stdout
-    assert "left out: this space is locked" in ready.run("space", "reindex").stderr
+    assert "skipped: this space is locked" in ready.run("space", "reindex").stderr
     assert "this space is locked" in ready.run("space", "reindex", "--space", "laptop", code=4).stderr
     assert "this space is locked" in ready.run("space", "bench", "--space", "laptop", code=4).stderr
     assert ready.json("space", "key", "laptop", "server")["wanted"] == "server"

@@ -37,7 +37,7 @@ def pinned(machine: Machine) -> dict[str, Any]:
 def rotate(daemon: Daemon) -> dict[str, Any]:
     """Rotate with `confided key --new`; returns what it printed."""
     told = daemon.run("key", "--new", "--json")
-    assert "the running daemon answers to both" in told
+    assert "the running daemon uses both keys" in told
     answer: dict[str, Any] = json.loads(told.splitlines()[0])
     return answer
 
@@ -45,7 +45,7 @@ def rotate(daemon: Daemon) -> dict[str, Any]:
 def until_retired(daemon: Daemon) -> None:
     """End the old key, and wait until the running daemon says so."""
     ended = daemon.log.read_text().count("its old one ended")
-    assert daemon.run("key", "--end-old").startswith("retired: confided1")
+    assert daemon.run("key", "--end-old").startswith("ended: confided1")
     wait_until("the daemon to drop its old key", lambda: daemon.log.read_text().count("its old one ended") > ended)
 
 
@@ -120,7 +120,7 @@ def test_a_rotation_of_a_stopped_daemon_holds_over_kills_and_restarts(tmp_path: 
     told = daemon.run("key", "--new", code=4)
     assert "a rotation is under way" in told
     assert "confided key --end-old" in told
-    assert "old one answers until" in daemon.run("status")
+    assert "old one is valid until" in daemon.run("status")
     daemon.stop()
     daemon.run("key", "--end-old")
     assert "no rotation is under way" in daemon.run("key", "--end-old", code=4)

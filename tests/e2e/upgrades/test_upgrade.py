@@ -87,7 +87,7 @@ def test_looking_writes_nothing_and_no_daemon_changes_anything_unasked(tmp_path:
     assert {path.name for path in after.keys() - before.keys()} <= {"daemon.lock"}
     told = daemon.run("upgrade", "--no-snapshot")
     assert f"upgraded: from {release.version} to {__version__}" in told
-    assert "carol: its machines keep its key" in told
+    assert "carol: its devices keep its key" in told
     assert "nothing to do" in daemon.run("upgrade")
     daemon.start()
     daemon.stop()

@@ -59,10 +59,10 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
         timeout=COMMAND_DEADLINE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "spaces that open by themselves: none" in done.stderr
-    assert "spaces that wait for one of their machines: ann" in done.stderr
-    assert "revoked since, and again: eve" in done.stdout
-    assert "open invites taken back: 1" in done.stdout
+    assert "spaces that open at once: none" in done.stderr
+    assert "spaces that open when one of their devices connects: ann" in done.stderr
+    assert "removed since the snapshot, and removed again: eve" in done.stdout
+    assert "open invites withdrawn: 1" in done.stdout
     # A test has one disk.
     assert re.findall("problem  (.+?):", done.stdout) == ["disk of the backups"]
     assert code not in done.stdout + done.stderr
@@ -73,7 +73,7 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
     try:
         for machine in (ann, bob):  # the first of them is the device that opens the space
             if not is_same_address:
-                key = restored.run("key", "show").strip()
+                key = restored.run("key").strip()
                 machine.run("pin", f"confide://127.0.0.1:{restored.port}", key)
             machine.run("sync")
         if is_same_address:
@@ -107,7 +107,7 @@ def test_what_is_typed_wrongly_is_a_sentence(tmp_path: Path) -> None:
         (["restore", str(tmp_path / "none"), "--code"], "CR1-WRONG\n", 8, f"the snapshot {tmp_path}/none is not there"),
         (["restore", str(tmp_path / "none")], "", 8, "is not there"),
         (["restore", str(there), "--code"], "CR1-WRONG\n", 7, "recovery code"),
-        (["restore", str(there)], "", 1, "nothing says where the daemon's are"),
+        (["restore", str(there)], "", 1, "name a source for the daemon's keys"),
         (["restore", str(tmp_path / "none"), "--keys", str(tmp_path)], "", 8, "is not there"),
         (["restore", "x", "--keys", "y", "--code"], "", 2, "--code or --keys"),
     ):

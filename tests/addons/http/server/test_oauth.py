@@ -461,7 +461,7 @@ def test_programs_register_themselves_only_while_it_is_open(house: House) -> Non
     finally:
         opened.kill()
     assert told == "registered: 3\n"
-    assert f"registered: Self, which sends people back to {REDIRECT}" in house.gateway.confided.log
+    assert f"registered: Self, which redirects to {REDIRECT}" in house.gateway.confided.log
     assert register(house).status == 403
     house.gateway.confided.run("http", "rm", "--app", program.identifier)
 

@@ -12,7 +12,7 @@ from tests.support.programs.commands import inner_commands
 from tests.support.programs.confided import Confided
 
 from confide_daemon.cli.app import COMMANDS, app, of_addons
-from confide_daemon.cli.old_spellings import MOVED
+from confide_daemon.cli.renamed_commands import MOVED
 from confide_memory.commands.entries import Entry, placed
 
 ROOT = Path(__file__).parents[3]
@@ -82,7 +82,7 @@ def test_no_message_names_an_old_spelling_of_the_daemon(folder: str) -> None:
     found = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
         for file in (ROOT / folder).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts and file.name != "old_spellings.py"
+        if file.is_file() and "__pycache__" not in file.parts and file.name != "renamed_commands.py"
         for number, line in enumerate(file.read_text("utf-8", "ignore").splitlines(), 1)
         if old.search(line)
     ]
