@@ -1,4 +1,4 @@
-"""Where the figures of docs/numbers.md come from. Each module measures against a named reference in the same run and prints medians."""
+"""Where the figures of README.md and docs/numbers.md come from. Each module measures against a named reference in the same run."""
 
 import os
 

@@ -53,8 +53,8 @@ def test_each_takes_what_its_page_says() -> None:
 
 
 def test_the_table_of_globs_is_true() -> None:
-    """docs/files.md, row by row."""
-    text = (ROOT / "docs/files.md").read_text(encoding="utf-8").partition("### Globs\n")[2].partition("\n## ")[0]
+    """docs/notes.md, row by row."""
+    text = (ROOT / "docs/notes.md").read_text(encoding="utf-8").partition("### Globs\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)`[^|]*\|", text, re.MULTILINE)
     paths = ["a.md", "docs/a.md", "docs/b/c.md", "docs/x.txt"]
     assert {row: [path for path in paths if matches(path, row)] for row in rows} == {

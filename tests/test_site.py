@@ -53,7 +53,6 @@ def _below(entries: list[dict[str, str]]) -> list[str]:
 def test_the_index_names_every_page() -> None:
     index = links(ROOT / "docs" / "README.md")
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(index)
-    assert {f"clients/{page.name}" for page in (ROOT / "docs/clients").glob("*.md")} <= set(index)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -89,4 +88,4 @@ def test_the_site_shows_lists_as_lists(page: Path) -> None:
 
 
 def test_the_readme_is_read_in_a_minute() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90

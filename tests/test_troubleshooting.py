@@ -30,8 +30,11 @@ def classes(package: Path) -> Iterator[ast.ClassDef]:
 
 
 def marked() -> set[str]:
-    """The classes that rows are about, in comments that readers do not see. The daemon's are marked so where two packages have one name."""
-    return {name for comment in re.findall(r"<!-- (.+?) -->", PAGE) for name in comment.split()}
+    """Name the classes of the page's comments, which readers do not see: `<!--ThisError,daemon.ThatError-->`.
+
+    `daemon.` marks a class of the daemon whose name another package has too.
+    """
+    return {name for comment in re.findall(r"<!--(\S+?)-->", PAGE) for name in comment.split(",")}
 
 
 def head(call: ast.Call) -> str | None:

@@ -1,6 +1,6 @@
-"""What so many spaces need, on paper: arithmetic over what `bench.scale` has weighed and what docs/numbers.md and docs/capacity.md say.
+"""What so many spaces need, on paper: arithmetic over what `bench.scale` has weighed and what bench/README.md and docs/scale.md say.
 
-It knows no server. docs/scale.md has its answers, with where each figure comes from.
+It knows no server. docs/scale.md has its answers, README.md where each figure comes from.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a daemon needs, by docs/numbers.md and docs/capacity.md.
+    """What a daemon needs, by bench/README.md and docs/scale.md.
 
     Attributes:
         base_mib, open_mib, session_mib: resident with no space open, for each that is open, and for each machine that is connected.

@@ -41,7 +41,7 @@ def samples(name: str) -> list[str]:
 
 
 def test_what_speaks_to_a_model_is_found() -> None:
-    """All that the rules were made by; of what was written before they had met it, what they have found since (docs/classes.md says how
+    """All that the rules were made by; of what was written before they had met it, what they have found since (docs/agents.md says how
     many at first)."""
     assert [text for text in samples("known") if not hostile.is_hostile(text)] == []
     assert len([text for text in samples("unseen") if not hostile.is_hostile(text)]) <= 3

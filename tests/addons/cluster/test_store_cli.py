@@ -145,11 +145,11 @@ TOLD: dict[str, tuple[str, ...] | str] = {
     "confided space key NAME server": "tests/addons/cluster/e2e/test_locked_on_nodes.py",
     "confided space key NAME caller": "tests/addons/cluster/e2e/test_locked_on_nodes.py",
     "confided upgrade --check": "tests/addons/cluster/e2e/test_rolling_upgrade.py",
-    "confided key --new": ("key", "rotate"),
-    "confided space key --new": ("rekey", "home"),
-    "confided space reindex": ("reindex",),
+    "confided key --new": ("key", "--new"),
+    "confided space key --new": ("space", "key", "--new", "home"),
+    "confided space reindex": ("space", "reindex"),
     "confided doctor --fix": ("doctor", "--fix"),
-    "confided device": ("callers",),
+    "confided device": ("device",),
     "confided device approve": "tests/e2e/cli/test_rights.py",
     "confided audit": ("audit",),
     "confided backup": ("backup", "--to", TARGET),
@@ -174,7 +174,7 @@ def test_the_page_is_followed(ready: Confided, postgres: Postgres, tmp_path: Pat
     lines = [re.match(r"(second)?\$ (\S+) (.*)", line) for line in blocks.splitlines()]
     commands = [(second if one[1] else ready, one[2], shlex.split(one[3], comments=True)) for one in lines if one]
     assert len(commands) == len(lines)
-    assert (ready, "confided", ["store", "move", "--to", ADDRESS]) in commands
+    assert (ready, "confided", ["store", "--to", ADDRESS]) in commands
     last = max(at for at, (program, _, command) in enumerate(commands) if program is second and command[0] == "store")
     url = ""
     served: list[int] = []

@@ -1,4 +1,4 @@
-"""The classes of what is stored: who wrote it decides, they go with the text, and only a person raises one (docs/classes.md)."""
+"""The classes of what is stored: who wrote it decides, they go with the text, and only a person raises one (docs/agents.md)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ async def test_a_token_that_may_not_read_is_told_of(bao: OpenBao, settings: Vaul
         await vault.keep(SPACE, ID, PLACE, RECORD)
         with pytest.raises(VaultError, match="refuses the daemon's token") as caught:
             await vault.fetch(SPACE, ID, PLACE)
-        assert "docs/vault.md" in (caught.value.hint or "")
+        assert "docs/hashicorp-vault.md" in (caught.value.hint or "")
     put_token(tmp_path, bao.token("confide"))
     async with opened(settings) as vault:
         await vault.destroy(SPACE, ID, PLACE)

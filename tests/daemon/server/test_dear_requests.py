@@ -1,4 +1,4 @@
-"""The list of docs/attacks.md, section 5, as requests of one live read-only caller: each is paid for or refused before anything is made of
+"""The list of tests/attacks.md, section 5, as requests of one live read-only caller: each is paid for or refused before anything is made of
 it, and another caller is answered meanwhile.
 
 Nothing is timed: what counts is what is parsed, what the caller's bucket has left, and that the other one's answer comes.

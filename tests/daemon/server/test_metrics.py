@@ -157,7 +157,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_figure_is_in_the_document_and_in_the_rules_are_no_others(tmp_path: Path) -> None:
     """So that neither an operator nor an alert waits for a series that never comes."""
-    page = (ROOT / "docs/monitoring.md").read_text("utf-8")
+    page = (ROOT / "docs/operating.md").read_text("utf-8")
     rules = (ROOT / "configs/alerts.yml").read_text("utf-8")
     documented = set(re.findall(r"`(confided_\w+)(?:\{[\w,]*\})?`", page))
 

@@ -18,19 +18,54 @@ from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machi
 
 ROOT = Path(__file__).parents[3]
 FOLLOWED_ELSEWHERE = {
-    "callboard.md": "tests/addons/http/e2e/test_callboard_page.py",
     "cluster.md": "tests/addons/cluster/test_store_cli.py",
 }
 """Documents whose commands need more than a fresh home, and the test that follows each command by command."""
-SECTIONS_ELSEWHERE = {"tasks.md": ("Try a night", "tests/addons/night/e2e/test_the_page.py")}
+SECTIONS_ELSEWHERE = {
+    "http.md": ("With drawlatch and callboard", "tests/addons/http/e2e/test_callboard_page.py"),
+    "tasks.md": ("Try a night", "tests/addons/night/e2e/test_the_page.py"),
+}
 """Of a document a section whose commands take more: one that runs until it is killed."""
+BEFORE = {"http-server.md": ["confide quickstart"]}
+"""Commands that a document takes for granted: a server that has a space."""
 DOCUMENTS = sorted(
-    path
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "clients").glob("*.md")]
-    if path.name not in FOLLOWED_ELSEWHERE
+    path for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")] if path.name not in FOLLOWED_ELSEWHERE
 )
-INDEXED = {"vaults.md": {"notes/Home.md", "notes/Pool.md"}}
+INDEXED = {"notes.md": {"notes/Home.md", "notes/Pool.md"}}
 """What the daemon has in the end, where a page's commands would end well without it."""
+PRINTS = {
+    "README.md": {'confide search "why postgres"': "We chose postgres over mysql"},
+    "tour.md": {
+        'confide search "why postgres"': "We chose postgres over mysql",
+        'confide search "deploy bot"': "(sealed:password:",
+        "confide restore --list": "memory/decisions.md",
+    },
+    "notes.md": {
+        'confide search "when is staging reset"': "reset on Mondays",
+        "confide ls --tag ops": "Deploys",
+        'confide search "pki"': "signing-key.md",
+        'confide search "which soup is there today"': "lentils",
+        'confide search "how many connections"': "twenty connections",
+    },
+    "devices.md": {"confide device ls": "epoch 1; the key", "confide device invite laptop": "#invite1"},
+    "http.md": {"confide http token ls": "editor"},
+    "http-server.md": {"confided http ls": "chat"},
+    "secrets.md": {"confide secrets scan --stored --dry-run": "no credentials in clear"},
+    "tasks.md": {"confide task ls": "Update the changelog", "confide task show 3f9a2c": "Update the changelog."},
+    "upgrading.md": {"confide doctor": "versions"},
+    "server.md": {"confide status": "link up", "confide daemon move --dry-run": "revision"},
+    "operating.md": {"confided device edit laptop work": "work", "confided space ls": "laptop"},
+    "backup.md": {"confided backup verify": "verified"},
+    "importing.md": {'confide search "row locks"': "We chose Postgres"},
+    "history.md": {
+        "confide history -n 5": "memory/plan.md",
+        "confide history memory/plan.md --diff": "start on tuesday",
+        "confide read memory/plan.md --revision 1": "start on monday",
+        "confide restore --since 1h --dry-run": "memory/plan.md",
+        "confide rm --erase memory/private --dry-run": "memory/private/diary.md",
+    },
+}
+"""For commands of a page what they print: a command may end well and find nothing."""
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TARGET = "/srv/backups/confide"
 """In documents, a folder on another disk."""
@@ -83,8 +118,13 @@ def test_commands_work_as_written(document: Path, tmp_path: Path) -> None:
     # people do, has its test in `test_package`).
     reader = Reader(tmp_path, has_model=document.name == "README.md")
     try:
-        for command in commands(document):
+        prints = PRINTS.get(document.name, {})
+        assert prints.keys() <= set(commands(document))
+        for command in BEFORE.get(document.name, []):
             reader.type(command)
+        for command in commands(document):
+            said = reader.type(command)
+            assert prints.get(command, "") in said, f"{command}\n{said}"
         if document.name in INDEXED:
             found = {each["path"] for each in reader.machine.json("ls", "--limit", "100")["documents"]}
             assert INDEXED[document.name] <= found
@@ -114,31 +154,31 @@ class Reader:
         self.machine.write("MEMORY.md", "# Facts\n\nThe API listens on port 8010.\n")
         self.machine.env["PATH"] = f"{BIN}:{self.machine.env['PATH']}"
 
-    def type(self, command: str) -> None:
-        """Run one line; it must succeed."""
+    def type(self, command: str) -> str:
+        """Run one line, which must succeed; return what it prints."""
         if command.startswith(("pip install", "uv tool install")):
-            return  # the programs under test are installed already, from this tree (test_installs installs them)
+            return ""  # the programs under test are installed already, from this tree (test_installs installs them)
         if command.startswith(("confide http approve", "confide http rm", "confided http allow --open")):
-            return  # a program opens a page with words, and ten minutes go by: tests/addons/http/server/test_oauth.py
+            # A program opens a page with words, and ten minutes go by: tests/addons/http/server/test_oauth.py.
+            return ""
         if command.startswith("confided init"):
             self.leave()
             self._former = self.machine if self._homes else None
             self._move()
         if command.startswith(("confide daemon move", "confide move")):
-            self._take_along(command)
-            return
+            return self._take_along(command)
         if command.startswith("confided serve"):
             self._serve()
-            return
+            return ""
         if command in ("confide http serve", "confide serve"):
             self._gateway = self._stack.enter_context(serving(self.machine))
-            return
+            return ""
         if command.startswith("export CONFIDE_TOKEN="):
             self.machine.env["CONFIDE_TOKEN"] = self._token
-            return
+            return ""
         if command.startswith("curl"):
             if shutil.which("curl") is None:
-                return
+                return ""
             assert self._gateway is not None
             command = command.replace("http://127.0.0.1:7734", self._gateway.url).replace("curl -s", "curl -sf")
         command = command.replace(TARGET, str(self._root / "backups"))
@@ -146,7 +186,7 @@ class Reader:
         command = command.replace("--space home", "--space local")
         if command.startswith("confided restore"):
             self._lose_and_restore(command)
-            return
+            return ""
         if command.startswith("confided backup"):
             command += self._have_target(is_new="init" in command)
         command = SNAPSHOT.sub(lambda _name: self._newest(), command)
@@ -161,6 +201,7 @@ class Reader:
         if found := INVITE.search(said):
             # The address in a document is an example; the secret part is what was printed.
             self._invite = f"{self._address()['url'].rstrip('/')}/#{found.group().split('#')[1]}"
+        return said
 
     def _have_target(self, *, is_new: bool) -> str:
         """A server, and its daemon.toml with what the document says is to be written there; or what a daemon that runs has to be told."""
@@ -183,8 +224,11 @@ class Reader:
         return str(json.loads(self._run("confided backup ls --json", None))[-1]["snapshot"])
 
     def _lose_and_restore(self, command: str) -> None:
-        """What came before: a server with a backup, which is lost. The person types the code that was shown then."""
+        """Restore a server with a backup, which is lost, on a new one: the person types the code that was shown then."""
+        self.leave()
+        self._move()
         target = self._root / "backups"
+        shutil.rmtree(target, ignore_errors=True)
         self._run("confided init", None)
         said = json.loads(self._run(f"confided backup init --to {target} --json", None).splitlines()[0])
         self._run(f"confided backup --to {target}", None)
@@ -192,12 +236,14 @@ class Reader:
         shutil.rmtree(self.machine.home / "daemon")
         self._run(SNAPSHOT.sub(folder.name, command), said["recoveryCode"])
 
-    def _take_along(self, command: str) -> None:
+    def _take_along(self, command: str) -> str:
         """The memory that was begun before the server was: the person pastes the invite, and says yes."""
         server, self.machine = self.machine, self._former or self.machine
         try:
+            if not (self.machine.home / "daemon/identity.key").exists():
+                self._run("confide quickstart", None)
             sure = "" if "--dry-run" in command else " --yes"
-            self._run(command + sure, None if "--to" in command else f"{self._invite}\n")
+            return self._run(command + sure, None if "--to" in command else f"{self._invite}\n")
         finally:
             self._former, self.machine = self.machine, server
 

@@ -25,7 +25,7 @@ from confide_crypto.keys.identity import Identity, format_public_key
 from confide_daemon.datadir import control_client
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/monitoring.md").read_text("utf-8")
+PAGE = (ROOT / "docs/operating.md").read_text("utf-8")
 PLANTED = {
     "space": "heronspace",
     "machine": "heronlaptop",

@@ -75,7 +75,7 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 
 @pytest.mark.long
 def test_the_servers_page_works_between_two_hosts(hosts: tuple[Host, Host]) -> None:
-    """As docs/server-in-ten-minutes.md has it: serve on all interfaces, invite by name, join, sync, status; what each says is so there."""
+    """As docs/server.md has it: serve on all interfaces, invite by name, join, sync, status; what each says is so there."""
     server, laptop = hosts
     server.run(CONFIDED, "init")
     log = server.home / "log"

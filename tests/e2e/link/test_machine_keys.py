@@ -1,4 +1,4 @@
-"""A machine's key under real sessions: locked and unlocked, in a keyring, and rotated while an agent works (docs/keys.md)."""
+"""A machine's key under real sessions: locked and unlocked, in a keyring, and rotated while an agent works (docs/devices.md)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def joined(root: Path, daemon: Daemon, url: str, name: str, authority: Authority | None) -> Machine:
-    """A machine that has joined through `url`; it trusts the private CA as docs/reverse-proxy.md says."""
+    """A machine that has joined through `url`; it trusts the private CA as docs/server.md says."""
     machine = Machine(root, name)
     (machine.home / "proxy.toml").write_text(f"keepalive_s = {KEEPALIVE_S}\n")
     if authority:

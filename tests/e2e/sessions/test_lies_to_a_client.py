@@ -1,4 +1,4 @@
-"""The ideas of docs/attacks.md, section 6, through a whole `confide mcp`: what a lying daemon makes a client read are answers, and no more.
+"""The ideas of tests/attacks.md, section 6, through a whole `confide mcp`: what a lying daemon makes a client read are answers alone.
 
 Each idea is a call that waits, what the daemon says to it, and then the truth. The client reads as the most generous one does: names in any
 case, lines at whatever ends one in some alphabet.

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, Daemon, Machine
+from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, Daemon, Inside, Machine, running_daemon
 from tests.support.programs.released import Release, has_archives, releases
 
 from confide_daemon import __version__
@@ -66,6 +66,34 @@ def test_what_a_release_wrote_is_all_there(tmp_path: Path, release: Release, bet
         assert "nothing to do" in daemon.run("upgrade", "--check")
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize("release", releases(), ids=lambda release: release.version)
+def test_the_export_of_a_release_is_imported(tmp_path: Path, release: Release) -> None:
+    """Import a folder that an old `confide export` wrote: every file, and the text of every note."""
+    release.state(tmp_path)
+    (tmp_path / "server-home").mkdir()
+    (tmp_path / "server-home/daemon.toml").write_text(NO_MODEL + SERVER_KEEPS)
+    confide, confided = release.programs(tmp_path)
+    old = Daemon(tmp_path, program=confided)
+    old.start()
+    exported = tmp_path / "exported"
+    try:
+        machine = release.machine(tmp_path, "ann", old, program=confide)
+        machine.run("export", str(exported))
+        project = machine.json("status")["project"]
+    finally:
+        old.stop()
+    (tmp_path / "new").mkdir()
+    with running_daemon(tmp_path / "new") as daemon:
+        ann = Inside(tmp_path / "new", "ann")
+        ann.run("join", daemon.invite("ann"))
+        ann.call_project(project)
+        ann.run("import", str(exported), "--yes")
+        ann.run("sync")
+        documents = release.facts["spaces"]["ann"]["documents"]
+        for path, document in documents.items():
+            assert ann.json("read", path, "--lines", "2000")["content"] == document["content"], path
 
 
 def test_looking_writes_nothing_and_no_daemon_changes_anything_unasked(tmp_path: Path) -> None:

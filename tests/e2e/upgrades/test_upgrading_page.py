@@ -35,7 +35,7 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
     new = Daemon(tmp_path, program=CONFIDED)
     commands = [
         line.partition("#")[0].removeprefix("$ ").strip()
-        for text in blocks("console", "A server and machines")
+        for text in blocks("console", "A server and devices")
         for line in text.splitlines()
     ]
     assert commands == [
@@ -49,7 +49,7 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
     ]
     backups = tmp_path / "backups"
     try:
-        (shown,) = blocks("text", "A server and machines")
+        (shown,) = blocks("text", "A server and devices")
         assert "no target is configured" in new.run("upgrade", "--check")
         new.run("backup", "init", "--to", str(backups))
         with (tmp_path / "server-home/daemon.toml").open("a") as file:

@@ -302,7 +302,7 @@ def test_notes_of_a_long_path_and_of_another_configuration_folder(machine: Machi
 
 
 def codex_by_http(machine: Machine) -> Path:
-    """Codex as docs/gateway.md sets it up for a server's gateway."""
+    """Codex as docs/http-server.md sets it up for a server's gateway."""
     config = Path(machine.env["HOME"]) / ".codex/config.toml"
     config.parent.mkdir()
     config.write_text(

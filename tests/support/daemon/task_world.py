@@ -354,7 +354,7 @@ class World:
     def put_back_left(self) -> None:
         """A daemon that was left is put back from a copy made before the move: it knows of none, and has the tasks as they were then.
 
-        Every runner that is still there was told before that the memory had moved: of others nothing is promised (docs/moving.md).
+        Every runner that is still there was told before that the memory had moved: of others nothing is promised (docs/server.md).
         """
         place = self.draw.choice(sorted(self.kept)) if self.kept else None
         if place is None or any(one.place == place and not one.has_heard for one in self.runners):

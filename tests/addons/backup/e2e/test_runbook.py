@@ -1,4 +1,4 @@
-"""docs/restore.md, followed with real programs: a server is lost, and its machines go on with the next one."""
+"""The restore in docs/backup.md, followed with real programs: a server is lost, and its machines go on with the next one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.support.programs.forked import run
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, NO_MODEL, Daemon
 
-PAGE = (Path(__file__).parents[4] / "docs" / "restore.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "backup.md").read_text(encoding="utf-8")
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
 
 
 def commands() -> list[str]:
-    """Those that the page has, in order."""
-    blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    """The commands of the page's restore, in order."""
+    section = PAGE.partition("\n## Restore\n")[2].partition("\n## ")[0]
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
     return [line.partition("  #")[0].removeprefix("$ ") for line in blocks.splitlines()]
 
 

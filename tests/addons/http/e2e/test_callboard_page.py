@@ -1,4 +1,4 @@
-"""docs/callboard.md, followed command by command."""
+"""Follow the section on drawlatch and callboard in docs/http.md, command by command."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ from tests.support.programs.watch import watching
 from confide_proxy.config import load
 
 ROOT = Path(__file__).parents[4]
-PAGE = (ROOT / "docs/callboard.md").read_text(encoding="utf-8")
+SECTION = (
+    (ROOT / "docs/http.md")
+    .read_text(encoding="utf-8")
+    .partition("## With drawlatch and callboard\n")[2]
+    .partition("\n## ")[0]
+)
 
 
 def blocks(kind: str) -> list[str]:
-    found = re.findall(rf"^( *)```{kind}\n(.*?)^\1```", PAGE, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^( *)```{kind}\n(.*?)^\1```", SECTION, re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE).strip() for indent, text in found]
 
 
 def found(machine: Machine) -> set[str]:
-    """Where numbats are told of."""
+    """Return the files that mention numbats."""
     return {one["path"] for one in machine.json("search", "numbat", "--all-projects")["results"]}
 
 
@@ -40,10 +45,10 @@ def test_the_page_is_followed_as_it_stands(gateway: Gateway, tmp_path: Path) -> 
 
     connector = json.loads((ROOT / "configs/drawlatch-confide.json").read_text(encoding="utf-8"))
     (secret,) = connector["secrets"]
-    assert f"`DEFAULT_{secret}=`" in PAGE
-    assert f"its alias `{connector['alias']}`" in PAGE
+    assert f"`DEFAULT_{secret}=`" in SECTION
+    assert f"its alias `{connector['alias']}`" in SECTION
     tried = connector["testConnection"]["url"].partition("7734")[2]
-    assert f"`{tried}`" in PAGE
+    assert f"`{tried}`" in SECTION
     assert gateway.request("GET", tried, token=text).json["name"] == "drawlatch"
 
     folder = Path(machine.run(*shlex.split(plugin)[1:]).strip())

@@ -25,7 +25,7 @@ def _trial() -> tuple[str, list[list[str]]]:
 
 def test_a_night_by_the_page_alone(home: Machine) -> None:
     toml, commands = _trial()
-    assert commands[:2] == [["runner", "init"], ["runner", "check"]]
+    assert commands[:2] == [["task", "runner", "--init"], ["task", "runner", "--check"]]
     home.run(*commands.pop(0))
     file = home.home / "runner.toml"
     ours = toml.replace("/home/you/app", str(home.project)).replace("sleep 60", f"sleep {NAP}")
@@ -36,9 +36,9 @@ def test_a_night_by_the_page_alone(home: Machine) -> None:
     added = home.run(*commands.pop(0))
     [task] = re.findall(r"task ([0-9a-f]{16}) is queued, next ", added)
     again = commands.pop(0)
-    assert again[:2] == ["task", "run-now"]
-    [soon] = re.findall(r"task ([0-9a-f]{16}) is queued", home.run(*again[:2], task[:6]))
-    assert commands.pop(0) == ["runner"]
+    assert again[:3] == ["task", "add", "--again"]
+    [soon] = re.findall(r"task ([0-9a-f]{16}) is queued", home.run(*again[:3], task[:6]))
+    assert commands.pop(0) == ["task", "runner"]
     with runner(home) as night:
         night.until("begins: look")
         wait_until("it to run", lambda: inside(NAP))
@@ -49,7 +49,7 @@ def test_a_night_by_the_page_alone(home: Machine) -> None:
     assert f"{soon[:6]} [project]" in told
     assert "running" in told
     assert "succeeded" not in told
-    assert commands.pop(0) == ["runner"]
+    assert commands.pop(0) == ["task", "runner"]
     with runner(home) as morning:
         morning.until(f"{soon}-")
         morning.until("lost")

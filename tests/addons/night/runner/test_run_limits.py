@@ -39,7 +39,7 @@ def test_what_a_run_may_take_of_the_machine_is_bounded() -> None:
     """Processes and memory, where this machine has control groups."""
     if not groups.available():
         pytest.skip(
-            "there are no control groups for us here: a run is bounded by its time and its disk (docs/runner.md)"
+            "there are no control groups for us here: a run is bounded by its time and its disk (docs/tasks.md)"
         )
     group = groups.make("0bounded1", replace(RunnerSettings(Path(), "").limits, memory_mib=64, processes=12))
     forks = """
