@@ -19,7 +19,7 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """MCP over HTTP, for clients that speak nothing else (docs/gateway.md)."""
+    """MCP over HTTP, for clients that speak nothing else (docs/http-server.md)."""
 
     listen: str = ""  # host and port of a socket of its own; "" is none
     # PEM files: the certificate with what it is signed by, and its private key, of mode 0600; "" where TLS ends in front of it

@@ -12,7 +12,7 @@ cookie is limited to that path (`browser_sessions`). Queries stay out of address
 keep and send to their makers: the session keeps a query, and the address has its number.
 
 The person at this device may do what the commands may, so a session has all scopes, and the notes
-that it stores have class `owner` (docs/classes.md). Recovery codes, key rotation and the custody of
+that it stores have class `owner` (docs/agents.md). Recovery codes, key rotation and the custody of
 the database key are left to commands, since one click must not be enough for them.
 
 Layers: links, markdown_html, drawing < browser_sessions < rendering < page_context < daemon_status,

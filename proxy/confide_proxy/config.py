@@ -135,7 +135,7 @@ class ProxyConfig:
         transcripts: the clients whose session transcripts are sent to the daemon, of `TRANSCRIPT_SOURCES`.
         claude_code_folder, codex_folder: where those are; "" for where the client keeps them.
         transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
-        hooks: answer the hooks of clients: what they put before a model (docs/hooks.md).
+        hooks: answer the hooks of clients: what they put before a model (docs/agents.md).
         secrets: the section [secrets], what becomes of credentials.
         learn: the section [learn], what is learned from sessions.
         panel: the section [panel], who may show it.

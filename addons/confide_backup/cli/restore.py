@@ -80,7 +80,7 @@ def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> O
         if done.has_config:
             say(f"configuration: written to {here.paths.config}")
         check_lines(checks)
-        remark("Next: confided serve. What devices see then: docs/restore.md")
+        remark("Next: confided serve. What devices see then: docs/backup.md")
 
     # Other problems, such as of a model or a disk, do not come from the snapshot.
     is_well = all(check.is_ok for check in checks if check.name.startswith(("data folder", "database of")))

@@ -1,4 +1,4 @@
-"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use it (docs/gateway.md)."""
+"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use it (docs/http.md)."""
 
 from __future__ import annotations
 

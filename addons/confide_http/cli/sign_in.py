@@ -1,4 +1,4 @@
-"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/gateway.md)."""
+"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/http-server.md)."""
 
 from __future__ import annotations
 

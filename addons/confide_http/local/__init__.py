@@ -1,4 +1,4 @@
-"""`confide http serve`: MCP and REST over HTTP on this machine, for programs that speak no stdio. docs/gateway.md is for people.
+"""`confide http serve`: MCP and REST over HTTP on this machine, for programs that speak no stdio. docs/http.md is for people.
 
 End to end ends where HTTP begins: who is let in here reads in clear what its token reaches. So this listens on loopback alone, refuses what
 a browser's page could cause (`confide_http.door`), lets in by tokens of this machine (`local_tokens`,

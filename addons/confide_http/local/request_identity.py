@@ -27,7 +27,7 @@ class RequestIdentity:
         key: what its sessions, streams and limits are counted by: of a token its SHA-256, in hex.
         scopes: of `SCOPES`.
         projects: those that it reaches; None for all.
-        class_: of what it stores (docs/classes.md); "" for what the daemon gives a tool's call, `agent`.
+        class_: of what it stores (docs/agents.md); "" for what the daemon gives a tool's call, `agent`.
         expires: seconds since 1970; None: never.
         is_of_token: a token's; else whoever let it in sees to its end.
     """

@@ -1,4 +1,4 @@
-"""MCP over HTTP on the server, for clients that speak nothing else (docs/gateway.md). Off unless `[gateway]` says where to listen.
+"""MCP over HTTP on the server, for clients that speak nothing else (docs/http-server.md). Off unless `[gateway]` says where to listen.
 
 End to end ends where HTTP begins: whoever is let in here, and whoever ends the TLS, reads in clear what was asked and found. None of the
 machines' keys is here, so what is sealed stays sealed, and a locked space is answered with 503.

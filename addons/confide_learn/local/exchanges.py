@@ -87,7 +87,7 @@ class LearnedExchange:
         return len(self.said) >= _MOST_SAID or any(said.is_foreign for said in self.said)
 
     def tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
-        """What the agent stored in it after it had read what strangers wrote (docs/classes.md); `is_before`: it had so before."""
+        """What the agent stored in it after it had read what strangers wrote (docs/agents.md); `is_before`: it had so before."""
         first = next((at for at, said in enumerate(self.said) if is_before or said.is_foreign), len(self.said))
         return [said.stored for said in self.said[first:] if said.stored is not None]
 

@@ -54,7 +54,7 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
 
     Raises RequestError, ToolError, ConfideError, TimeoutError: as the call of a tool.
     """
-    # Said of every revision (docs/classes.md).
+    # Said of every revision (docs/agents.md).
     of_class = {CLASS: DERIVED if is_accepted else lowest((DERIVED, suggestion.class_))}
     if suggestion.note:
         try:

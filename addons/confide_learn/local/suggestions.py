@@ -117,7 +117,7 @@ class Suggestion:
         note: the id of the note that it became; of one that waits, the note that it would change.
         path: of that note.
         replaced: an older note that it took the place of.
-        class_: of what it becomes, unless a person says yes to it: `derived`, or `untrusted` (docs/classes.md).
+        class_: of what it becomes, unless a person says yes to it: `derived`, or `untrusted` (docs/agents.md).
     """
 
     id: str

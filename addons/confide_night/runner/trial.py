@@ -119,7 +119,7 @@ async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[Tria
             "limits", None, "this device gives no control group: a run is bounded by its time and its disk", hint
         )
     if os.geteuid() == 0:
-        hint = "give it a user of its own: docs/runner.md"
+        hint = "give it a user of its own: docs/tasks.md"
         yield TrialFinding(
             "user", None, "root: files of root that everybody may see are an agent's own in its sandbox", hint
         )

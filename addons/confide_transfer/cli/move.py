@@ -1,4 +1,4 @@
-"""`confide daemon move`: from one machine to a server, and back, with every secret, file and revision (docs/moving.md)."""
+"""`confide daemon move`: from one machine to a server, and back, with every secret, file and revision (docs/server.md)."""
 
 from __future__ import annotations
 

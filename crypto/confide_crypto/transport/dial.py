@@ -180,7 +180,7 @@ def _certificate(host: str, error: ssl.SSLCertVerificationError) -> tuple[str, s
         if file and not Path(file).is_file():
             hint = "SSL_CERT_FILE names a file that is not there"
         else:
-            hint = "if the authority is your own, set SSL_CERT_FILE to its certificate (docs/reverse-proxy.md)"
+            hint = "if the authority is your own, set SSL_CERT_FILE to its certificate (docs/server.md)"
         return "its certificate is not from an authority that this machine trusts", hint
     if code == _EXPIRED:
         return "its certificate has expired", "renew it on the reverse proxy; or is this machine's clock wrong?"
@@ -211,7 +211,7 @@ def _status(url: str, response: Response) -> tuple[str, str]:
     if status == 404 and body.strip() == _NOT_UPGRADED:
         return (
             f"the reverse proxy there does not pass websockets on {http}",
-            "have it pass Upgrade and Connection (docs/reverse-proxy.md)",
+            "have it pass Upgrade and Connection (docs/server.md)",
         )
     if status == 404:
         return f"a web server answers there, but nothing under this path {http}", "check the path of the address"
@@ -238,5 +238,5 @@ def _redirect(url: str, response: Response) -> str:
     if to.scheme == "https" and url.startswith("ws:"):
         return "it may want tls: then the address begins with confides://"
     if to.path == f"{path}/":
-        return "let the reverse proxy pass the path without a slash at its end too (docs/reverse-proxy.md)"
+        return "let the reverse proxy pass the path without a slash at its end too (docs/server.md)"
     return "ask its operator for the address to join with"

@@ -2,7 +2,7 @@
 
 Documents do not ask: whatever is stored goes on until nothing is free, and is refused then. What was made of them, or can be made later,
 keeps off the last room: vectors and new generations of them, rewriting of whole databases, nightly snapshots. Each goes on by itself when
-there is room again, and until then it can be seen that it waits (docs/monitoring.md).
+there is room again, and until then it can be seen that it waits (docs/operating.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Provenance of the texts of a space, by line where needed, and the resulting trust classes
-(docs/classes.md).
+(docs/agents.md).
 
 The class of an author is derived from what the daemon itself knows: the request or tool by which a
 text arrived. It stays with the text: untrusted lines stay untrusted when they are moved, copied,

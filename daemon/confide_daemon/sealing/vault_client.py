@@ -44,7 +44,8 @@ MAX_BACKOFF_S: Final = 1.0
 LONGEST_LEASE_S: Final = 6 * 3600.0
 SHORTEST_LEASE_S: Final = 2.0
 REFUSED_HINT: Final = (
-    "is it expired? Its policy must allow create, read and update of the records, and to delete them: docs/vault.md"
+    "is it expired? Its policy must allow create, read and update of the records, and to delete them: "
+    "docs/hashicorp-vault.md"
 )
 
 
@@ -173,7 +174,7 @@ class VaultClient:
         except (hvac.exceptions.Forbidden, hvac.exceptions.InvalidRequest, hvac.exceptions.InvalidPath):
             raise VaultError(
                 f"the vault does not let this service account in as role '{settings.role}'",
-                hint="the role names this account and its namespace, and the vault must reach Kubernetes: docs/vault.md",
+                hint="the role names this account and its namespace, and the vault must reach Kubernetes: docs/hashicorp-vault.md",
             ) from None
         auth = _object_of(said, "auth")
         value = auth.get("client_token")
@@ -337,7 +338,7 @@ _SENTENCES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str
      "bao secrets enable -version=2 -path={mount} kv, or set mount of [vault] in daemon.toml"),
     ((hvac.exceptions.InternalServerError, hvac.exceptions.BadGateway), "the vault failed over a request",
      "its log says why; it is tried again"),
-    (hvac.exceptions.VaultError, "the vault refuses a request", "is there a KV v2 engine at '{mount}'? docs/vault.md"),
+    (hvac.exceptions.VaultError, "the vault refuses a request", "is there a KV v2 engine at '{mount}'? docs/hashicorp-vault.md"),
     # The last two come from hvac, where the JSON of an error is of another form than Vault's.
     ((_NonsenseError, ValueError, TypeError, AttributeError), "what answers is no vault with a KV v2 engine",
      "are url and mount of [vault] in daemon.toml right?"),

@@ -28,7 +28,7 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class TextOrigin:
-    """Provenance of a text, as far as its daemon knows (docs/classes.md).
+    """Provenance of a text, as far as its daemon knows (docs/agents.md).
 
     Attributes:
         made: the lowest class among its authors.

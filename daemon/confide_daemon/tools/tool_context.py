@@ -371,7 +371,7 @@ class Definition:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
-    # what the proxy does with a call while the daemon cannot be reached (docs/offline.md)
+    # what the proxy does with a call while the daemon cannot be reached (docs/history.md)
     offline: Offline = "fail"
     asks_a_person: bool = False  # opens or destroys, so that nobody should approve it once for all
     # put before the model from the start, where a client otherwise has it look tools up first

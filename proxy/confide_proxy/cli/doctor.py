@@ -314,12 +314,12 @@ def _imports(folder: Path) -> Iterator[DoctorFinding]:
     for file, what in presence.importing(folder):
         told = f"{file} imports @{what}: your agent follows what an agent or another device stores there"
         yield DoctorFinding(
-            "imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/hooks.md)"
+            "imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/agents.md)"
         )
 
 
 def _hooks(here: CommandContext) -> DoctorFinding:
-    """What hooks did lately; they say nothing of it themselves (docs/hooks.md)."""
+    """What hooks did lately; they say nothing of it themselves (docs/agents.md)."""
     if not here.config.hooks:
         return ok("hooks", f"off: {here.paths.config}")
     found = counts.read(str(here.paths.state))
@@ -410,7 +410,7 @@ async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFind
     if start.file != client.file(folder, for_user=True):
         return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
     if why := await entry_trial.call(start.address):
-        return DoctorFinding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/gateway.md")
+        return DoctorFinding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/http-server.md")
     return ok(client.name, f"{told}; it accepts connections; its login was not tried")
 
 
@@ -441,7 +441,7 @@ def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
         "gemini": "gemini extensions uninstall confide, then link it again",
     }
     told = f"{client.title} has the plugin from {folder}, which is not there: it loads nothing of it"
-    return DoctorFinding(client.name, "problem", told, f"{again[client.name]}: docs/clients/{client.name}.md")
+    return DoctorFinding(client.name, "problem", told, f"{again[client.name]}: docs/clients.md")
 
 
 def _lost(

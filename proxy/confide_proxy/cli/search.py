@@ -1,4 +1,4 @@
-"""`confide search` and `read`, and how all commands call tools, which go on without the daemon as an agent's do (docs/offline.md)."""
+"""`confide search` and `read`, and how all commands call tools, which go on without the daemon as an agent's do (docs/history.md)."""
 
 from __future__ import annotations
 

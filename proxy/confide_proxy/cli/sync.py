@@ -1,4 +1,4 @@
-"""`confide sync` and `quickstart`: bring the files of a folder and the daemon in sync, once (docs/files.md)."""
+"""`confide sync` and `quickstart`: bring the files of a folder and the daemon in sync, once (docs/notes.md)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
     if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
         files = counted(len(elsewhere), "file is", "files are")
         note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")
-        note("hint: confide rm --erase PATH deletes them there; to have them indexed from here: docs/files.md")
+        note("hint: confide rm --erase PATH deletes them there; to have them indexed from here: docs/notes.md")
     if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
         files = counted(len(forgotten), "file is", "files are")
         note(f"{files} not sent, because you erased them: {_some(forgotten)}")

@@ -1,4 +1,4 @@
-"""`confide trust`: a person vouches for what a file or a note of memory says now (docs/classes.md)."""
+"""`confide trust`: a person vouches for what a file or a note of memory says now (docs/agents.md)."""
 
 from __future__ import annotations
 

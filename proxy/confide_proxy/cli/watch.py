@@ -1,4 +1,4 @@
-"""`confide sync --watch`: keep folders and the daemon in sync until the command is stopped (docs/files.md).
+"""`confide sync --watch`: keep folders and the daemon in sync until the command is stopped (docs/notes.md).
 
 It streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several folders.
 """

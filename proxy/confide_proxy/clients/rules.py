@@ -27,7 +27,7 @@ GEMINI_MARK: Final = "# Written by `confide setup gemini --allow`"
 _CODEX_PLUGIN: Final = ("plugins", "confide@confide", "mcp_servers")
 
 NOT_POSSIBLE: Final = {
-    "cursor": "Cursor asks once for each tool, and keeps your answers itself: docs/clients/cursor.md",
+    "cursor": "Cursor asks once for each tool, and keeps your answers itself: docs/clients.md",
     "vscode": "VS Code asks once for each tool: choose “Always Allow” there; it keeps your answers itself",
 }
 """Clients whose rules no file of a person's holds, or where writing one would take away what they said elsewhere."""

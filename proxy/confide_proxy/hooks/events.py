@@ -1,7 +1,7 @@
 """What the clients tell, each in its own way, as one kind of event; and how each of them is answered.
 
 Claude Code and Codex speak alike, Gemini CLI nearly so; Cursor and VS Code have other names; OpenCode has no hooks of its own, and our
-plugin there speaks as Claude Code does, with its own name as `client` (docs/hooks.md). Names and forms were read from real clients
+plugin there speaks as Claude Code does, with its own name as `client` (docs/agents.md). Names and forms were read from real clients
 (tests/fixtures/hooks).
 """
 

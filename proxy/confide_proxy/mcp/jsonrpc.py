@@ -143,7 +143,7 @@ def with_operation(message: dict[str, Any], operation: str | None = None) -> dic
 
 
 def without_claims(message: dict[str, Any]) -> dict[str, object]:
-    """A tool call without what its client says of the class of what is stored (docs/classes.md): that is the machine's to say."""
+    """A tool call without what its client says of the class of what is stored (docs/agents.md): that is the machine's to say."""
     meta = message["params"].get("_meta")
     if not isinstance(meta, dict) or call_keys.CLASS not in meta:
         return message
@@ -250,7 +250,7 @@ class PendingCall:
 
     @property
     def class_(self) -> str | None:
-        """The class of what it stores, as this machine says (docs/classes.md)."""
+        """The class of what it stores, as this machine says (docs/agents.md)."""
         said: str | None = self.meta.get(call_keys.CLASS)
         return said
 

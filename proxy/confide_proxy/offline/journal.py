@@ -56,7 +56,7 @@ class QueuedCall:
         path, target: the document that it changes, "" where the tool names none, and the project of that.
         arguments: as the agent gave them.
         code, why: why it was refused (PROTOCOL.md 7.2), and the daemon's sentence for that; "" while it waits.
-        class_: of what it stores, where its machine says one; "": the daemon's own judgement (docs/classes.md).
+        class_: of what it stores, where its machine says one; "": the daemon's own judgement (docs/agents.md).
     """
 
     id: str

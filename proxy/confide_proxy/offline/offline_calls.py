@@ -1,4 +1,4 @@
-"""Answers of this machine while the daemon cannot be reached (docs/offline.md).
+"""Answers of this machine while the daemon cannot be reached (docs/history.md).
 
 The catalogue says per tool: `queue` (kept in the journal, sent once the link is back), `local` (answered from the files on this machine),
 or `fail`. Imported at the first call that needs it.
@@ -36,7 +36,7 @@ ANSWER_DEADLINE_S: Final = 7.5
 @dataclass(frozen=True, slots=True)
 class OfflineCall:
     """A call as its agent made it: `tool` is its entry in the catalogue, `said` when it was made, as ISO 8601 with the time zone. Those
-    that are queued have the id of an `operation`, and a `class_` where this machine says one (docs/classes.md)."""
+    that are queued have the id of an `operation`, and a `class_` where this machine says one (docs/agents.md)."""
 
     tool: Mapping[str, Any]
     arguments: Any

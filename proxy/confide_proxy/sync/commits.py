@@ -1,4 +1,4 @@
-"""Whether a memory file is what a stranger has committed: it came with a clone, and nobody has changed it here (docs/classes.md)."""
+"""Whether a memory file is what a stranger has committed: it came with a clone, and nobody has changed it here (docs/agents.md)."""
 
 from __future__ import annotations
 

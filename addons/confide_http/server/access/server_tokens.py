@@ -1,4 +1,4 @@
-"""Whoever comes by HTTP (docs/gateway.md): callers of the registry that have a token in place of a key.
+"""Whoever comes by HTTP (docs/http-server.md): callers of the registry that have a token in place of a key.
 
 A token is 32 random bytes that are shown once and kept as a SHA-256. That stands where a machine's public key stands, so that grants, ends,
 the audit log and revocations beside the data folder hold for both alike; nobody can complete a handshake with it.

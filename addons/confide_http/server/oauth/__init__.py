@@ -1,4 +1,4 @@
-"""Signing in by OAuth 2.1, for clients in a cloud, which have nothing else (docs/gateway.md).
+"""Signing in by OAuth 2.1, for clients in a cloud, which have nothing else (docs/http-server.md).
 
 The handlers are the SDK's; what they ask is answered from the registry (`provider`, over `server/access`). Before them stands what they
 leave to others (`routes`): addresses compared to the letter, the audience (RFC 8707), who answers (`iss`, RFC 9207), sizes, times and

@@ -35,7 +35,7 @@ class Holdings:
 
     Attributes:
         revisions: each with a digest of its hash, author and time.
-        origins: of revisions, where they come from (docs/classes.md); of a daemon that does not keep it there are none.
+        origins: of revisions, where they come from (docs/agents.md); of a daemon that does not keep it there are none.
         order: their ids, and which they are, in the order in which they came.
         deleted: documents whose newest revision deleted them.
         secrets: the epochs of the sealed records, by their ids in hex.

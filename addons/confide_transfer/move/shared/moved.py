@@ -91,7 +91,7 @@ class MovedRevision(NamedTuple):
     time: _Whole
     bytes: _Id  # of `packed`, also where that is not asked for
     packed: _Packed  # zlib of UTF-8; None: not asked for, or deleted
-    made: _Class  # of its origin (docs/classes.md), as are the next; None: where it comes from nobody has kept that
+    made: _Class  # of its origin (docs/agents.md), as are the next; None: where it comes from nobody has kept that
     by: _Class
     doubted: Annotated[Sequence[tuple[int, int]], optional(items(MAX_PARTS, _lines), ())]
 

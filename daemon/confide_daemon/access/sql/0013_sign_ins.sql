@@ -1,4 +1,4 @@
--- Programs that may ask to be let in by OAuth (docs/gateway.md), and how far each sign-in is. Secrets, ids of requests, words, codes and tokens
+-- Programs that may ask to be let in by OAuth (docs/http-server.md), and how far each sign-in is. Secrets, ids of requests, words, codes and tokens
 -- are kept as their SHA-256. What is granted is a caller, like every other one: `family` is its `public_key`, which here is no hash of anything.
 CREATE TABLE applications (
   id TEXT PRIMARY KEY,

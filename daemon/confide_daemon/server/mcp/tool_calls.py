@@ -78,7 +78,7 @@ from confide_memory.wire.session import LookupRequest
 
 log = logging.getLogger(__name__)
 
-# The proxy answers for the daemon after ten seconds (docs/offline.md); an error of ours says more than its guess.
+# The proxy answers for the daemon after ten seconds (docs/history.md); an error of ours says more than its guess.
 CALL_DEADLINE_S = 9.5
 LONG_DEADLINE_S = 900.0
 # MCP 2025-11-25, "Resources", "Error Handling".

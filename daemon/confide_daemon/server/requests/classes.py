@@ -1,4 +1,4 @@
-"""The requests about where texts come from (docs/classes.md, PROTOCOL.md 9.9): `trust`, by which a person raises a class, and `lower`.
+"""The requests about where texts come from (docs/agents.md, PROTOCOL.md 9.9): `trust`, by which a person raises a class, and `lower`.
 
 Both are for whoever may write the document; a person's trust besides for a device of the space. No tool does either.
 """

@@ -1,4 +1,4 @@
--- What may be put before a model that did not ask for it (docs/classes.md, docs/decisions/0025): kept beside the texts, which cannot change it.
+-- What may be put before a model that did not ask for it (docs/agents.md, docs/decisions/0025): kept beside the texts, which cannot change it.
 -- `made`: the lowest class of those who wrote it. `doubted`: lines that are lower, as JSON [[first, last], ...], counted from 1; NULL: none.
 -- `class`: what comes of both, and of what the text itself says.
 
