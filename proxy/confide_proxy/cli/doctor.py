@@ -410,7 +410,9 @@ async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFind
     if start.file != client.file(folder, for_user=True):
         return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
     if why := await entry_trial.call(start.address):
-        return DoctorFinding(client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/http-server.md")
+        return DoctorFinding(
+            client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/http-server.md"
+        )
     return ok(client.name, f"{told}; it accepts connections; its login was not tried")
 
 
