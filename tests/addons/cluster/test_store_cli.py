@@ -66,28 +66,28 @@ def test_a_memory_goes_into_a_store_and_comes_back(ready: Confided, postgres: Po
     identity = ready.enroll("laptop")
     ready.serve()
     asyncio.run(put(ready, identity, "memory/a.md", "before\n"))
-    ready.run("store", code=3)  # there is none
-    ready.run("store", "--to", url, code=5)  # it serves
+    ready.run("store", "status", code=3)  # there is none
+    ready.run("store", "move", "--to", url, code=5)  # it serves
     ready.run("stop")
-    assert ready.json("store", "--to", url) == {"to": "store", "moved": ["laptop"], "there": []}
-    assert ready.json("store", "--to", url)["there"] == ["laptop"]
+    assert ready.json("store", "move", "--to", url) == {"to": "store", "moved": ["laptop"], "there": []}
+    assert ready.json("store", "move", "--to", url)["there"] == ["laptop"]
     refused = ready.run("serve", "--listen", "127.0.0.1:0", code=4)
     assert "daemon.toml names none" in refused.stderr
 
     configure(ready, url)
     ready.serve()
     asyncio.run(put(ready, identity, "memory/b.md", "meanwhile\n"))
-    found = ready.json("store")
+    found = ready.json("store", "status")
     assert [(one["space"], one["node"] is None) for one in found["spaces"]] == [("laptop", False)]
     assert found["spaces"][0]["behindSnapshot"] >= 1
     assert [one["address"] for one in found["nodes"]] == [None]
     assert found["registry"]["entries"] >= 1
-    assert "registry: " in ready.run("store").stdout
+    assert "registry: " in ready.run("store", "status").stdout
     assert ready.run("status").returncode == 0
     doctor = ready.run("doctor", code=1)  # the test's server does not force writes to its disk
     assert "a power cut loses what was acknowledged" in doctor.stdout + doctor.stderr
-    ready.json("store", "--release", "laptop")
-    ready.run("store", "--release", "nobody", code=7)
+    ready.json("store", "release", "laptop")
+    ready.run("store", "release", "nobody", code=7)
     try:
         asyncio.run(put(ready, identity, "memory/c.md", "by a lease that was taken anew\n"))
     except RequestError as fenced:  # it has not heard of that yet
@@ -97,7 +97,7 @@ def test_a_memory_goes_into_a_store_and_comes_back(ready: Confided, postgres: Po
 
     for file in (ready.data / "spaces").glob("*.db*"):
         file.unlink()
-    assert ready.json("store", "--to-files") == {"to": "files", "moved": ["laptop"], "there": []}
+    assert ready.json("store", "move", "--to-files") == {"to": "files", "moved": ["laptop"], "there": []}
     assert postgres.sql("SELECT (SELECT count(*) FROM log), (SELECT count(*) FROM entry)", url=url) == [(0, 0)]
     configure(ready, "")
     ready.serve()
@@ -112,7 +112,7 @@ def test_a_removed_space_leaves_nothing_in_the_store(ready: Confided, postgres: 
     identity = ready.enroll("laptop")
     ready.serve()
     asyncio.run(put(ready, identity, "memory/a.md", "text\n"))
-    ready.run("device", "rm", "laptop")
+    ready.run("revoke", "laptop")
     ready.run("space", "rm", "laptop", "--yes")
     left = (
         "SELECT (SELECT count(*) FROM log WHERE id <> 'registry'), (SELECT count(*) FROM entry WHERE log <> 'registry')"
@@ -125,7 +125,7 @@ def test_a_password_is_read_from_its_file_and_shown_nowhere(
 ) -> None:
     """Neither in the address nor in what is said of it."""
     configure(ready, "postgresql://confide:opensesame@127.0.0.1/confide")
-    refused = ready.run("store", code=3)
+    refused = ready.run("store", "status", code=3)
     assert "opensesame" not in refused.stderr
     assert "password_file" in refused.stderr
     url = postgres.database()
@@ -135,9 +135,9 @@ def test_a_password_is_read_from_its_file_and_shown_nowhere(
     configure(ready, url)
     with (ready.home / "daemon.toml").open("a") as file:
         file.write(f'password_file = "{secret}"\n')
-    assert "opensesame" not in ready.run("store", code=5).stderr
+    assert "opensesame" not in ready.run("store", "status", code=5).stderr
     secret.chmod(0o600)
-    ready.run("store")
+    ready.run("store", "status")
 
 
 TARGET = "on another disk"
@@ -213,8 +213,8 @@ def run(program: Confided, *command: str) -> None:
 
 
 def holder(first: Confided, second: Confided) -> Confided:
-    """Of the only space, as `confided store` says it."""
-    standing = first.json("store")
+    """Of the only space, as `confided store status` says it."""
+    standing = first.json("store", "status")
     (address,) = [one["address"] for one in standing["nodes"] if one["node"] == standing["spaces"][0]["node"]]
     return first if f'address = "{address}"' in (first.home / "daemon.toml").read_text() else second
 

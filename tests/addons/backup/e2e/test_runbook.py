@@ -75,7 +75,7 @@ def test_a_lost_server_comes_back(tmp_path: Path, is_same_address: bool) -> None
         for machine in (ann, bob):  # the first of them is the device that opens the space
             if not is_same_address:
                 key = restored.run("key").strip()
-                machine.run("pin", f"confide://127.0.0.1:{restored.port}", key)
+                machine.run("join", "--pin", f"confide://127.0.0.1:{restored.port}", key)
             machine.run("sync")
         if is_same_address:
             assert "revoked" in eve.run("status", code=6)
