@@ -1,4 +1,4 @@
-"""The four trust classes of stored text, by its author (docs/classes.md). They decide what may be
+"""The four trust classes of stored text, by its author (docs/agents.md). They decide what may be
 shown to a model that did not search for it.
 
 The daemon stores the class beside the text, from its own knowledge; a text cannot set its own

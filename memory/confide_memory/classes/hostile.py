@@ -1,5 +1,5 @@
 """Detection of lines that address a model, or hide something from a reader: a text with such lines
-is `untrusted`, even if a trusted author wrote it (docs/classes.md).
+is `untrusted`, even if a trusted author wrote it (docs/agents.md).
 
 It uses rules, not a model: they are fast, the same on every device, and name their findings. They
 are no complete protection: an instruction phrased as a fact passes, so the classes of the authors
