@@ -123,7 +123,7 @@ def _is_plain(node: yaml.MappingNode) -> bool:
 def _items(source: YamlText, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> Iterator[Patch]:
     """Yield the patches of a list with one item on each line; unchanged items keep their lines."""
     indent = node.start_mark.column
-    place = 0  # in `new`
+    place = 0  # index in `new`
     for item, value in zip(node.value, old, strict=True):
         start = source.line_start(item.start_mark.index)
         if value in new[place:]:

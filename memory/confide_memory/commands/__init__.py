@@ -1,1 +1,1 @@
-"""What the command lines of both programs have in common."""
+"""Code that the command lines of both programs share."""

@@ -1,4 +1,6 @@
-"""How a program's command line is run: a person is told in a sentence how a command failed, and its code says of which kind that was."""
+"""Running a program's command line: a failure is printed as one sentence, and its exit code gives
+the kind of error.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from confide_memory.commands.group import CommandGroup, long_options
 from confide_memory.commands.spelling import meant
 
 _DASHES: Final = "-\N{EN DASH}\N{EM DASH}"
-"""With what options begin; a text that was copied from a page has the longer ones."""
+"""Characters that begin an option; text copied from a web page may have the longer ones."""
 
 
 def run(
     app: typer.Typer, name: str, remark: Callable[[str], None], known: Callable[[Exception], ConfideError | None]
 ) -> int:
-    """Run the command of this process; the code that it ends with.
+    """Run the command line of this process and return its exit code.
 
     Args:
         remark: writes a line to stderr.
-        known: what an error that is not of Confide's own says to a person; None: it is a fault, and raised.
+        known: converts an error that is not Confide's own; None means a bug, and the error is raised.
     """
     try:
         code = app(standalone_mode=False)
@@ -30,7 +32,7 @@ def run(
         message, hint = complaint(error, name)
         remark(f"{name}: {message}\nhint: {hint}")
         return error.exit_code
-    except typer.Abort as error:  # a question that nobody answers
+    except typer.Abort as error:  # a question without an answer
         if isinstance(error.__cause__ or error.__context__, EOFError):
             remark(f"{name}: the input ended before the answer\nhint: answer it, or say --yes where the command has it")
             return 1
@@ -45,7 +47,9 @@ def run(
 
 
 def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
-    """What a person is told of a command of the program `name` that was written wrongly, and a hint."""
+    """Return the error message and the hint for a command line with a mistake, for the program
+    `name`.
+    """
     context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
     if hint is None:
         hint = f"{context.command_path.rstrip() if context is not None else name} --help"
@@ -59,20 +63,20 @@ def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
 
 
 def _option_meant(error: typer.TyperException, context: Any) -> str | None:
-    """The option that was probably meant, or where it belongs."""
+    """Return the option that was probably meant, or the command that it belongs to."""
     typed = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
     names = long_options(context)
     if typed.startswith("--"):
         if found := meant(typed.removeprefix("--"), names, context.find_root().command.option_words):
             return f"--{found}"
-        # An option stands behind its command.
+        # An option follows its command.
         return f"{context.command_path} COMMAND {typed[:40]}" if isinstance(context.command, CommandGroup) else None
     left = error.message.partition("unexpected extra argument(s) (")[2].rstrip(")").split()
     return next((f"--{word}" for each in left if (word := each.lstrip(_DASHES)) in names), None)
 
 
 def _spelled(error: typer.BadParameter) -> str:
-    """The parameter that is wrong, as a person writes it."""
+    """Return the wrong parameter as a user types it."""
     if error.param_hint is not None:
         return str(error.param_hint) if isinstance(error.param_hint, str) else max(error.param_hint, key=len)
     if error.param is None:

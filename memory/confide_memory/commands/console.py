@@ -1,4 +1,6 @@
-"""How the commands of both programs are run and speak: data to stdout, the rest to stderr, and how a person is asked."""
+"""Input and output of both programs' commands: data to stdout, other text to stderr, and questions
+to the user.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,21 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What steers a terminal (C0 but newline and tab, DEL, C1), turns a line around, or cannot be written."""
+"""Characters that control a terminal (C0 except newline and tab, DEL, C1), change the direction of
+text, or cannot be encoded.
+"""
 
 
 class Output(NamedTuple):
-    """What a command has done or found.
+    """The result of a command.
 
     Attributes:
-        data: for programs: what `--json` prints.
-        tell: for people: a text for stdout, its lines, each as `row` writes it, or what says it.
-        notes: for people, beside the one or the other.
-        exit_code: what the command ends with.
-        empty: for people, where there are no lines.
+        data: for programs: the value that `--json` prints.
+        tell: for people: a text for stdout, or its lines, each printed by `row`, or a function that
+            prints it.
+        notes: notes for people, printed with either.
+        exit_code: the exit code of the command.
+        empty: for people, printed if there are no lines.
     """
 
     data: Any
@@ -52,15 +57,17 @@ Work = Callable[..., Output | Coroutine[Any, Any, Output] | None]
 def commands(
     options: Mapping[str, tuple[Any, Any]], here: Callable[..., Any], *, indent: int | None
 ) -> Callable[[Work], Callable[..., None]]:
-    """The decorator for a program's commands: it makes of `work` what typer takes, which prints the output as text or, with `--json`, as
-    JSON, and ends with its code.
+    """Return the decorator for a program's commands. It turns `work` into a function for typer that
+    prints the output as text or, with `--json`, as JSON, and exits with its code.
 
-    `work` is called with what `here` gives, and with the command's options; of `--json` it learns only if it has a parameter `as_json`.
-    What waits for a person by a blocking read is no coroutine, since Ctrl-C would not end it. None says that all is printed already.
+    `work` is called with the result of `here` and the command's options; it gets `--json` only if
+    it has a parameter `as_json`. Work that waits for the user in a blocking read must not be a
+    coroutine, since Ctrl-C would not end it. It returns None if it has printed everything itself.
 
     Args:
-        options: those that all commands have, with their annotations and defaults; `here` is called with their values and `as_json`.
-        indent: of JSON; None is all in one line.
+        options: options of all commands, with their annotations and defaults; `here` is called with
+            their values and `as_json`.
+        indent: indent of JSON; None prints one line.
     """
 
     def command(work: Work) -> Callable[..., None]:
@@ -81,7 +88,7 @@ def commands(
             try:
                 found = work(place, **given)
                 if inspect.iscoroutine(found):
-                    import asyncio  # 30 ms, which most commands of confided do without
+                    import asyncio  # 30 ms, which most commands of confided do not need
 
                     found = asyncio.run(found)
             finally:
@@ -89,7 +96,7 @@ def commands(
             if isinstance(found, Output):
                 print_output(found, indent, as_json=as_json)
 
-        # What typer makes the options from.
+        # typer derives the options from these.
         run.__dict__["__signature__"] = inspect.Signature(shown)
         run.__annotations__ = {each.name: each.annotation for each in shown}
         return run
@@ -98,7 +105,9 @@ def commands(
 
 
 def print_output(output: Output, indent: int | None = 2, *, as_json: bool) -> None:
-    """Print a command's output as text or JSON. Raises typer.Exit: with its exit code, where that is not 0."""
+    """Print a command's output as text or JSON. Raises typer.Exit with its exit code if that is not
+    0.
+    """
     if as_json:
         print_json(output.data, indent=indent)
     elif isinstance(output.tell, str):
@@ -118,38 +127,43 @@ def print_output(output: Output, indent: int | None = 2, *, as_json: bool) -> No
 
 @cache
 def terminal(*, stderr: bool = False) -> Console:
-    """For tables and bars: `rich` takes longer to load than a command may run, so what is only text goes by `say` and `remark`."""
+    """Return a console for tables and bars.
+
+    Plain text uses `say` and `remark`, since `rich` takes longer to load than many commands run.
+    """
     from rich.console import Console
 
-    # Without emoji: `:lock:` in somebody's note is what they wrote.
+    # Without emoji, so that `:lock:` in a note stays as written.
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def shown(text: str) -> str:
-    """A text as a terminal may get it. A note, a name or an error may come from another machine, an import or a daemon that lies, and
-    an escape sequence in it would write to the clipboard, rename the window, or draw another answer over this one.
+    """Return a text with control characters replaced, so that a terminal may print it.
 
-    Everything that a command prints goes through here, its own words too: so no command can forget it.
+    A note, a name or an error may be from another device, an import or a malicious daemon; an
+    escape sequence in it could write to the clipboard, rename the window, or overwrite this output.
+    All output of commands uses this function, the program's own text included, so that no command
+    can forget it.
     """
     return _STEERING.sub("?", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """A name or a sentence as `shown`, which begins no line of its own: it could say what only this program may say."""
+    """Return a text as `shown` on a single line, so that it cannot imitate a line of this program."""
     return shown(text).replace("\n", "?")
 
 
 def row(text: str) -> None:
-    """One line of a list, `fitted`."""
+    """Print one line of a list, `fitted` to the terminal."""
     say("\n".join(fitted(one_line(text))))
 
 
 def fitted(line: str, indent: int | None = None) -> list[str]:
-    """A line as a terminal shows it: one that is wider goes on below, broken between words, where its second column begins. Never at the
-    edge: what begins there only this program may say. In a pipe a line is a line.
+    """Wrap a line to the terminal's width, between words, with an indent at its second column. The
+    indent keeps wrapped text from imitating a line of this program. In a pipe the line stays whole.
 
     Args:
-        indent: the columns before what goes on; by its first column if left out.
+        indent: columns before the continuation; by default after the first column of the line.
     """
     if not sys.stdout.isatty() or len(line) <= (width := shutil.get_terminal_size().columns):
         return [line]
@@ -173,13 +187,13 @@ _INDENT: Final = 4
 
 
 class Styled(str):
-    """A text of parts that are `shown`, with styles between them where the terminal has any."""
+    """A text of parts that were `shown`, with styles between them if the terminal supports them."""
 
     __slots__ = ()
 
 
 def styled(*parts: str | tuple[str, str]) -> Styled:
-    """A text for `say`, of parts as they are or with a style each, one of `_STYLES`."""
+    """Return a text for `say` from parts, each plain or with a style out of `_STYLES`."""
     has = has_styles(sys.stdout)
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Styled(
@@ -198,12 +212,12 @@ _STYLES: Final = {
 
 
 def say(text: str) -> None:
-    """A line or more of a command's text; with styles where it is `styled`."""
+    """Print text of a command to stdout; with styles if it is `Styled`."""
     _write(sys.stdout, text if isinstance(text, Styled) else shown(text))
 
 
 def remark(text: str) -> None:
-    """What a person should know beside it, on stderr."""
+    """Print additional text for the user to stderr."""
     _write(sys.stderr, shown(text))
 
 
@@ -214,24 +228,26 @@ def _write(stream: TextIO, text: str, *, end: str = "\n") -> None:
 
 
 def _writable(text: str, stream: TextIO) -> str:
-    """A text with `?` for what the stream's encoding lacks: under LANG=C somebody still wants to read the rest."""
+    """Return a text with `?` for characters that the stream's encoding lacks, so that LANG=C shows
+    the rest.
+    """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
 
 def note(*warnings: str) -> None:
-    """What the daemon or this machine has to remark."""
+    """Print warnings of the daemon or of this device to stderr."""
     for warning in warnings:
         remark(one_line(warning if warning.startswith(("hint: ", "note: ")) else f"note: {warning}"))
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 note`, `2 notes`; `plural` is for a noun that takes no s."""
+    """Return a count with its noun: `1 note`, `2 notes`; `plural` is for an irregular noun."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def size(count: float) -> str:
-    """A number of bytes as people read it."""
+    """Return a number of bytes for people to read."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             return f"{count:,.0f} {unit}" if unit == _UNITS[0] or count >= 100 else f"{count:.1f} {unit}"
@@ -243,26 +259,29 @@ _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def clock(time_s: float, *, seconds: bool = False) -> str:
-    """A time of day as people read it here, with its zone."""
+    """Return a time (seconds since 1970) in local time with its zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z", time.localtime(time_s))
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """A command's data for programs."""
+    """Print a command's data as JSON."""
     sys.stdout.write(json_text(value, indent=indent) + "\n")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON in the alphabet that it is written in, which a terminal may get too: people look at it."""
+    """Return JSON without escapes for other alphabets, as people read it, but with control
+    characters escaped for the terminal.
+    """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 async def confirmed(question: str) -> bool:
-    """Whether the person at the terminal says yes; the end of the input is a no.
+    """Ask the user at the terminal, and return True for yes; the end of the input means no.
 
-    The connections of the command live on meanwhile, since somebody who compares words on another machine takes minutes, and Ctrl-C ends
-    the wait at once: a thread that reads, or a read on the event loop, would hold up both.
+    The command's connections stay alive meanwhile, since a user who compares words on another
+    device takes minutes, and Ctrl-C ends the wait at once: a reading thread, or a read on the event
+    loop, would block both.
     """
     while True:
         with doing.paused():
@@ -277,12 +296,12 @@ async def confirmed(question: str) -> bool:
 
 
 def can_ask() -> bool:
-    """Whether a person sits at a terminal."""
+    """Return True if stdin and stdout are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def wanted(question: str, *, by_default: bool = False) -> bool:
-    """The same where no connection is open; Enter alone is `by_default`."""
+    """Ask as `confirmed`, for commands without an open connection; Enter alone means `by_default`."""
     while True:
         with doing.paused():
             _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
@@ -298,15 +317,18 @@ def wanted(question: str, *, by_default: bool = False) -> bool:
 
 
 async def typed(question: str) -> str:
-    """The line that the person at the terminal types; "" at the end of the input. Waits as `confirmed` does."""
+    """Read a line that the user types; "" at the end of the input. Waits as `confirmed` does."""
     with doing.paused():
         _write(sys.stderr, f"{shown(question)}: ", end="")
         return (await _line()).strip()
 
 
 def unseen(prompt: str) -> str:
-    """What a person types at the terminal without its being seen, or the next line of stdin; "" at the end of the input. What is secret
-    is never an argument or a variable, which others could see."""
+    """Read a line from the terminal without echo, or the next line of stdin; "" at the end of the
+    input.
+
+    Secrets are never read from arguments or variables, which other users could see.
+    """
     if not sys.stdin.isatty():
         return sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
     try:
@@ -327,9 +349,9 @@ async def _line() -> str:
     try:
         loop.add_reader(sys.stdin, is_typed.set)
     except OSError:
-        return sys.stdin.readline()  # a file, which never makes anybody wait
+        return sys.stdin.readline()  # stdin is a file, where a read never waits
     try:
-        # A terminal hands out whole lines.
+        # A terminal delivers whole lines.
         await is_typed.wait()
     finally:
         loop.remove_reader(sys.stdin)

@@ -1,6 +1,8 @@
-"""What a command is doing, shown on a terminal as soon as it takes longer than people wait in silence.
+"""A status line on the terminal that shows what a command is doing if it takes longer than a
+moment.
 
-Plain code instead of `rich`: loading that would lengthen by a third the wait which it tells of. A bar with numbers is `progress.py`.
+Written without `rich`, whose loading would lengthen that wait by a third. `progress.py` has the bar
+with numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 SILENCE_S: Final = 0.25
-"""Within 0.3 s of silence something is to be seen; the rest is for a machine that is busy."""
+"""Seconds before the line appears. Users should see something within 0.3 s; the rest is for a busy
+computer.
+"""
 _FRAME_S: Final = 0.1
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES: Final = "|/-\\"
@@ -23,8 +27,11 @@ _CLEAR: Final = "\r\033[K"
 
 
 class Doing:
-    """One line on stderr, that is gone once anything else is written. Nothing at all where stderr is no terminal or a dumb one; where a
-    terminal is to have no styles a plain line for each thing, which stays."""
+    """A status line on stderr, erased before other output.
+
+    On a terminal without styles it prints a plain line for each text, which stays. It prints
+    nothing if stderr is no terminal or a dumb one.
+    """
 
     def __init__(self) -> None:
         self._text = "working"
@@ -37,18 +44,20 @@ class Doing:
         self._began: float | None = None
 
     def waits_from(self, began: float | None) -> None:
-        """Somebody has waited since then, as `time.monotonic`; None: since `begin`. Loading a command takes a part of their patience."""
+        """Set when the user began to wait, as `time.monotonic`; None for the call of `begin`.
+        Loading a command is part of the wait.
+        """
         self._began = began
 
     def begin(self) -> None:
-        """From here on the command works."""
+        """Begin to show the line."""
         if self._thread is None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             self._end.clear()
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """The command is done; nothing of the line is left."""
+        """Erase the line and stop."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -57,24 +66,24 @@ class Doing:
         self._text, self._told = "working", ""
 
     def __call__(self, text: str) -> None:
-        """This is what it does now: `starting the daemon`."""
+        """Set the text to show: `starting the daemon`."""
         self._text = text[:_MOST_CHARS]
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
-        """Write something else meanwhile."""
+        """Erase the line while other output is written."""
         with self._lock:
             self.clear()
             yield
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody is being asked: nothing is drawn meanwhile."""
+        """True while the line is paused."""
         return self._is_paused
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Somebody is asked, or something else shows how far it is."""
+        """Pause the line while the user is asked, or while something else shows progress."""
         with self._lock:
             self.clear()
             before, self._is_paused = self._is_paused, True
@@ -109,15 +118,15 @@ class Doing:
                         sys.stderr.write(f"{self._text} ...\n")
                     sys.stderr.flush()
                 except (OSError, ValueError):
-                    return  # the terminal is gone
+                    return  # the terminal was closed
                 self._told = self._text
                 number += 1
 
 
 doing: Final = Doing()
-"""Of this process: a command names what it does by calling it."""
+"""The status line of this process; a command calls it with what it does."""
 
 
 def has_styles(stream: Any) -> bool:
-    """Whether what is written there may be bold or coloured (https://no-color.org)."""
+    """Return True if output to the stream may be bold or coloured (https://no-color.org)."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,4 +1,4 @@
-"""What a program's help says of its commands, without the library that runs them."""
+"""The list of a program's commands for its help, without the library that runs them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Entry(NamedTuple):
 
 
 Groups = Mapping[str, Sequence[Entry]]
-"""The commands by the headings under which the help shows them, all in the order in which people need them."""
+"""Commands by the headings of the help, both in the order in which users need them."""
 Moved = Mapping[str, str]
-"""Old spellings of commands, without the program's name, and what a person types now: `"top"`,
-`"status --watch"`.
+"""Old spellings of commands, without the program's name, and the current ones: `"top"`, `"status
+--watch"`.
 """
 
 

@@ -1,6 +1,7 @@
-"""A program's commands in groups, each loaded when it is asked for: subclasses of typer's own.
+"""Groups of a program's commands, each loaded only when it is used: subclasses of typer's classes.
 
-Whoever types a command waits for what it imports, so the list of commands (`entries`) holds their names and lines alone.
+A user waits for the imports of a command, so the list of commands (`entries`) holds only names and
+summaries.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from confide_memory.commands.spelling import OtherWords, Words, meant, read_word
 from confide_memory.commands.values import plain
 
 More = Callable[[], tuple[Iterable[entries.Command], OtherWords]]
-"""Commands that are not the program's own, and what people type for them."""
+"""A function that returns the commands of add-ons, and the alternative words for them."""
 
 _COMPLETION: Final = ("--install-completion", "--show-completion")
 _COMPLETION_HELP: Final = {
@@ -34,7 +35,9 @@ _SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
 class _Ours:
-    """What all commands have: values that are read without pydantic, and examples at the end of their help, as they are typed."""
+    """Features of all commands: values converted without pydantic, and examples at the end of the
+    help, as they are typed.
+    """
 
     epilog: str | None
 
@@ -48,17 +51,19 @@ class _Ours:
 
 
 class ProgramCommand(_Ours, TyperCommand):
-    """One command."""
+    """A command of a program."""
 
 
 class CommandGroup(_Ours, TyperGroup):
-    """Commands of which one is chosen. Without one it prints its help; `help COMMAND` is `COMMAND --help`."""
+    """A group of commands. Without a command it prints its help; `help COMMAND` is `COMMAND
+    --help`.
+    """
 
     other_words: OtherWords = MappingProxyType({})
     option_words: OtherWords = MappingProxyType({})
 
     def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
-        """The commands with their lines, by heading."""
+        """Yield each heading with its commands and their summaries."""
         shown = ((name, each.help or "") for name, each in self.commands.items() if not each.hidden)
         yield "Commands", [(name, text.partition("\n\n")[0].replace("\n", " ")) for name, text in shown]
 
@@ -79,7 +84,7 @@ class CommandGroup(_Ours, TyperGroup):
         if word.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, word) is not None:
             return super().resolve_command(ctx, args)
         near: str | None = None
-        # In a group people also try what is done outside of it, as to revoke a machine.
+        # Users also try commands that are outside of the group, such as revoking a device.
         for outer in (ctx, ctx.parent):
             if near is None and outer is not None:
                 moved = {old: new for old, new in getattr(outer.command, "moved", {}).items() if " " not in old}
@@ -92,7 +97,7 @@ class CommandGroup(_Ours, TyperGroup):
 
 
 class UnknownCommandError(typer.TyperException):
-    """There is no such command; `near` is one, whole, that was probably meant."""
+    """The command does not exist; `near` is the command line that was probably meant."""
 
     exit_code = 2
 
@@ -104,7 +109,7 @@ class UnknownCommandError(typer.TyperException):
 
 
 class EntryGroup(CommandGroup):
-    """A group of entries, each loaded when a person asks for it."""
+    """A group of entries, each loaded only when it is used."""
 
     def __init__(self, entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> None:
         super().__init__(
@@ -139,7 +144,7 @@ class EntryGroup(CommandGroup):
 
 
 class CommandProgram(CommandGroup):
-    """The commands of a program, each loaded when a person asks for it; `app` makes one."""
+    """The commands of a program, each loaded only when it is used; `app` creates it."""
 
     own: Groups
     more: More
@@ -161,7 +166,8 @@ class CommandProgram(CommandGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if len(args) == 2 and args[0] in _COMPLETION and args[1] in _SHELLS:
-            # typer asks which shell it runs in; one that is named its callbacks take as well, and end the command.
+            # typer detects the current shell; its callbacks also accept a named one, and end the
+            # command.
             option = next(each for each in self.get_params(ctx) if args[0] in each.opts)
             option.callback(ctx, option, args[1])
         self._shows_all = args == ["help", "all"]
@@ -179,7 +185,7 @@ class CommandProgram(CommandGroup):
         before, words = args[:at], args[at:]
         old = self._old(words)
         if old is None and words and (_entry(self.own, words[0]) is None or _is_alone(words[1:])):
-            old = self._old(words) if self.groups else None  # an add-on's
+            old = self._old(words) if self.groups else None  # may be a command of an add-on
         if old is None:
             return args
         if "--json" not in args:
@@ -197,7 +203,7 @@ class CommandProgram(CommandGroup):
         return None if is_group and not _is_alone(words[1:]) else old
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options; the short help lists only those that belong to every day."""
+        """Return the options; the short help lists only the most used ones."""
         params = super().get_params(ctx)
         for each in params:
             if {*_COMPLETION} & {*each.opts}:
@@ -236,8 +242,8 @@ class CommandProgram(CommandGroup):
 
 
 def _options_before(args: Sequence[str]) -> int:
-    """Return how many arguments stand before the command: `--config` with its value; none where
-    another option is there.
+    """Return the number of arguments before the command: `--config` with its value; 0 if another
+    option is there.
     """
     at = 0
     while at < len(args) and args[at].partition("=")[0] == "--config":
@@ -246,9 +252,7 @@ def _options_before(args: Sequence[str]) -> int:
 
 
 def _is_alone(rest: Sequence[str]) -> bool:
-    """Return whether no further command, nor a request for help, stands behind the name of a
-    group.
-    """
+    """Return True if no command and no help option follows the name of a group."""
     return not rest or (rest[0].startswith("-") and rest[0] not in _HELP)
 
 
@@ -306,7 +310,7 @@ def app(
 
 
 def _made(entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> Any:
-    """Return the command of an entry: a group of entries, a function, or an app of typer's."""
+    """Return the command of an entry: a group of entries, a function, or a typer app."""
     if entry.commands:
         return EntryGroup(entry, with_addons)
     module, _, attribute = entry.place.partition(":")
@@ -326,11 +330,11 @@ def _made(entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> Any:
 
 
 def _nothing() -> None:
-    """Makes typer keep a group of one command a group."""
+    """Do nothing; as a callback it makes typer treat a group with one command as a group."""
 
 
 def _of_ours(app: typer.Typer) -> None:
-    """Have typer make the commands of an app, and those of its groups, of our classes."""
+    """Set this module's classes for the commands of a typer app and of its groups."""
     for command in app.registered_commands:
         command.cls = ProgramCommand
     for group in app.registered_groups:
@@ -339,7 +343,7 @@ def _of_ours(app: typer.Typer) -> None:
 
 
 def parsed_by(cls: type[ProgramCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For a command whose arguments are read in a way of its own."""
+    """Return a decorator that sets the class of a command which parses its arguments itself."""
 
     def mark(run: Callable[..., None]) -> Callable[..., None]:
         run.__dict__["command_class"] = cls
@@ -349,7 +353,7 @@ def parsed_by(cls: type[ProgramCommand]) -> Callable[[Callable[..., None]], Call
 
 
 def long_options(context: typer.Context) -> list[str]:
-    """The options of a context's command that begin with two hyphens, without these."""
+    """Return the options of a context's command that begin with two hyphens, without the hyphens."""
     known = context.command.get_params(context)
     names = (name for each in known for name in (*each.opts, *each.secondary_opts))
     return [name.removeprefix("--") for name in names if name.startswith("--")]

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, and a plain line now and then anywhere else."""
+"""Progress of a long command: a bar on a terminal, elsewhere a plain line from time to time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from confide_memory.commands.console import doing, one_line, terminal
 
 _MOST_PART: Final = 200
 LINE_S = 5.0
-"""Between two plain lines: a log is read afterwards."""
+"""Seconds between two plain lines, for logs."""
 
 
 class _Rate(ProgressColumn):
-    """Steps per second, of what was done of this part so far."""
+    """Steps per second in the current part."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -29,10 +29,14 @@ class _Rate(ProgressColumn):
 
 
 class Progress:
-    """Follows one command through its parts; use with `with`. `follow` is cheap enough to be called for every file."""
+    """The progress of one command through its parts, used with `with`. `follow` is cheap enough to
+    be called for every file.
+    """
 
     def __init__(self, console: Console | None = None, *, name: str = "confide", is_quiet: bool = False) -> None:
-        """`name` begins the plain lines; without one, or `is_quiet`, there are none."""
+        """Create the progress. `name` begins the plain lines; without it, or if `is_quiet`, none
+        are printed.
+        """
         console = terminal(stderr=True) if console is None else console
         self._name = "" if is_quiet else name
         self._bar: Bar | None = None
@@ -65,11 +69,11 @@ class Progress:
         self._quiet.close()
 
     def follow(self, done: float, total: float | None, part: str) -> None:
-        """So much of this part is done; None where nobody knows how much there is."""
+        """Report how much of a part is done; a total of None means unknown."""
         now = time.monotonic()
         part = one_line(part[:_MOST_PART])
         if total:
-            part = part.removeprefix(f"{done:.0f} of {total:.0f} ")  # the daemon says both in words as well
+            part = part.removeprefix(f"{done:.0f} of {total:.0f} ")  # the daemon's text repeats both numbers
         if part != self._part:
             self._part, self._began, self._began_with = part, now, done
             if self._bar is not None:
@@ -81,7 +85,7 @@ class Progress:
             sys.stderr.write(f"{self._name}: {self._line(done, total, now)}\n")
 
     def step(self, part: str, done: int, total: int) -> None:
-        """As `follow`; a total of 0: nobody knows how much there is."""
+        """Report progress as `follow`; a `total` of 0 means unknown."""
         self.follow(done, total or None, part)
 
     def _line(self, done: float, total: float, now: float) -> str:

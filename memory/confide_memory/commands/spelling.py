@@ -1,4 +1,4 @@
-"""What somebody has probably meant: the words that people try for a command, and typing errors."""
+"""Suggestions for misspelled commands and options: known alternative words, and typing errors."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 _CLOSE: Final = 0.75
-"""Of `difflib`: lets a letter more, less or swapped pass in a word of four; `stop` and `store` have 0.67, and mean opposite things."""
+"""`difflib` cutoff: allows a letter more, less or swapped in a word of four; `stop` and `store`
+have 0.67, and opposite meanings.
+"""
 _MOST_CHARS: Final = 40
 """No command is longer, and the comparison takes quadratic time."""
 _SHORTEST_BEGINNING: Final = 3
-"""Letters that are taken for the beginning of a word; two are where just the third is missing."""
+"""Letters that count as the beginning of a word; two are enough if only the third is missing."""
 
 OtherWords = Mapping[str, str | tuple[str, ...]]
-"""What people type, and the command or option that does it, or several: the first that there is where they type it."""
+"""Alternative words, each with its command or option, or with several: the first that exists where
+it is typed.
+"""
 Words = Mapping[str, str]
-"""The same as it is written down: a command or an option, and the words that people try for it."""
+"""The same mapping as it is declared: a command or an option, and its alternative words."""
 
 
 def read_words(words: Words) -> OtherWords:
-    """What each word stands for; of a word of several, the first that is written down goes before the others."""
+    """Return the commands or options of each alternative word, in the order of their declaration."""
     found: dict[str, tuple[str, ...]] = {}
     for name, tried in words.items():
         for word in tried.split():
@@ -28,7 +32,9 @@ def read_words(words: Words) -> OtherWords:
 
 
 def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | None:
-    """Which of these names `word` stands for: by the other words for it, or the one that is spelled nearly so. None where there is none."""
+    """Return the name that `word` probably means: by its alternative words, or by a similar
+    spelling; else None.
+    """
     word = word.strip().lower()[:_MOST_CHARS]
     known: dict[str, str] = {}
     for other, named in other_words.items():
@@ -44,13 +50,15 @@ def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | N
         is_enough = len(word) >= min(_SHORTEST_BEGINNING, len(begun[0]) - 1)
         if is_enough and all(name.startswith(begun[0]) for name in begun):
             return begun[0]
-        return None  # of several none is likelier
-    import difflib  # late: nothing is misspelled on the start path
+        return None  # several names fit equally well
+    import difflib  # imported here, since a correct command does not need it
 
     near = difflib.get_close_matches(word, known, n=1, cutoff=_CLOSE)
     return known[near[0]] if near else None
 
 
 def _swapped(word: str) -> set[str]:
-    """The word with two neighbouring letters in each other's places: in one of three letters that is more than `_CLOSE` forgives."""
+    """Return the word with each pair of neighbouring letters swapped: in a word of three letters,
+    `_CLOSE` does not allow that.
+    """
     return {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}

@@ -1,7 +1,8 @@
-"""How the text of an argument becomes its value.
+"""Conversion of command line arguments to values.
 
-typer asks pydantic, which takes 100 ms and 12 MB to load, more than most commands take. For texts, numbers and plain paths, all but a few
-of the parameters, this does the same without it, and says what is wrong in words for people; anything else goes typer's way.
+typer uses pydantic, which takes 100 ms and 12 MB to load, more than most commands need. For texts,
+numbers and plain paths, which most parameters are, this module does the same without it, with error
+messages for users; typer converts the other types.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typer.core import TyperArgument, TyperOption
 
 
 class _Plain:
-    """A parameter of typer's whose value is read here where that can be."""
+    """A typer parameter whose value is converted here if its type allows it."""
 
     type_descriptor: Any
 
@@ -39,7 +40,9 @@ class _Argument(_Plain, TyperArgument):
 
 @cache
 def plain(parameter: Any) -> Any:
-    """One of typer's parameters as one that is read here; typer chooses their classes itself."""
+    """Return a copy of a typer parameter that is converted here, since typer chooses the class
+    itself.
+    """
     kind = _Option if isinstance(parameter, TyperOption) else _Argument
     made = kind.__new__(kind)
     vars(made).update(vars(parameter))
@@ -47,13 +50,13 @@ def plain(parameter: Any) -> Any:
 
 
 class _ValueReader(NamedTuple):
-    """Reads the value of one parameter, in the place of typer's `RuntimeParam`."""
+    """A converter for the value of one parameter, instead of typer's `RuntimeParam`."""
 
     read: Callable[[Any, Any], Any]
     is_list: bool
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As typer's. Raises typer.BadParameter."""
+        """Convert the value, as typer does. Raises typer.BadParameter."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         try:
@@ -105,14 +108,14 @@ def _number(value: Any, param: Any) -> float:
 
 def _within(number: float, param: Any) -> float:
     least, most = param.min, param.max
-    # Written so that what is not a number is outside.
+    # Written so that NaN is outside.
     if not ((least is None or number >= least) and (most is None or number <= most) and number == number):
         raise typer.BadParameter(f"{number:g} is not {_bounds(least, most)}")
     return number
 
 
 def _bounds(least: float | None, most: float | None) -> str:
-    """What a number may be, in words: `1 to 50`."""
+    """Return the valid range of a number in words: `1 to 50`."""
     if most is None:
         return f"at least {least}"
     return f"at most {most}" if least is None else f"{least} to {most}"

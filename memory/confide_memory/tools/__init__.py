@@ -1,1 +1,1 @@
-"""What both programs know of a tool: its arguments, its result and the keys of `_meta`."""
+"""Tool calls for both programs: arguments, results and the keys of `_meta`."""

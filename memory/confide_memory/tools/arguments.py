@@ -1,15 +1,17 @@
-"""The arguments of a tool call, checked against the tool's own input schema.
+"""Validation of a tool call's arguments against the tool's own input schema.
 
-The schemas use few keywords, and what an agent needs from a refusal is a sentence that it can act on, so this reads the schema itself
-rather than translating a validator's error tree. Both spellings of a name are taken (`maxResults`, `max_results`). Models and inspectors
-send strings in the place of other values: what can be meant in one way only is taken so (`_meant`).
+The schemas use few keywords, and an agent needs an error message that it can act on, so this code
+reads the schema itself instead of translating a validator's error tree. Both spellings of a name
+are valid (`maxResults`, `max_results`). Models and inspectors send strings instead of other values;
+a string is converted if it can mean one value only (`_meant`).
 
-Several clients fill in every option that a tool lists: those that are not meant are null, "", [] or [""]. A blank option counts as left
-out, and a blank entry of a list as not there. Where a tool says that a blank clears a field (`Parameters.clears`), it does, unless the
-call is one that fills in everything: a blank stands in it where nothing can be cleared.
+Several clients fill in every option that a tool lists, with null, "", [] or [""] for those that are
+not meant. A blank option counts as missing, and blank entries of a list are dropped. For an option
+that a blank clears (`Parameters.clears`), a blank clears it, unless the call fills in everything: a
+call with a blank in an option that cannot be cleared.
 
-The daemon checks every call. A machine checks those that the daemon does not see, or not yet, with the schemas of its catalogue: what would
-be refused must not be queued.
+The daemon validates every call. A device validates the calls that the daemon does not receive, or
+not yet, with the schemas of its catalogue: a call that would be refused must not be queued.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from confide_memory.tools.call import ALSO_TAKES, CLEARS, NO_OBJECT, OBJECT_HINT
 
 MAX_OBJECT_BYTES = 16 * 1024
 MAX_ITEMS = 64
-"""Of a list whose schema says nothing."""
+"""Entries of a list whose schema sets no limit."""
 
 MAX_PROBLEMS = 16
-"""Of which a refusal tells; what is wrong beyond that is told by the next one."""
+"""Problems that one error message reports."""
 
 MAX_NUMBER_CHARS = 20
-"""Of a number that comes as a string."""
+"""Characters of a number that is sent as a string."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+")
 
@@ -50,15 +52,16 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a tool takes.
+    """The parameters of a tool.
 
     Attributes:
-        name: the tool's.
+        name: the tool's name.
         properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
-        listed: the names that a refusal shows, where those are not all.
-        is_own: the schemas are this program's. Those of a catalogue may be a newer daemon's, so what they say in words that are not known
-            here passes, sizes of objects are left to the daemon, and refusals say less.
-        clears: options that a blank clears; None: an older daemon's tool that does not say, so blanks are left to that daemon.
+        listed: the names that an error message lists, if not all.
+        is_own: the schemas are this program's. Those of a catalogue may be a newer daemon's, so unknown
+            keywords pass, the daemon checks the sizes of objects, and error messages say less.
+        clears: options that a blank clears; None for a tool of an older daemon that does not say, so
+            that daemon handles blanks.
     """
 
     name: str
@@ -70,7 +73,7 @@ class Parameters:
 
     @classmethod
     def of_catalogue(cls, tool: Mapping[str, Any]) -> Self:
-        """Of a tool as `tools/list` carries it."""
+        """Return the parameters of a tool in a `tools/list` result."""
         schema = tool["inputSchema"]
         listed: Mapping[str, Any] = schema.get("properties", {})
         meta = tool.get("_meta", {})
@@ -81,9 +84,11 @@ class Parameters:
 
 
 def check(parameters: Parameters, given: Any) -> dict[str, Any]:
-    """The arguments under their wire names, with the schema's defaults filled in. One JSON string that spells them is taken as well.
+    """Return the arguments by their wire names, with the schema's defaults filled in. A JSON string
+    of the arguments is valid too.
 
-    Raises ToolError, with all that is wrong: names that the tool does not have, required ones missing, values outside their schema.
+    Raises ToolError with all problems: unknown names, missing required ones, values outside their
+    schema.
     """
     named, problems = _named(parameters, _object(given))
     checked: dict[str, object] = {}
@@ -116,7 +121,7 @@ def _object(given: Any) -> Mapping[str, Any]:
 
 
 def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
-    """The values that are not null under their wire names, and what is wrong with the names."""
+    """Return the values that are not null by their wire names, and the problems of the names."""
     named: dict[str, object] = {}
     problems: list[ToolError] = []
     for key, value in given.items():
@@ -136,7 +141,9 @@ def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def _meant_ones(parameters: Parameters, named: Mapping[str, object]) -> dict[str, object]:
-    """Without the options that are blank, but for those that clear something, and without blank entries of lists."""
+    """Return the values without blank options, but for those that a blank clears, and without blank
+    entries of lists.
+    """
     clears = parameters.clears
     if clears is None:
         return dict(named)
@@ -158,7 +165,7 @@ def _meant_ones(parameters: Parameters, named: Mapping[str, object]) -> dict[str
 
 
 def all_of(problems: Sequence[ToolError]) -> ToolError:
-    """One error that says them all: an agent that is told one a call needs as many calls."""
+    """Join problems into one error: an agent that hears one a call would need as many calls."""
     if len(problems) == 1:
         return problems[0]
     hints = dict.fromkeys(error.hint for error in problems if error.hint)
@@ -202,13 +209,17 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
 
 
 def _kinds_of(schema: Mapping[str, Any]) -> list[str]:
-    """The kinds that a value may be of: `anyOf` them, since validators of clients warn their users of a list of types."""
+    """List the types that a value may have. Several are in `anyOf`, since some clients' validators
+    warn about a list of types.
+    """
     said = schema.get("type", [one.get("type", "") for one in schema.get("anyOf", ())] or "")
     return said if isinstance(said, list) else [said]
 
 
 def _meant(text: str, asked: Sequence[str]) -> Any:
-    """What a string means where none is taken: the number, truth value, list or object that it spells, or a list of it; else itself."""
+    """Convert a string where no string is valid: to the number, boolean, list or object that it
+    spells, or to a list with it; return other strings unchanged.
+    """
     words = text.strip()
     if "boolean" in asked:
         return {"true": True, "false": False}.get(words.lower(), text)
@@ -238,13 +249,13 @@ def _check_text(name: str, value: str, schema: Mapping[str, Any]) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        # JSON can spell half of a surrogate pair; no file can hold it.
+        # JSON can escape half of a surrogate pair, which no file can hold.
         raise ToolError(f"'{name}' is not valid text: it holds half of a surrogate pair") from None
 
 
 def _check_range(name: str, value: float, schema: Mapping[str, Any]) -> None:
     least, most = schema.get("minimum"), schema.get("maximum")
-    # A comparison with NaN is false, so the range is stated as what must hold.
+    # A comparison with NaN is false, so this tests that the value is inside.
     inside = (least is None or value >= least) and (most is None or value <= most)
     if not inside or value != value:
         bounds = f"between {least} and {most:,}" if most is not None else f"{least} or more"

@@ -1,7 +1,8 @@
-"""The days that a question speaks of: "yesterday", "last week", "on Monday", "in May", "2026-05-03".
+"""Dates in a query: "yesterday", "last week", "on Monday", "in May", "2026-05-03".
 
-Days are only a hint for the ranking: pieces of those days come first, and nothing is left out, since a text may well speak of a day that
-is not the one it was written on. Where a question names two different times, or the words stand in quotes or code, there is no hint.
+Dates only influence the ranking: chunks of those days come first, and no chunk is left out, since a
+text may mention another day than the one it was written on. A query with two different dates, or
+with the words in quotes or code, gives no date.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
 MOST_BACK = 3660  # days
-# One of these, or a digit, stands in every text that names a day.
+# Every text that names a day has one of these, or a digit.
 TELLTALES = ("day", "week", "month", "year", "night", *MONTHS)
-# Quoted text and code are content.
+# Quoted text and code are content, not a date of the query.
 CONTENT = re.compile(r'"[^"]{0,200}"|“[^”]{0,200}”|`[^`]{0,200}`|(?<!\w)\'[^\']{0,200}\'(?!\w)')
 _DIGIT = re.compile(r"\d")
 
@@ -29,7 +30,7 @@ _COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class DayRange:
-    """Some days in a row, both ends included, and the words that named them."""
+    """A range of days, both ends included, and the words that named it."""
 
     first: date
     last: date
@@ -40,18 +41,18 @@ class DayRange:
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
     def latest(self, most: int) -> list[str]:
-        """The last so many of them, in ISO form, the latest first."""
+        """List the last days of the range, at most `most`, in ISO form, the latest first."""
         return [
             (self.last - timedelta(back)).isoformat() for back in range(min(most, (self.last - self.first).days + 1))
         ]
 
     def holds(self, day: str) -> bool:
-        """Whether an ISO day is among them."""
+        """Return True if an ISO day is in the range."""
         return self.first.isoformat() <= day <= self.last.isoformat()
 
 
 def days_of(text: str, today: date) -> DayRange | None:
-    """The days that the text speaks of, if it says so in one way only."""
+    """Return the days that the text names; None if there are none, or different ones."""
     lower = text.lower()
     if not any(word in lower for word in TELLTALES) and not _DIGIT.search(text):
         return None
@@ -83,7 +84,7 @@ def _iso(match: re.Match[str], _today: date) -> tuple[date, date] | None:
 
 
 def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """A day and a month, of the year that is said, else of the last such day."""
+    """Return the range of a day and a month, in the given year, else the last such day."""
     try:
         day = date(int(match["year"] or today.year), MONTHS.index(match["month"].lower()) + 1, int(match["day"]))
         if match["year"] is None and day > today:
@@ -94,7 +95,9 @@ def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
 
 
 def _named_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """A month, of the year that is said, else the last one that has begun; "since" goes on until today."""
+    """Return the range of a month, in the given year, else the last one that has begun; "since"
+    extends it to today.
+    """
     said = match.groupdict()
     number = MONTHS.index(said["month"].lower()) + 1
     year = int(said["year"]) if said.get("year") else today.year - (number > today.month)
@@ -116,7 +119,7 @@ def _relative_day(match: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _last_span(match: re.Match[str], today: date) -> tuple[date, date]:
-    """The calendar week, month or year before this one, or this one so far."""
+    """Return the calendar week, month or year before this one, or the current one so far."""
     is_last = match["which"].lower() != "this"
     unit = match["unit"].lower()
     if unit == "week":
@@ -131,13 +134,13 @@ def _last_span(match: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _within(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """The last so many days, weeks, months, up to today."""
+    """Return the last days, weeks or months, up to today."""
     days = _length(match)
     return None if days is None else (today - timedelta(days), today)
 
 
 def _ago(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """So long ago, as exactly as it is said: days are meant to the day, weeks and months about."""
+    """Return the days around a distance from today: exact for days, about for weeks and months."""
     days = _length(match)
     if days is None:
         return None
@@ -157,8 +160,9 @@ def _form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
 
 
 _YEAR = r"(?:,?\s+(?P<year>\d{4}))"
-# In the order in which they are tried; what one has taken is no other's. Months and weekdays need a word before them or a year behind:
-# "may" and "march" are verbs, and a "Sunday school" is no day.
+# In the order in which they are tried; later forms skip text that an earlier one matched. Months
+# and weekdays need a word before them or a year after: "may" and "march" are verbs, and "Sunday
+# school" is no date.
 _FORMS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
     _form(r"\d{4}-\d{2}-\d{2}", _iso),
     _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH}){_YEAR}?", _named_day),

@@ -1,4 +1,6 @@
-"""What of a question is looked for: an FTS5 query, and the terms of a right piece; the same on a machine and on its daemon."""
+"""Search queries: parses a query into an FTS5 query and weighted terms. The same code runs on a
+device and on its daemon.
+"""
 
 from __future__ import annotations
 
@@ -26,84 +28,88 @@ from confide_memory.tools.words import (
     spelled_otherwise,
 )
 
-# Words that leave a question for days as open as it was: "what happened yesterday", "what did I work on last week".
+# Words that add nothing to a query for days: "what happened yesterday", "what did I work on last
+# week".
 OF_ANY_DAY = frozenset(
     """anything change changed changes day entries entry everything happen happened happening log logs note noted notes show something
     stored summarise summarize summary tell thing things went work worked working write wrote written""".split()  # noqa: SIM905
 )
-# A question has a handful of words; a pasted log has thousands, and each costs a scan.
+# A question has few words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
 QUOTED = re.compile(r'"([^"]{1,200})"')
-# How much a term says: the root of its length up to here, a name of one thing twice as much as the longest word, a pair of letters less.
+# Weight of a term: the root of its length, up to LONGEST; twice the longest word's for a name, less
+# for a pair of letters.
 LONGEST = 8
 NAME_WEIGHT = 2 * LONGEST**0.5
 BIGRAM_WEIGHT = 2**0.5
-# A single word, or a name, is also looked for as a beginning, from this length on.
+# A single word or a name is also searched as a prefix, from this length on.
 SHORTEST_PREFIX = 3
-# Letters that may be the ending of a word in a script without a stemmer: it is looked for by what stands before them. Shorter words than
-# these two together say little there, as those of `STOP_WORDS` do in English.
+# Letters that may be the ending of a word in a script without a stemmer; such a word is searched by
+# its prefix. Words shorter than both lengths together carry little meaning there, like `STOP_WORDS`
+# in English.
 ENDING = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that a right piece should hold: a word, the name of a thing, a pair of letters."""
+    """A term that a relevant chunk should contain: a word, a name, a pair of letters."""
 
-    ways: tuple[
-        tuple[str, ...], ...
-    ]  # runs of words, each of which will do: get_user_by_id is also written getUserById
+    ways: tuple[tuple[str, ...], ...]  # alternative word sequences: get_user_by_id is also written getUserById
     weight: float
     is_name: bool = False
-    is_beginning: bool = False  # the last word of a run may go on
+    is_beginning: bool = False  # the last word of a sequence matches as a prefix
     is_identifier: bool = False  # a text without it is about another thing
-    is_proper: bool = False  # somebody's or something's own name, as far as a capital letter tells
-    shorter: tuple[tuple[str, ...], ...] = ()  # what others write of it, which may not go on
+    is_proper: bool = False  # a proper noun, as far as its capital letter shows
+    shorter: tuple[tuple[str, ...], ...] = ()  # shorter forms that other texts use, matched exactly
 
     @property
     def match(self) -> str:
-        """The FTS5 query of the rows that hold it."""
+        """The FTS5 query of the rows that contain the term."""
         own = [_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways]
         return " OR ".join([*own, *map(_quoted, self.shorter)])
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuestion:
-    match: str  # the FTS5 query of the keyword leg, or "" when there is no word at all
-    exact: str  # the FTS5 query of what is to be found as it stands (names and quoted phrases), or ""
-    terms: tuple[Term, ...]  # what a right piece should hold
-    named: float  # the share of the terms' weight that `exact` has
-    also: tuple[Term, ...] = ()  # the caller's keywords, each of which may stand in a piece in place of terms
+    match: str  # the FTS5 query of the keyword search, "" without any word
+    exact: str  # the FTS5 query of names and quoted phrases, which must match exactly, or ""
+    terms: tuple[Term, ...]  # terms that a relevant chunk should contain
+    named: float  # the share of the terms' weight that `exact` covers
+    also: tuple[Term, ...] = ()  # the caller's keywords, each of which may replace terms in a chunk
 
     @property
     def identifiers(self) -> tuple[Term, ...]:
-        """The terms without any of which a text is about another thing."""
+        """The identifiers among the terms: a text without any of them is about another thing."""
         return tuple(term for term in self.terms if term.is_identifier)
 
     @property
     def identified(self) -> float:
-        """The share of the terms, by weight, that identifiers are."""
+        """The identifiers' share of the total weight of the terms."""
         total = sum(term.weight for term in self.terms)
         return sum(term.weight for term in self.identifiers) / total if total else 0.0
 
 
-SATURATION = 8.0  # the BM25 score that counts half
-# What is weighed of a piece that has no vector; fitted by logistic regression (`scoring` in the daemon says on what).
+SATURATION = 8.0  # the BM25 score that maps to one half
+# Weights for a chunk without a vector; fitted by logistic regression (the daemon's `scoring` names
+# the data).
 KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
-# A piece in which a name or a quoted phrase stands as it was asked for is an answer more often than not, however long the question is.
+# A chunk with a name or a quoted phrase of the query is more often relevant than not, however long
+# the query is.
 NAMED = -0.5
-# Nor is one an answer in which none of the question's identifiers stands: of a question that is hardly more than those it never is.
+# A chunk without any identifier of the query is rarely relevant, and never if the query is little
+# more than these.
 LACKING, LACKING_ALL = 0.0, -1.5
 MOST_OF_IT = 0.5
 
 
 def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking: float = 0.0) -> float:
-    """How likely a piece answers a question, by words alone, 0 to 1.
+    """Return the probability, from words alone, that a chunk answers the query.
 
     Args:
-        keyword: its BM25, saturated.
-        terms: the share of the question's terms that stands in it or around it.
-        is_named: a name or a quoted phrase of the question stands in it as it was asked for.
-        lacking: the share of the question that its identifiers are, if none of them stands there.
+        keyword: its BM25 score, saturated.
+        terms: the share of the query's terms that occur in it or around it.
+        is_named: it contains a name or a quoted phrase of the query exactly.
+        lacking: the identifiers' share of the query if none of them occurs there, else 0.
     """
     least, most = bounds(is_named=is_named, lacking=lacking)
     value = KEYWORD["constant"] + KEYWORD["keyword"] * keyword + KEYWORD["terms"] * terms
@@ -111,35 +117,35 @@ def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking
 
 
 def bounds(*, is_named: bool, lacking: float) -> tuple[float, float]:
-    """What names say of a score before it is brought into 0 to 1: the least and the most that it is."""
+    """Return the least and the greatest logit of a score that names of the query allow."""
     most = math.inf if not lacking else LACKING if lacking < MOST_OF_IT else LACKING_ALL
     return NAMED if is_named else -math.inf, most
 
 
 def saturate(bm25: float) -> float:
-    """BM25 brought into 0 to 1 so that scores of different questions can be compared."""
+    """Map a BM25 score to 0 to 1, so that scores of different queries are comparable."""
     bm25 = max(0.0, bm25)
     return bm25 / (bm25 + SATURATION)
 
 
 def logistic(value: float) -> float:
-    """Any number brought into 0 to 1."""
+    """Map any number to 0 to 1."""
     return 1.0 / (1.0 + math.exp(-value))
 
 
 def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
-    """The FTS5 query of the keyword leg, or "" when there is no word at all."""
+    """Return the FTS5 query of the keyword search, "" if the text has no words."""
     return question(text, keywords).match
 
 
 def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> SearchQuestion:
-    """What the text asks for.
+    """Parse the query.
 
-    Every term is quoted and they are joined by OR, so nothing of the text can act as syntax. A quoted term is matched as a phrase of
-    its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are looked for as they stand, beside each of their parts. What the caller
-    put in double quotes stays one phrase.
+    Every term is quoted and they are joined by OR, so that no text acts as syntax. A quoted term is
+    matched as a phrase of its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are searched
+    exactly, and by each of their parts. Text in double quotes stays one phrase.
 
-    `aside`: words of the text that a right piece need not hold, such as "last week".
+    `aside`: words of the text that a relevant chunk need not contain, such as "last week".
     """
     raw, text = text, fold(text)
     forming = _Forming({}, {}, {})
@@ -153,10 +159,10 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Sea
     forming.take_words(compounds, set(parts(aside)))
     for run in runs(text):
         forming.take_run(run)
-    # Last, so that many keywords do not push out the question's own words.
+    # Last, so that many keywords do not displace the query's own words.
     forming.match.update((_quoted(way), None) for term in also for way in term.ways[1:])
     if text != raw:
-        # As it was written: the rows of documents that have not been looked at since letters were folded hold no other form.
+        # The unfolded spelling too: rows indexed before letters were folded contain no other.
         forming.look_for([word] for word in parts(RUN.sub(" ", unicodedata.normalize("NFC", raw))))
         forming.match.update((_of_run(run), None) for run in runs(raw))
     return forming.done(also)
@@ -164,18 +170,20 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Sea
 
 @dataclass(slots=True)
 class _Forming:
-    """A question that is being put together: its queries, in the order in which their parts are kept, and its terms by their words."""
+    """A query under construction: its FTS5 queries, with parts in order of priority, and its terms
+    by their words.
+    """
 
     match: dict[str, None]
     exact: dict[str, None]
     terms: dict[tuple[str, ...], Term]
 
     def look_for(self, ways: Iterable[Sequence[str]]) -> None:
-        """Have the keyword leg look for each of these runs of words."""
+        """Add each of these word sequences to the keyword search."""
         self.match.update((_quoted(way), None) for way in ways)
 
     def take_phrase(self, phrase: str) -> None:
-        """Take what the caller put in double quotes, which stays one phrase."""
+        """Add text that was in double quotes, as one phrase."""
         words = parts(RUN.sub(" ", phrase))
         if words:
             self.match[_quoted(words)] = None
@@ -185,7 +193,9 @@ class _Forming:
             self.exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
 
     def take_compound(self, compound: str, *, is_alone: bool) -> None:
-        """Take a compound as each run of words that stands for it; and as a term, where it is a name or all that is asked for."""
+        """Add a compound in each of its spellings; also as a term if it is a name or the whole
+        query.
+        """
         ways = _ways(compound)
         name = bool(ways) and (is_name(compound) or is_alone)
         goes_on = name and all(may_go_on(way[-1]) for way in ways)
@@ -207,7 +217,9 @@ class _Forming:
             )
 
     def take_words(self, compounds: Sequence[str], skipped: Collection[str]) -> None:
-        """Take the words that say something, of which those of a name are terms already, and those of `skipped` need not be there."""
+        """Add the meaningful words. Words of a name are terms already, and words in `skipped` are
+        optional.
+        """
         chosen = _telling([word.lower() for compound in compounds for word in PLAIN.findall(compound)])
         proper = _proper(compounds)
         named = {word for term in self.terms.values() for way in term.ways for word in way}
@@ -228,11 +240,12 @@ class _Forming:
         if is_single:
             self.match[_quoted(chosen) + " *"] = None
         else:
-            # The numbers of a date stand in every text of that month or year; as a whole it is looked for all the same.
+            # Every text of a month or year contains the numbers of its date; the whole date is
+            # searched anyway.
             self.look_for([word] for word in chosen if not (word in skipped and word.isdigit()))
 
     def take_run(self, run: str) -> None:
-        """Take a run of letters that no spaces part into words, pair by pair."""
+        """Add a run of letters of a script without spaces, by pairs of letters."""
         pairs = bigrams(run)
         self.match[_of_run(run)] = None
         if len(run) > 1:
@@ -240,29 +253,33 @@ class _Forming:
         self.terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
 
     def done(self, also: Sequence[Term]) -> SearchQuestion:
-        """The question. `also`: the terms of the caller's keywords."""
+        """Return the finished query. `also`: the terms of the caller's keywords."""
         terms = tuple(self.terms.values())
         total = sum(term.weight for term in terms)
         names = sum(term.weight for term in terms if term.is_name)
         share = 1.0 if self.exact and not names else names / total if total else 0.0
         own = {way for term in terms for way in term.ways}
-        others = tuple(term for term in also if own.isdisjoint(term.ways))  # a word that is given twice counts once
+        others = tuple(term for term in also if own.isdisjoint(term.ways))  # a repeated word counts once
         return SearchQuestion(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others)
 
 
 def _telling(plain: list[str]) -> list[str]:
-    """The words that say something; all, where none does."""
+    """Return the meaningful words; all words if there are none."""
     chosen = [word for word in plain if word not in STOP_WORDS] or plain
     return [word for word in chosen if len(word) > SHORTEST_PREFIX or not is_unstemmed(word)] or chosen
 
 
 def is_unstemmed(word: str) -> bool:
-    """Whether a word is of a script that no ending is known of, neither to Porter's stemmer nor to most models: Cyrillic, Greek, Arabic."""
+    """Return True if a word is in a script (such as Cyrillic, Greek, Arabic) without a stemmer:
+    neither Porter's nor most models know its endings.
+    """
     return not word[0].isascii() and not unicodedata.name(word[0], "").startswith("LATIN ")
 
 
 def of_days(asked: SearchQuestion, days: Sequence[str]) -> SearchQuestion | None:
-    """What finds the files of these ISO days, for a question that asks for nothing else; None for any other."""
+    """Return a query for the daily notes of these dates, or None if the query asks for anything
+    besides dates.
+    """
     words = {word for term in asked.terms for way in term.ways for word in way}
     if asked.exact or asked.also or not words <= OF_ANY_DAY:
         return None
@@ -270,7 +287,9 @@ def of_days(asked: SearchQuestion, days: Sequence[str]) -> SearchQuestion | None
 
 
 def _keyword(text: str) -> Term:
-    """A keyword: its words as they stand, or what else stands for the same name; without ways where no word of it says anything."""
+    """Return a keyword as a term: its words, or other spellings of the same name; without `ways` if
+    all its words are stop words.
+    """
     found = runs(text)
     compound = COMPOUND.fullmatch(text.strip())
     ways = [parts(RUN.sub(" ", text)), *(_ways(compound[0]) if compound and not found else []), *map(bigrams, found)]
@@ -284,8 +303,10 @@ def _of_run(run: str) -> str:
 
 
 def _ways(compound: str) -> list[list[str]]:
-    """The runs of words that stand for a compound; none for a word that is only itself, or where there is no word (`_._`)."""
-    if compound.isalpha() and compound.islower():  # as most words of a question are
+    """Return the word sequences that match a compound; none for a plain word, or without a word
+    (`_._`).
+    """
+    if compound.isalpha() and compound.islower():  # true for most words of a query
         return []
     words = parts(compound)
     if not words:
@@ -296,14 +317,16 @@ def _ways(compound: str) -> list[list[str]]:
 
 
 def _proper(compounds: Sequence[str]) -> frozenset[str]:
-    """The words that a question in English writes with a capital letter: other languages write others so."""
+    """Return the words that an English query capitalizes inside a sentence; other languages
+    capitalize other words too.
+    """
     inside = [word for word in compounds[1:] if word.isalpha() and word.isascii() and len(word) > 1]
     plain = {word for word in inside if word.islower()}
     return frozenset(word.lower() for word in inside if word[0].isupper()) if plain & STOP_WORDS else frozenset()
 
 
 def _shorter(compound: str) -> list[list[str]]:
-    """The beginnings of a hash, by which others may have written it down."""
+    """Return the prefixes of a hash that other texts may use for it."""
     return [[compound.lower()[:length]] for length in SHORT_HASH if length < len(compound)] if is_hash(compound) else []
 
 

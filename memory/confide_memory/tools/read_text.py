@@ -1,7 +1,8 @@
-"""The page of a document that `memory_read` shows a model: so many lines, and so many characters.
+"""The part of a document that `memory_read` shows to a model, limited in lines and characters.
 
-Clients put what is larger into a file of their own, and show their model its beginning: of a page of long lines it would read little, and
-not know where to go on. Programs ask for the structured result, which has all the lines that they name.
+Clients write a longer result to a file and show their model its beginning; of a part with long
+lines the model would read little, and not know where to continue. Programs request the structured
+result, which has all the lines they name.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ class TextPart(NamedTuple):
     """A part of a document.
 
     Attributes:
-        text: its lines, or of one that is too long for a page a part.
-        told: which lines these are, of how many, and where it goes on.
+        text: its lines, or a part of a line that is too long.
+        told: a description of the part: which lines of how many, and where to continue.
     """
 
     text: str
@@ -28,8 +29,9 @@ class TextPart(NamedTuple):
 
 
 def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) -> TextPart:
-    """What a model is shown of `shown`, the `lines` of a document from `first` on (counted from 1), whose first one begins at character
-    `at` of its line."""
+    """Return the part of `shown` that fits; `shown` is the `lines` of a document from line `first`
+    on (counted from 1), beginning at character `at` of that line.
+    """
     total, count, size = len(lines), 0, 0
     for line in shown:
         if count and size + len(line) > PAGE_CHARS:
@@ -46,7 +48,9 @@ def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) ->
 
 
 def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a read, where its path is the place of a hit as a search names it: `memory/plan.md:3-7`."""
+    """Return the arguments of a read; a path in the form of a search hit (`memory/plan.md:3-7`) is
+    split into path and lines.
+    """
     match = _PLACE.fullmatch(arguments["path"])
     if match is None:
         return dict(arguments)

@@ -1,7 +1,7 @@
-"""The structured result of a tool, read against the tool's own output schema, as `arguments` reads what goes the other way.
+"""Validation of a tool's structured result against its output schema.
 
-What the schema names is of its kind, at any depth. A name that is missing is the daemon's mistake once somebody looks for it, since an
-older daemon may not have it; one that the schema does not know is left as it is.
+Fields in the schema must have its types, at any depth. A missing field raises an error only when it
+is read, since an older daemon may lack it; unknown fields stay unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from confide_memory.errors import UnfitAnswerError
 
 _MOST: Final = 2**63
-"""A number that is larger cannot be written as a float, or be anything that is counted."""
+"""Larger numbers are refused: they are no valid count, and may not fit a float."""
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -26,14 +26,16 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class ResultFields(dict[str, object]):
-    """A JSON object of the daemon's: what is not in it is its fault, and is said so."""
+    """A JSON object of the daemon; reading a missing field raises UnfitAnswerError."""
 
     def __missing__(self, key: str) -> Any:
         raise UnfitAnswerError
 
 
 def read(schema: Mapping[str, Any], content: Any) -> Any:
-    """A tool's structured content, as its output schema says. Raises UnfitAnswerError: something in it is of another kind."""
+    """Validate a tool's structured content by its output schema. Raises UnfitAnswerError on a wrong
+    type.
+    """
     said = schema.get("type", ())
     kinds = [kind for name in ([said] if isinstance(said, str) else said) for kind in _KINDS.get(name, (object,))]
     is_kind = isinstance(content, tuple(kinds)) and (not isinstance(content, bool) or {bool, object} & {*kinds})

@@ -1,7 +1,8 @@
-"""What is shown of a search: the scores of its hits, and as text each hit's place, its day, and its lines, at as few tokens as that takes.
+"""The text of search results: each hit's location, date and lines, in as few tokens as possible,
+and the scores to show.
 
-The text is written from the structured result, by the daemon and by a machine that answers in its place. A heading, a class or a number
-stands there where it says something that the rest does not.
+The text is written from the structured result, by the daemon and by a device that answers for it. A
+heading, a class or a number appears only if it adds information.
 """
 
 from __future__ import annotations
@@ -15,23 +16,28 @@ from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.call import NOTICE
 
 MARKED_CLASSES: Final = frozenset({"derived", "untrusted"})
-"""Of who made a text, those that a reader is told of."""
+"""Author classes that the text shows to a reader."""
 UNDERSTOOD_CHARS: Final = 120
-"""A snippet of so many characters tells by itself what it is about; a heading is a tenth more of what such a one costs."""
+"""Characters from which a snippet is clear without its heading, which would cost such a snippet a
+tenth more.
+"""
 NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or project '*'."
-"""What the daemon says where there is no hit. A machine reads it: some of its files may not be with the daemon yet."""
+"""The daemon's message for no hit. A device recognizes it, since some of its files may not be
+synced yet.
+"""
 WARNING: Final = "warning: "
 _WORDS: Final = re.compile(r"[^\W_]+")
 _ENDINGS: Final = re.compile(r"(?:ies|ing|es|ed|s|y|e)$")
-"""Endings that words of one stem may have, as the daemon's search takes them for the same."""
+"""Endings that words of one stem may have, since the daemon's search treats those words as equal.
+"""
 _LEAST_STEM: Final = 4
 
 
 class Beside(TypedDict):
-    """A note that a hit names beside itself, or a file that is none."""
+    """A note that a hit refers to, or a file that is not a note."""
 
     id: NotRequired[str]
-    shortId: NotRequired[str]  # no older daemon knows it
+    shortId: NotRequired[str]  # missing from older daemons
     title: str
     path: str
     project: str
@@ -39,14 +45,16 @@ class Beside(TypedDict):
 
 class Related(Beside):
     relation: str
-    direction: str  # to: the hit states it; from: the other one
+    direction: str  # to: stated by the hit; from: stated by the other note
 
 
 _OfClass = TypedDict("_OfClass", {"class": NotRequired[str]})
 
 
 class ResultHit(_OfClass):
-    """A hit in the structured result of `memory_search`; one that a machine found by itself has no class."""
+    """A hit in the structured result of `memory_search`; a hit that a device found locally has no
+    class.
+    """
 
     path: str
     project: str
@@ -70,10 +78,12 @@ class ResultHit(_OfClass):
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """The scores as they are shown, the nearest that do not rise: where one stands above a higher one, both get their mean.
+    """Return the closest scores that never rise: where a score is above an earlier one, both get
+    their mean.
 
-    Isotonic regression by pooling of neighbours (Ayer et al., Ann. Math. Statist. 26 (4), 1955). None leaves the bounds of what was given,
-    so a threshold that each has passed is passed by all of these.
+    Isotonic regression by pooling of neighbours (Ayer et al., Ann. Math. Statist. 26 (4), 1955).
+    All results stay within the range of the input, so they pass any threshold that all inputs
+    passed.
     """
     pools: list[tuple[float, int]] = []
     for score in scores:
@@ -86,11 +96,11 @@ def falling(scores: Sequence[float]) -> list[float]:
 
 
 def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> str:
-    """The structured result of `memory_search` as text.
+    """Return the structured result of `memory_search` as text.
 
     Args:
-        project: that of the session, which hits of its own do not name.
-        nothing: what is said where there is no hit.
+        project: the session's project, which is not repeated for its own hits.
+        nothing: the text if there is no hit.
     """
     hits, explanation = found["results"], found.get("explain")
     lines = [f"{WARNING}{warning}" for warning in found["warnings"]]
@@ -108,14 +118,16 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
 
 
 def called(one: Mapping[str, object]) -> str:
-    """What a model calls a note, or a file that is none, as a result tells of it."""
-    return str(one.get("shortId") or one.get("id") or one["path"])  # no older daemon knows a short id
+    """Return the name by which a model refers to a note, or to a file that is not a note."""
+    return str(one.get("shortId") or one.get("id") or one["path"])  # older daemons send no short id
 
 
 def _places(hits: Sequence[ResultHit], project: str | None) -> Iterator[str]:
-    """Where each hit stands; one of the same document as that before it says so by its lines alone, and the day is told once of each.
+    """Yield the location of each hit. A hit in the same document as the one before shows only its
+    lines, and the date appears once per document.
 
-    A note goes by its short id alone, which all tools that read or change one take, in every project: it is short enough to be read whole.
+    A note is shown by its short id alone, which all tools that read or change a note accept, in
+    every project: it is short enough to be copied without error.
     """
     document: tuple[str, str] | None = None
     dated: set[tuple[str, str]] = set()
@@ -142,14 +154,16 @@ def _places(hits: Sequence[ResultHit], project: str | None) -> Iterator[str]:
 
 
 def _needs(hit: ResultHit, heading: str) -> bool:
-    """Whether a hit is too short to be understood alone, and nothing else that is shown of it says what it stands under."""
+    """Return True if a hit is too short to be understood without its heading, and its shown name
+    does not contain it.
+    """
     if len(hit["snippet"]) >= UNDERSTOOD_CHARS or heading in hit["snippet"]:
         return False
     if "shortId" in hit:
         return True
     words = _WORDS.findall(heading.lower())
     if "id" in hit:
-        name = _WORDS.findall(hit["id"].lower())[1:-2]  # of mem_<name>_<time>_<hash>, and cut where it is long
+        name = _WORDS.findall(hit["id"].lower())[1:-2]  # an id is mem_<name>_<time>_<hash>, with a long name cut
         return not name or words[: len(name)] != name[: len(words)]
     return words != _WORDS.findall(hit["path"].rpartition("/")[2].lower())[: len(words)]
 
@@ -160,7 +174,7 @@ def _scores(hit: ResultHit) -> str:
 
 
 def _beside(hit: ResultHit) -> Iterator[str]:
-    """The notes that an agent should know of beside this one."""
+    """Yield lines about notes that are related to the hit."""
     for newer in hit.get("supersededBy", ()):
         yield f"superseded by: {newer['title']} ({called(newer)})"
     for one in hit.get("related", ()):

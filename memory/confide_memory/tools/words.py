@@ -1,13 +1,15 @@
-"""Words of a text as a search sees them, on a machine and on its daemon: how they are folded, what names things, what stands beside a text
-in the index so that more of it is found.
+"""Tokenization for search, on a device and on its daemon: folding of letters, detection of names,
+and additional index terms.
 
-Letters that look or sound the same are one: compatibility forms (full width, ligatures, half-width Kana), marks that nobody sees (soft
-hyphens, zero-width signs), letters that are also written in another way (ß and ss, đ and d, ё and е, a Greek vowel with or without its
-accent). FTS5 takes the accents from Latin letters itself.
+Letters that look or sound alike are folded into one: compatibility forms (full width, ligatures,
+half-width Kana), invisible marks (soft hyphens, zero-width characters), letters with another
+spelling (ß and ss, đ and d, ё and е, a Greek vowel with or without its accent). FTS5 itself removes
+accents from Latin letters.
 
-Names that programs give things (symbols, error codes, paths, versions, ids) are told from words, and taken into their parts. Scripts that
-put no blanks between words are taken as pairs of neighbouring characters: FTS5's `unicode61` takes a whole run of Han, Kana, Hangul or
-Thai letters for one word, so a word inside of it would never be found (Lucene's CJKAnalyzer indexes the same).
+Names from programs (symbols, error codes, paths, versions, ids) are distinguished from words, and
+split into their parts. Scripts without blanks between words are indexed as pairs of neighbouring
+characters: FTS5's `unicode61` treats a whole run of Han, Kana, Hangul or Thai letters as one word,
+so a word inside it would never be found (Lucene's CJKAnalyzer does the same).
 """
 
 from __future__ import annotations
@@ -26,16 +28,19 @@ _WRITTEN = str.maketrans(
      "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ħ": "h", "Ħ": "H", "ŧ": "t", "Ŧ": "T", "ı": "i", "ŋ": "n", "ё": "е", "Ё": "Е",
      "ς": "σ", "أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي", "ی": "ي", "ک": "ك", "ة": "ه"}
 )  # fmt: skip
-# Letters whose marks are no part of a word: Latin with several, Greek with its accents; vowel points of Hebrew and Arabic.
+# Letters whose marks are not significant: Latin with several, Greek with accents; vowel points of
+# Hebrew and Arabic.
 _MARKED = re.compile("[\u0370-\u03ff\u1e00-\u1fff]")
 _POINTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Å": "Aa"})
-# In German names and words; "queue", "value" and "toe" are none of them.
+# Spellings in German names and words, but not in "queue", "value" or "toe".
 _SPELLED_OUT = re.compile(r"(?<![aeiouq])(ae|oe|ue)(?=[a-z])")
 
 
 def fold(text: str) -> str:
-    """The text with one way to write each letter, as far as FTS5 does not see to that itself; its words stay where they are."""
+    """Return the text with one spelling of each letter, where FTS5 does not do that itself. Words
+    keep their order.
+    """
     if text.isascii():
         return text
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).translate(_WRITTEN)
@@ -49,7 +54,7 @@ def _plain(letter: str) -> str:
 
 
 def spelled_otherwise(word: str) -> str | None:
-    """A word with ä, ö, ü as it is written where there are none, or the other way round; None: there is no other way."""
+    """Return a word with ae, oe, ue for ä, ö, ü, or the reverse; None if it has no other spelling."""
     out = word.translate(_UMLAUTS)
     if out != word:
         return out
@@ -59,21 +64,23 @@ def spelled_otherwise(word: str) -> str | None:
 
 
 SHORTEST_SPELLED = 4
-# Words joined by the marks that identifiers, paths, versions and addresses are written with.
+# Words joined by the punctuation of identifiers, paths, versions and addresses.
 COMPOUND = re.compile(r"\w+(?:[.:/\\@#+\->]+\w+)*")
-# A part as FTS5's `unicode61` sees it: letters and digits only.
+# A word as FTS5's `unicode61` sees it: letters and digits only.
 PLAIN = re.compile(r"[^\W_]+")
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
-# Both begin with the rarest letter, to which a search through a text jumps.
+# Both patterns begin with the rarest letter, which makes a search through a text fast.
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
-SHORTEST_MIXED = 4  # of letters with digits: `s01` says little, `utf8` names something
+SHORTEST_MIXED = 4  # characters of mixed letters and digits: `s01` says little, `utf8` names something
 
 
 def humps(word: str) -> list[str]:
-    """The parts of a word in camel case, in lower case: getUserById gives get, user, by, id; empty for any other word."""
+    """Return the parts of a word in camel case, in lower case: getUserById gives get, user, by, id.
+    Empty for any other word.
+    """
     if not _HUMP.search(word) or not word.isascii():
         return []
     found = [part.lower() for part in _HUMPS.findall(word)]
@@ -81,12 +88,14 @@ def humps(word: str) -> list[str]:
 
 
 def parts(compound: str) -> list[str]:
-    """The words that FTS5 makes of it, in lower case."""
+    """Return the words into which FTS5 splits a compound, in lower case."""
     return [word.lower() for word in PLAIN.findall(compound)]
 
 
 def is_name(compound: str) -> bool:
-    """Whether it looks like the name of one thing, to be found as it stands, and not like a word of a sentence."""
+    """Return True if a compound looks like the name of a thing, which is searched exactly, not like
+    a word of a sentence.
+    """
     if "_" in compound.strip("_") or "::" in compound or "->" in compound or "@" in compound or "\\" in compound:
         return True
     pieces = parts(compound)
@@ -100,30 +109,35 @@ def is_name(compound: str) -> bool:
     if "." in compound:
         return len(pieces) > 2 or all(len(part) > 1 and not part.isdigit() for part in pieces)
     found = humps(compound)
-    # GitHub and iPhone are names of another kind, which a text also writes otherwise.
+    # GitHub and iPhone are proper names, for which texts use other spellings too.
     return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
 
 
-# Of a commit and the like: hexadecimal, with a letter somewhere behind a digit, which no ticket and no version has.
+# A commit hash or similar: hexadecimal, with a letter somewhere after a digit, unlike tickets and
+# versions.
 _HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,64}")
-# What programs show of a hash; whoever has all of it looks for what others wrote down.
+# Lengths to which programs shorten a hash; a query with the full hash also searches for these.
 SHORT_HASH = range(7, 13)
 _DIGITS = re.compile(r"\d+")
-MANY_DIGITS = 4  # of one word with letters: INC0042 is one thing, sha256 a kind of things
+MANY_DIGITS = 4  # digits in a word with letters: INC0042 is one thing, sha256 a kind of things
 
 
 def is_hash(word: str) -> bool:
-    """Whether it looks like a hash or the beginning of one."""
+    """Return True if a word looks like a hash or the beginning of one."""
     return _HASH.fullmatch(word) is not None
 
 
 def may_go_on(word: str) -> bool:
-    """Whether a name that ends in this word may go on in a text: a number that begins another number is another number."""
+    """Return True if a name that ends in this word may be searched as a prefix: a longer number is
+    another number.
+    """
     return not word[-1].isdigit() or is_hash(word)
 
 
 def is_identifier(compound: str) -> bool:
-    """Whether a name says which one of many things is meant, so that a text without it is about another: a ticket, an address, a hash."""
+    """Return True if a name identifies one of many things, so that a text without it is about
+    another: a ticket, an address, a hash.
+    """
     words = parts(compound)
     numbers = [word for word in words if word.isdecimal()]
     if len(numbers) > 1 or any(len(number) > 1 for number in numbers):
@@ -132,7 +146,9 @@ def is_identifier(compound: str) -> bool:
 
 
 def beside(compound: str) -> list[str]:
-    """Other ways to write the same, as runs of words: the humps of camel case, a version without its v, a note without its ending."""
+    """Return other spellings as word sequences: the parts of camel case, a version without its v, a
+    note's name without its extension.
+    """
     others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
     version = _VERSION.fullmatch(compound)
     if version:
@@ -143,7 +159,7 @@ def beside(compound: str) -> list[str]:
 
 
 def others_in(text: str) -> list[str]:
-    """The other ways to write the names in a text, as runs of words."""
+    """Return the other spellings of the names in a text, as word sequences."""
     # Most texts have none, and most words of the others, which matters: a search looks through a hundred.
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
@@ -159,26 +175,34 @@ RUN = re.compile(f"[{UNSPACED}]+")
 
 
 def runs(text: str) -> list[str]:
-    """The runs of such letters; marks that stand above or below a letter are left out, since FTS5 splits words at them."""
+    """Return the runs of letters of scripts without blanks. Marks above or below letters are left
+    out, since FTS5 splits words at them.
+    """
     found = ("".join(character for character in run if character.isalnum()) for run in RUN.findall(text))
     return [run for run in found if run]
 
 
 def bigrams(run: str) -> list[str]:
-    """The pairs of a run, in order; a run of one letter is itself."""
+    """Return the pairs of neighbouring letters of a run, in order; a run of one letter gives
+    itself.
+    """
     return [one + other for one, other in pairwise(run)] or [run]
 
 
 def indexed(run: str) -> list[str]:
-    """What is written into the index for a run: its pairs, and its last letter, so that every single letter begins a word there."""
+    """Return the index terms of a run: its pairs, and its last letter, so that every single letter
+    begins a term.
+    """
     return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
 
 
 def index_words(text: str) -> str:
-    """What a piece's row holds beside its text, so that it is found by the parts of what FTS5 takes for one word.
+    """Return the terms to index beside a chunk's text, for the parts of what FTS5 treats as one
+    word.
 
-    The humps of camel case, versions without their v, and pairs of letters where a script puts no blanks between words. When this
-    changes, so must `ChunkSettings.name`: the rows of older documents are then written again in the background.
+    These are the parts of camel case, versions without their v, and pairs of letters in scripts
+    without blanks. When this changes, `ChunkSettings.name` must change too: then the rows of older
+    documents are rebuilt in the background.
     """
     return " ".join(dict.fromkeys(_beside(text)))
 
@@ -199,5 +223,6 @@ def _beside(text: str) -> Iterator[str]:
         if RUN.search(compound):
             yield from parts(RUN.sub(" ", compound))
     for run in runs(text):
-        # One entry for each run: its pairs must stay neighbours, or no word of three letters would be found in it.
+        # One entry for each run: its pairs must stay neighbours, or a word of three letters would
+        # not be found.
         yield " ".join(indexed(run))

@@ -1,1 +1,3 @@
-"""What goes between a machine and its daemon (PROTOCOL.md 9): one object a request, which both ends have, by families."""
+"""Requests between a device and its daemon (PROTOCOL.md 9): one `Operation` each, shared by both
+ends.
+"""

@@ -1,4 +1,6 @@
-"""What keeps files and documents the same (PROTOCOL.md 9.3 to 9.5): compared, sent and fetched, and what a daemon asks of a machine."""
+"""Requests that keep files and documents in sync (PROTOCOL.md 9.3 to 9.5): compare, send, fetch,
+and the requests that a daemon sends to a device.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NotRequired, TypedDict
@@ -33,7 +35,7 @@ from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation
 
 MAX_TROUBLES: Final = 16
 MAX_TOLD_CHARS: Final = 256
-"""Of a name or a reason that a machine tells; what is longer is cut."""
+"""Characters of a name or a reason that a device reports; longer ones are cut."""
 _MAX_NAMED: Final = 2 * MAX_FILES
 """Files in one list of a comparison."""
 
@@ -80,7 +82,8 @@ def _pulled(item: Any) -> tuple[str, int, str]:
 
 
 def _hash_of_text(body: Carried, name: str) -> str:
-    # Else a file that holds an unsent edit, whose hash is named here, would be overwritten with another text as if it were the same.
+    # Otherwise a file with an unsent edit, whose hash is given here, would be overwritten with
+    # another text as if both were equal.
     found = text_hash(text(body, "text"))
     if body.get(name) != found:
         raise RequestError("invalid", f"'{name}' is not that of the text")
@@ -88,7 +91,7 @@ def _hash_of_text(body: Carried, name: str) -> str:
 
 
 def _held(kind: Kind) -> Kind:
-    """What only a machine that did not make the change says."""
+    """Return the form of a field that only a device sends that did not apply the change."""
     return lambda body, name: None if body.get("applied") is True else kind(body, name)
 
 
@@ -140,7 +143,9 @@ class CompareAnswer(TypedDict):
 
 
 class Upon(TypedDict):
-    """What a file comes from: a revision, its text, by which that can be checked, and what was sent since."""
+    """The state that an edit of a file is based on: a revision, the hash of its text to check that,
+    and the hashes of texts sent since.
+    """
 
     base: Revision
     baseHash: NotRequired[ContentHash | None]
@@ -153,7 +158,7 @@ class PutRequest(OfDocument, Upon, _FromAgent):
 
 
 class PutAnswer(TypedDict):
-    """What became of a file that was sent; `text` where it is another one."""
+    """The result of sending a file; `text` is set if the stored text differs."""
 
     revision: Revision
     text: NotRequired[str | None]
@@ -166,7 +171,7 @@ class PutAnswer(TypedDict):
 
 
 class RemoveRequest(OfDocument, Upon):
-    """Of a file that is deleted."""
+    """A request to delete a document after its file was deleted."""
 
 
 class PullRequest(OfDocument):
@@ -179,7 +184,9 @@ _Begins = TypedDict("_Begins", {"from": NotRequired[Annotated[int, UNREAD]]})
 
 
 class TranscriptRequest(OfProject, _Begins):
-    """Messages of a session, or the question how far it is; `documents.transcripts` of the daemon reads the rest of it."""
+    """Messages of a session, or a query for its position. `documents.transcripts` of the daemon
+    reads the other fields.
+    """
 
     agent: NotRequired[Annotated[str, UNREAD]]
     session: NotRequired[Annotated[str, UNREAD]]
@@ -216,7 +223,7 @@ class ApplyRequest(OfDocument):
 
 
 class Applied(TypedDict):
-    """Whether a machine has made a change; what its file holds instead, where it has not."""
+    """A device's answer that it has applied a change, or else the current content of its file."""
 
     applied: bool
     text: NotRequired[Annotated[str, _held(text)]]

@@ -1,14 +1,15 @@
-"""A request, as both ends have it: its name, and one `TypedDict` each of what it and its answer carry.
+"""Operations: a request's name, and a `TypedDict` each for the fields of the request and its
+answer.
 
     PULL: Final = Operation("pull", PullRequest, Pulled)
 
     answer = await PULL.ask(link, {"project": "p", "path": "MEMORY.md"}, timeout_s=10.0)
     self.operations = dict([PULL.by(self._pull)])    # async def _pull(asked: PullRequest) -> Pulled
 
-Each field has in its type the form by which it is read (`confide_memory.forms.form_of`). Fields
-that are not in the type are left out, since the other end may be newer. What a request lacks is
-told to who sent it; nobody sees an answer that is not of the agreed form, so nobody has to look.
-What depends on the question (how many results, whether a page goes on) is checked by who asked.
+The type of each field names the form that reads it (`confide_memory.forms.form_of`). Unknown fields
+are dropped, since the other end may be newer. An invalid request is reported to its sender; an
+invalid answer raises an error, so callers need not validate answers. Callers check only what
+depends on their request (the number of results, the end of a list).
 """
 
 from __future__ import annotations
@@ -27,31 +28,42 @@ _Request = TypeVar("_Request", bound=Carried)
 _Answer = TypeVar("_Answer", bound=Carried)
 
 Answerer = Callable[[Carried], Awaitable[dict[str, object]]]
-"""Reads a request, answers it, and writes the answer as it is sent. Raises RequestError: the request is not of the agreed form."""
+"""A function that reads a request, answers it, and returns the answer in wire form.
+
+Raises RequestError: the request is not of the agreed form.
+"""
 
 Machine = Callable[["Operation[Any, Any]", Carried, float], Awaitable[Any]]
-"""The way to one machine: what it answers within so many seconds, read. Raises RequestError: it refuses, or as `Operation.read_answer`;
-ConnectionLost, TimeoutError."""
+"""A function that sends a request to one device and returns its answer within a time limit in
+seconds.
+
+Raises RequestError: the device refuses, or as `Operation.read_answer`; ConnectionLost,
+TimeoutError.
+"""
 
 OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {}
-"""Of machines, by their names. Each module that has some adds them when it is imported, and whoever asks or answers one imports it."""
+"""The requests that devices send, by name. A module adds its requests when it is imported, so code
+that sends or answers one imports that module.
+"""
 OF_DAEMONS: Final[dict[str, Operation[Any, Any]]] = {}
-"""The same of what a daemon asks of a machine (PROTOCOL.md 9.4)."""
+"""The requests that a daemon sends to a device, by name (PROTOCOL.md 9.4)."""
 HAS_LEFT: Final = "this memory was moved to another daemon"
-"""So the sentence begins with which a daemon that was left refuses what is not of a move."""
+"""The beginning of the message with which a daemon, after a space was moved away, refuses all
+requests that are not part of the move.
+"""
 
 
 class Nothing(TypedDict):
-    """What says nothing but that it came."""
+    """A request or an answer without fields."""
 
 
 class Operation(Generic[_Request, _Answer]):
     """A request by its name.
 
     Attributes:
-        text_follows: whether its text may follow as a body of its own, where it is long (`send_text`).
-        is_free: whether whoever answers gets all that came, for what is not read by its form.
-        is_large: whether it may be larger than `MAX_REQUEST` (PROTOCOL.md 7.2).
+        text_follows: a long text may be sent as a body of its own (`send_text`).
+        is_free: the function that answers gets all fields, also those without a form.
+        is_large: it may be larger than `MAX_REQUEST` (PROTOCOL.md 7.2).
     """
 
     def __init__(
@@ -65,7 +77,7 @@ class Operation(Generic[_Request, _Answer]):
         is_large: bool = False,
         among: dict[str, Operation[Any, Any]] = OPERATIONS,
     ) -> None:
-        """Make it known. Raises ValueError: another one has its name."""
+        """Register the operation. Raises ValueError: another one has its name."""
         if name in among:
             raise ValueError(f"two modules have requests of one name: {name}")
         among[name] = self
@@ -84,30 +96,33 @@ class Operation(Generic[_Request, _Answer]):
         return fields_of_type(self._answer)
 
     def read(self, body: Carried, *, without: Collection[str] = ()) -> _Request:
-        """A request that came; `without`: fields that are still to come.
+        """Read a request that was received; `without` names fields that are not there yet.
 
-        Raises RequestError: one of its fields is missing, of another form, or out of its bounds.
+        Raises RequestError: a field is missing, of another form, or out of its bounds.
         """
         fields = {name: form for name, form in self.request_fields.items() if name not in without}
         found: _Request = fields_of(body, fields, with_others=self.is_free)
         return found
 
     def read_answer(self, body: Carried) -> _Answer:
-        """An answer that came. Raises RequestError, as `read`."""
+        """Read an answer that was received. Raises RequestError, as `read`."""
         found: _Answer = fields_of(body, self.answer_fields)
         return found
 
     async def answered(self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]) -> dict[str, object]:
-        """What `answer` says to a request that came, as it is sent. Raises RequestError, as `read`, and whatever `answer` does."""
+        """Answer a request that was received by `answer`, and return the answer in wire form.
+
+        Raises RequestError, as `read`, and errors of `answer`.
+        """
         return written(await answer(self.read(body)), self.answer_fields)
 
     def by(
         self, answer: Callable[[_Request], Awaitable[_Answer]], *, may: Callable[[Carried], object] | None = None
     ) -> tuple[str, Answerer]:
-        """Its name, and what answers it.
+        """Return the operation's name, and the function that answers it.
 
-        `may` raises where the caller may not ask at all: before the request is read, so that it hears that
-        and nothing of the form of what it asks.
+        `may` raises an error if the caller may not send the request at all. It runs before the
+        request is read, so that the caller does not learn anything about the form of the request.
         """
 
         async def answered(body: Carried) -> dict[str, object]:
@@ -120,10 +135,10 @@ class Operation(Generic[_Request, _Answer]):
     async def ask(
         self, link: RequestChannel, body: _Request, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> _Answer:
-        """Ask the daemon. The one way in which a machine does.
+        """Send a request to the daemon and return its answer; devices use only this method.
 
         Args:
-            whole: a body that goes along (PROTOCOL.md 7.4).
+            whole: a body that is sent with it (PROTOCOL.md 7.4).
 
         Raises:
             UnfitAnswerError: the answer is not of the agreed form.
@@ -135,7 +150,7 @@ class Operation(Generic[_Request, _Answer]):
         except RequestError as error:
             if not error.message.endswith(UNKNOWN):
                 raise
-            # The first version says `invalid`, as if the question were wrong.
+            # The first version answers `invalid`, as if the request were wrong.
             raise UnknownRequestError(error.message, SINCE.get(self.name)) from None
         try:
             return self.read_answer(answer)
@@ -143,14 +158,16 @@ class Operation(Generic[_Request, _Answer]):
             raise UnfitAnswerError from None
 
     async def ask_machine(self, machine: Machine, body: _Request, timeout_s: float) -> _Answer:
-        """Ask a machine. Raises as `Machine`."""
+        """Send a request to a device and return its answer. Raises as `Machine`."""
         answer: _Answer = await machine(self, body, timeout_s)
         return answer
 
     async def sent(
         self, link: RequestChannel, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> dict[str, Any]:
-        """Send it: the answer as it came. Raises RequestError, ConnectionLost, TimeoutError."""
+        """Send a request and return the raw answer. Raises RequestError, ConnectionLost,
+        TimeoutError.
+        """
         said = written(body, self.request_fields)
         if whole is not None:
             return await link.upload(self.name, said, whole, timeout_s=timeout_s)

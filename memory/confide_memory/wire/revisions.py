@@ -1,4 +1,6 @@
-"""What is asked about projects and their past (PROTOCOL.md 9.6, 9.9): lists, revisions, days, links, classes."""
+"""Requests about projects and their history (PROTOCOL.md 9.6, 9.9): lists, revisions, days, links,
+classes.
+"""
 
 from typing import Annotated, Final, NotRequired, TypedDict
 
@@ -34,7 +36,7 @@ from confide_memory.wire.operation import Operation
 USUAL_REVISIONS: Final = 20
 USUAL_LISTED: Final = 100
 MAX_DOUBTED: Final = 10_000
-"""Parts of a document that are untrusted."""
+"""Untrusted parts of one document in an answer."""
 MAX_FOLDERS: Final = 200
 """Folders in one list of documents."""
 SORTS: Final = ("updated", "path", "size")
@@ -52,7 +54,7 @@ def _name(item: object) -> str:
 
 
 def _class(body: Carried, name: str) -> str:
-    """As it is, where it is one that is known here; a daemon that does not say it keeps none."""
+    """Read a class; `untrusted` if it is unknown or missing."""
     value = body.get(name)
     return value if isinstance(value, str) and value in CLASSES else UNTRUSTED
 
@@ -61,7 +63,7 @@ _Listed = Annotated[int, optional(number(MAX_LISTED), USUAL_LISTED)]
 _Below = Annotated[str, optional(text, "")]
 _Line = Annotated[int, number(2**53)]
 Classed = TypedDict("Classed", {"class": Annotated[str, _class]})
-"""What has a class: whose word it is."""
+"""An item with a trust class, which depends on its author."""
 
 
 ProjectRow = TypedDict("ProjectRow", {"name": Project, "files": Size, "updated": Moment, "linked": bool})
@@ -216,8 +218,8 @@ class RelationsRequest(OfProject):
     """Ask how documents relate to each other.
 
     Attributes:
-        path: of one document, whose links in both directions are wanted; "" for the whole project.
-        links: with `[[wiki links]]` too, which lead to files as well as to notes.
+        path: the document whose links in both directions are wanted; "" for the whole project.
+        links: include `[[wiki links]]`, which lead to files as well as to notes.
     """
 
     limit: NotRequired[_Listed]
@@ -226,12 +228,13 @@ class RelationsRequest(OfProject):
 
 
 class RelationItem(TypedDict):
-    """One document states a relation to another, or links to it.
+    """A relation or a link from one document to another.
 
     Attributes:
-        id, otherId: of notes; "" for a file.
-        path, otherPath: where both lie.
-        target: a wiki link's target, folded, as `confide_memory.mentions` reads it; "" for a stated relation.
+        id, otherId: ids of notes; "" for a file.
+        path, otherPath: paths of both.
+        target: a wiki link's target, folded, as `confide_memory.mentions` reads it; "" for a stated
+            relation.
     """
 
     id: Shown

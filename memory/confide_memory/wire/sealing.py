@@ -1,5 +1,8 @@
-"""What is asked about the devices of a space, sealed records and unsealed texts (PROTOCOL.md 9.7, 10). What an entry, a card, a record or
-a wrap says is checked by who reads it, in `confide_crypto.sealing`."""
+"""Requests about a space's devices, sealed records and unsealed texts (PROTOCOL.md 9.7, 10).
+
+The content of an entry, a card, a record or a wrap is checked by its reader in
+`confide_crypto.sealing`.
+"""
 
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
@@ -37,14 +40,14 @@ from confide_memory.wire.operation import Nothing, Operation
 from confide_memory.wire.session import CUSTODIES
 
 LONGEST_TTL_S: Final = 30 * 86_400
-"""Of an invite."""
+"""The longest validity of an invite, in seconds."""
 PSK_LENGTH: Final = 32
 DATABASE_KEY_LENGTH: Final = 32
 MAX_CHANGES: Final = 256
 MAX_LISTED_RECORDS: Final = 1000
 MAX_WAITING: Final = 256
 MAX_TEXTS: Final = 100_000
-"""In one answer, which has at most 16 MiB."""
+"""Texts in one answer, which has at most 16 MiB."""
 SCOPES: Final[tuple[Literal["read", "write", "admin"], ...]] = ("read", "write", "admin")
 
 
@@ -71,7 +74,7 @@ def _digits(body: Carried, name: str) -> str:
 
 
 def _following(body: Carried, name: str) -> str | None:
-    # Required: an end that was left out would be the end of the list.
+    # Required, since a missing value would mean the end of the list.
     if name not in body:
         raise RequestError("invalid", f"'{name}' is missing")
     return None if body[name] is None else _digits(body, name)
@@ -146,7 +149,7 @@ Extended = TypedDict("Extended", {"number": NotRequired[Annotated[int, UNREAD]]}
 
 
 class PairingRequest(TypedDict):
-    """Of a machine with a pair secret, or the card of one without."""
+    """A pairing request of a device with a pair secret, or the card of a device without one."""
 
     request: NotRequired[PairRequest | None]
     card: NotRequired[Card | None]
@@ -179,9 +182,9 @@ GATEWAY: Final = Operation("gateway", Nothing, GatewayClients)
 MOVE_ROSTER: Final = Operation("move-roster", MoveRosterRequest, MovedRoster, is_large=True)
 
 
-# Sealed records, and what is not sealed yet.
+# Sealed records, and texts that are not sealed yet.
 class RecordsRequest(TypedDict):
-    """Megabytes, in base64, which nobody reads before it is known that they may come."""
+    """Megabytes of base64, which are decoded only after the sender's permission is checked."""
 
     records: Annotated[list[str], raw]
 
@@ -210,7 +213,9 @@ class RecordList(TypedDict):
 
 
 class SensitiveRequest(TypedDict):
-    """About a document by its path, or about a note by its id; whoever answers reads it."""
+    """A question about a document by its path, or about a note by its id; the answering code reads
+    the fields.
+    """
 
     project: NotRequired[Annotated[str, UNREAD]]
     path: NotRequired[Annotated[str, UNREAD]]

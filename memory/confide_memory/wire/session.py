@@ -1,4 +1,6 @@
-"""What every connection asks (PROTOCOL.md 9.1, 9.2): that it stands, what tools there are, a project attached, a call made again."""
+"""Requests of every connection (PROTOCOL.md 9.1, 9.2): ping, tools, attaching a project, key
+rotation, repeated calls.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NotRequired, TypedDict
@@ -56,7 +58,7 @@ Toolsets = Annotated[list[str], _toolsets]
 Label = Annotated[str, _label]
 Definitions = Annotated[list[dict[str, object]], _definitions]
 Object = Annotated[dict[str, Any], _object]
-"""What belongs to a tool: its arguments, what it found."""
+"""An object that belongs to a tool: its arguments or its result."""
 
 
 Receipt = TypedDict("Receipt", {"receipt": Mark})
@@ -70,7 +72,9 @@ class CatalogueAnswer(TypedDict):
 
 
 class RotationStatement(TypedDict):
-    """The statement of a new key, by both (7.10), which `verify_rotation` reads."""
+    """The statement of a new key, signed by both keys (PROTOCOL.md 7.10), which `verify_rotation`
+    checks.
+    """
 
     key: str
     old: str
@@ -87,7 +91,7 @@ class AttachRequest(TypedDict):
 
 
 class Devices(TypedDict):
-    """What a machine hears at once of the devices of its space."""
+    """The state of the space's devices that a device gets when it attaches."""
 
     number: Annotated[int, count(_MOST, least=-1)]
     head: Annotated[str, optional(bounded(256), "")]
@@ -116,7 +120,7 @@ _Waited = TypedDict("_Waited", {"class": NotRequired[Annotated[str, UNREAD]]})
 
 
 class CallRequest(_Waited):
-    """A call that waited on a machine; whoever makes it reads the rest of it."""
+    """A call that was queued on a device; the code that executes it reads the other fields."""
 
     project: Project
     operation: NotRequired[Annotated[object, UNREAD]]
