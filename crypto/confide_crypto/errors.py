@@ -120,13 +120,13 @@ class KeyTextError(ConfideError):
 
 
 class InviteError(ConfideError):
-    """A text that a user pasted is not an invite. Never carries the text, which is a secret."""
+    """A pasted text that is not an invite. Never carries the text, which is a secret."""
 
     exit_code = EXIT_DENIED
 
 
 class HandshakeError(ConfideError):
-    """The channel could not be set up. Never says which check failed (PROTOCOL.md 4.6)."""
+    """A failed handshake. The message never says which check failed (PROTOCOL.md 4.6)."""
 
     exit_code = EXIT_DENIED
 
@@ -160,7 +160,7 @@ _DENIALS: Final = {
 
 
 class DeniedError(ConfideError):
-    """The daemon refuses a device that has proven its key.
+    """The daemon's refusal of a device that has proven its key.
 
     Attributes:
         reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a word of a
@@ -217,7 +217,7 @@ class LinkError(ConfideError):
 
 
 class UnreachableError(LinkError):
-    """No websocket could be opened at `where`; `problem` says why: refused, no such name, timed
+    """A failure to open a websocket at `where`; `problem` says why: refused, no such name, timed
     out, tls.
     """
 
@@ -228,8 +228,8 @@ class UnreachableError(LinkError):
 
 
 class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The connection ended. If `truncated`, the peer sent no CLOSE, so data that was being sent may
-    be incomplete (PROTOCOL.md 7.6).
+    """The end of a connection. If `truncated`, the peer sent no CLOSE, so data that was being sent
+    may be incomplete (PROTOCOL.md 7.6).
     """
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
@@ -239,7 +239,7 @@ class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in
 
 
 class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The peer sent what the protocol forbids, or an attacker changed the traffic. The channel is
+    """Data that the protocol forbids, sent by the peer or changed by an attacker. The channel is
     closed.
     """
 
@@ -251,11 +251,11 @@ class SealingError(ConfideError):
 
 
 class RecordError(SealingError):
-    """A sealed record is malformed, or was changed."""
+    """A sealed record that is malformed or was changed."""
 
 
 class WrongKeyError(RecordError):
-    """A record's key commitment does not match the key that was used to open it."""
+    """A record whose key commitment does not match the key that was used to open it."""
 
 
 class UnknownEpochError(SealingError):
@@ -266,11 +266,13 @@ class UnknownEpochError(SealingError):
 
 
 class WrapError(SealingError):
-    """A wrapped key does not open, or a wrap key cannot be used."""
+    """A wrapped key that does not open, or a wrap key that cannot be used."""
 
 
 class RosterError(SealingError):
-    """The list of a space's devices fails a check. What this device already knows stays unchanged."""
+    """A list of a space's devices that fails a check. What this device already knows stays
+    unchanged.
+    """
 
 
 class MalformedEntryError(RosterError):
@@ -344,6 +346,6 @@ class PairingError(SealingError):
 
 
 class RecoveryCodeError(SealingError):
-    """A text that a user typed is not a recovery code. Never carries the text, which is a secret."""
+    """A typed text that is not a recovery code. Never carries the text, which is a secret."""
 
     exit_code = EXIT_INPUT

@@ -31,7 +31,7 @@ def with_extra(*extras: str) -> str:
 
 
 class AddonError(ConfideError):
-    """An installed add-on cannot be loaded."""
+    """An installed add-on that cannot be loaded."""
 
     exit_code = EXIT_CONFIG
 

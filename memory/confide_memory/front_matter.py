@@ -38,7 +38,7 @@ _TAGGED = re.compile(r"[:-][ \t]+!")
 
 
 class FrontMatterError(ValueError):
-    """The front matter is not YAML, is not a mapping, or is too large; the message says which,
+    """Front matter that is not YAML, is not a mapping, or is too large; the message says which,
     without quoting it.
     """
 

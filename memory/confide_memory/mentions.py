@@ -66,7 +66,10 @@ def name_of(path: str) -> str:
 
 
 def target_of(path: str, written: str) -> str:
-    """Return the name or path that a link's text names; "" if that is its own file. `path` is of the file that holds the link."""
+    """Return the name or path that a link's text names; "" for a link to its own file.
+
+    `path` is the path of the file that contains the link.
+    """
     name = re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip().removesuffix(".md")
     if name.startswith(("./", "../")):
         name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))

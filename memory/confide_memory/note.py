@@ -82,7 +82,7 @@ class Note:
         importance: 0 to 1.
         created, updated: seconds since 1970.
         digest: hash of the body without blank space at its ends; equal for notes with the same text.
-        problems: one sentence for each field that was not understood, for its author.
+        problems: one sentence for each field that was not understood, for the user who wrote it.
     """
 
     id: str

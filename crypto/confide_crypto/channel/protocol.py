@@ -94,14 +94,14 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyEnded:
-    """The body on `stream` was received completely."""
+    """The peer's END: the body on `stream` is complete."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class WasReset:
-    """The peer has given up the body on `stream`."""
+    """The peer's RESET: it has given up the body on `stream`."""
 
     stream: int
     code: str
@@ -109,7 +109,7 @@ class WasReset:
 
 @dataclass(frozen=True, slots=True)
 class CreditGranted:
-    """The peer has granted credit to `stream`, or to the whole connection (0)."""
+    """The peer's WINDOW: it grants credit to `stream`, or to the whole connection (0)."""
 
     stream: int
 
@@ -124,19 +124,19 @@ class AnswerReceived:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """The peer's sign that it is still connected."""
+    """The peer's KEEPALIVE: it is still connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoAway:
-    """The peer accepts no new requests and will close the session."""
+    """The peer's GOAWAY: it accepts no new requests and will close the session."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The peer has sent its last frame."""
+    """The peer's CLOSE: it sends no more frames."""
 
     code: str
 
@@ -401,7 +401,8 @@ class Channel:
         return AnswerReceived(stream, data)
 
     def _request(self, flags: int, stream: int, payload: bytes) -> Event | None:
-        # What began without BULK is another message than one with it, and finds the stream in use.
+        # A request begun without BULK is another message than one with BULK, which then finds its
+        # stream in use.
         kind = _REQ | (flags & BULK) << 8
         if (kind, stream) not in self._partial:
             self._begin_request(stream)

@@ -17,7 +17,7 @@ _length: Final = struct.Struct(">Q")
 
 
 class StreamViolation(Exception):  # noqa: N818 - the channel turns it into its own ProtocolViolation
-    """The peer broke a rule about streams; the message says which."""
+    """A broken rule about streams; the message says which."""
 
 
 @dataclass(slots=True, eq=False)

@@ -305,7 +305,7 @@ def _labelled(label: bytes, data: bytes) -> bytes:
 
 
 def fingerprint_words(public_key: bytes) -> str:
-    """Six words for people to compare: 66 bits of a hash of the key (PROTOCOL.md 2.4)."""
+    """Return six words for people to compare: 66 bits of a hash of the key (PROTOCOL.md 2.4)."""
     digest = hashlib.blake2b(public_key, person=_WORDS_PERSON, digest_size=KEY_LENGTH).digest()
     number = int.from_bytes(digest, "big") >> (8 * KEY_LENGTH - _WORD_BITS * _WORD_COUNT)
     words = word_list()
@@ -314,23 +314,28 @@ def fingerprint_words(public_key: bytes) -> str:
 
 
 def typed_words(text: str) -> str:
-    """Words as a person types them, in the form of `fingerprint_words`: with blanks or hyphens between them, in capitals or not."""
+    """Return words that a user typed in the form of `fingerprint_words`; blanks, hyphens and
+    capitals do not matter.
+    """
     return "-".join(text.lower().replace("-", " ").split())
 
 
 @cache
 def word_list() -> tuple[str, ...]:
-    """The 2,048 words, in their order (BIP-39, English)."""
+    """Return the 2,048 words of BIP-39 (English), in order."""
     return tuple(Path(__file__).with_name("words.txt").read_text("ascii").split())
 
 
 def format_public_key(public_key: bytes, name: str) -> str:
-    """The line that a daemon's owner pastes: `confide-ed25519 confide1… name`."""
+    """Return the line that a daemon's operator pastes: `confide-ed25519 confide1… name`."""
     return f"{PUBLIC_KEY_WORD} {bech32m.encode(_PUBLIC_PREFIX, public_key)} {name}".rstrip()
 
 
 def parse_public_key(line: str) -> tuple[bytes, str]:
-    """The Ed25519 key and the name on such a line; the name may be missing (""). Raises KeyTextError: it is no such line."""
+    """Parse such a line into the Ed25519 key and the name, which may be missing ("").
+
+    Raises KeyTextError: the line is malformed.
+    """
     parts = line.strip().split(maxsplit=2)
     if len(parts) < 2 or parts[0] != PUBLIC_KEY_WORD:
         raise KeyTextError(
@@ -344,12 +349,14 @@ def parse_public_key(line: str) -> tuple[bytes, str]:
 
 
 def format_daemon_key(static_key: bytes) -> str:
-    """A daemon's X25519 static key as people pass it on: `confided1…`."""
+    """Return a daemon's X25519 static key as text: `confided1…`."""
     return bech32m.encode(_DAEMON_PREFIX, static_key)
 
 
 def parse_daemon_key(text: str) -> bytes:
-    """The 32 bytes of a daemon's static key. Raises KeyTextError: the text is not one."""
+    """Return the 32 bytes of a daemon's static key from its text. Raises KeyTextError: it is
+    malformed.
+    """
     return _parse(text.strip(), _DAEMON_PREFIX, "daemon key")
 
 

@@ -11,19 +11,19 @@ class Entry(NamedTuple):
     """A command, or a group of commands, as the program's help shows it.
 
     Attributes:
-        name: the word that a person types.
+        name: the word that a user types.
         place: `module:attribute` below the program's package of commands: a function, or a
-            `typer.Typer` of commands. Without an attribute it is the name. "" for a group with
+            `typer.Typer` of commands. The attribute defaults to `name`. "" for a group with
             `commands`.
         line: the summary, one line. The help shows below it all paragraphs of the function's
             docstring but the first. The commands of a `typer.Typer` have their summaries in their
-            docstrings, since they are loaded when the help of their group is asked for.
-        examples: complete command lines, one a line, where the usage alone does not show them; the
+            docstrings, since they are loaded for the help of their group.
+        examples: complete command lines, one a line, if the usage alone does not show them; the
             commands of a `typer.Typer` have theirs in `epilog`.
-        is_hidden: works, but no help lists it.
-        commands: of a group, each loaded when it is asked for.
-        default: the one of `commands` that runs when a person types the name of the group alone, or
-            with options.
+        is_hidden: it works, but no help lists it.
+        commands: the commands of a group, each loaded only when it is used.
+        default: the command of a group that runs if a user types the group's name alone, or with
+            options.
     """
 
     name: str
@@ -89,7 +89,7 @@ def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
 
 
 def _placed_in_group(found: Mapping[str, list[Entry]], command: Command) -> bool:
-    """Add the command to its group; return False where the program has no such group of entries."""
+    """Add the command to its group; return False if the program has no such group of entries."""
     for entries in found.values():
         for at, group in enumerate(entries):
             if group.name == command.group and group.commands:

@@ -97,7 +97,7 @@ class CommandGroup(_Ours, TyperGroup):
 
 
 class UnknownCommandError(typer.TyperException):
-    """The command does not exist; `near` is the command line that was probably meant."""
+    """A command that does not exist; `near` is the command line that was probably meant."""
 
     exit_code = 2
 
@@ -286,9 +286,9 @@ def app(
 
     Args:
         package: the package with the modules of its commands.
-        words: words that people type for its commands, and for options.
-        more: returns the commands of add-ons, and the words for them; called once, and only where
-            one of them may be meant.
+        words: alternative words for its commands, and for options.
+        more: returns the commands of add-ons, and their alternative words; called once, and only if a
+            user may mean one of them.
         moved: old spellings, which still work.
         everyday: the commands that `--help` shows; `help all` shows all. Without any, `--help`
             shows all.

@@ -129,7 +129,7 @@ def saturate(bm25: float) -> float:
 
 
 def logistic(value: float) -> float:
-    """Map any number to 0 to 1."""
+    """Map any number to the range 0 to 1, by the logistic function."""
     return 1.0 / (1.0 + math.exp(-value))
 
 

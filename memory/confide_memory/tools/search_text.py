@@ -68,7 +68,7 @@ class ResultHit(_OfClass):
     author: str
     updatedAt: str
     alike: int
-    # Of notes:
+    # Only hits in notes have these:
     id: NotRequired[str]
     shortId: NotRequired[str]
     title: NotRequired[str]
@@ -183,7 +183,9 @@ def _beside(hit: ResultHit) -> Iterator[str]:
 
 
 def wanted_words(query: str) -> re.Pattern[str] | None:
-    """Match the words that a query asks for, in all their forms, without the most common ones; None if it has no others."""
+    """Return a pattern for the words of a query, in all their forms, without stop words; None if
+    only these are in it.
+    """
     words = [word for word in re.findall(r"\w+", query.casefold()) if word not in STOP_WORDS]
     stems = {stem if len(stem := _ENDINGS.sub("", word)) >= _LEAST_STEM else word for word in words}
     parts = sorted((re.escape(stem) for stem in stems), key=len, reverse=True)

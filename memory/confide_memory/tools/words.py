@@ -113,7 +113,7 @@ def is_name(compound: str) -> bool:
     return len(found) > 2 or (len(found) == 2 and compound[:2].islower())
 
 
-# A commit hash or similar: hexadecimal, with a letter somewhere after a digit, unlike tickets and
+# A commit hash or similar: hexadecimal, with a letter directly after a digit, unlike tickets and
 # versions.
 _HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,64}")
 # Lengths to which programs shorten a hash; a query with the full hash also searches for these.
@@ -160,13 +160,15 @@ def beside(compound: str) -> list[str]:
 
 def others_in(text: str) -> list[str]:
     """Return the other spellings of the names in a text, as word sequences."""
-    # Most texts have none, and most words of the others, which matters: a search looks through a hundred.
+    # The check is fast since most texts have no such names, nor do most of their words: a search
+    # reads a hundred texts.
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
     return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
 
 
-# Thai and Lao, Burmese, Hangul letters, Khmer, Kana with what stands among them, Han, Hangul, half-width Kana, Han beyond the first plane.
+# Thai and Lao, Burmese, Hangul letters, Khmer, Kana and related marks, Han, Hangul, half-width
+# Kana, Han beyond the first plane.
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
