@@ -116,6 +116,7 @@ def test_an_installer_takes_the_wheel(machine: Machine, installer: str) -> None:
     assert "quickstart" in machine.run(machine.programs / "confide", "--help")
 
 
+@pytest.mark.e2e
 def test_the_bundle_starts_the_proxy_of_its_wheel(release: tuple[Path, Path, Path]) -> None:
     """A client fills in `__dirname`, runs the command and speaks MCP with it."""
     _, wheel, bundle = release
@@ -137,6 +138,7 @@ def test_the_bundle_starts_the_proxy_of_its_wheel(release: tuple[Path, Path, Pat
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "confide"
 
 
+@pytest.mark.e2e
 def test_the_channels_name_the_files_with_their_hashes(release: tuple[Path, Path, Path]) -> None:
     sdist, wheel, bundle = release
     record = json.loads(channels.server_json(PLACES, __version__, bundle, digest(bundle)))
@@ -155,6 +157,7 @@ def test_the_channels_name_the_files_with_their_hashes(release: tuple[Path, Path
         subprocess.run(["ruby", "-c"], input=formula, text=True, check=True, capture_output=True, timeout=DEADLINE_S)
 
 
+@pytest.mark.e2e
 def test_the_pkgbuild_says_what_its_srcinfo_says(release: tuple[Path, Path, Path]) -> None:
     """The AUR shows .SRCINFO and builds from PKGBUILD, which bash reads here as makepkg does."""
     sdist, wheel, _ = release

@@ -58,7 +58,7 @@ def test_a_server_is_upgraded_as_the_page_says(tmp_path: Path) -> None:
         shown = (
             shown.replace("/srv/backups/confide", str(backups))
             .replace("/home/ann/.local/share/confide/daemon", str(new.data))
-            .replace("0.2.0", __version__)
+            .replace("0.3.0", __version__)
         )
         assert sorted(re.sub(r"\d+ steps?", "N", told).splitlines()) == sorted(
             re.sub(r"\d+ steps?", "N", shown).splitlines()
