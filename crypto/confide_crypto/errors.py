@@ -1,7 +1,7 @@
 """Errors of both ends, with the messages that users read.
 
     ConfideError
-    ├── KeyFileError           a key file or its folder is damaged, or another user owns or can read it
+    ├── KeyFileError           a key file or its folder is damaged, or open to other users
     ├── PassphraseError        a passphrase does not open the key, or cannot be used
     ├── KeyTextError           a pasted text is not a public key or a pin
     ├── InviteError            a pasted text is not an invite
@@ -16,10 +16,10 @@
     │   └── ProtocolViolation  the peer broke the protocol
     └── SealingError           an error in sealed secrets (PROTOCOL.md 10)
         ├── RecordError        a sealed record is malformed, or was changed
-        │   └── WrongKeyError  a record is sealed under a key of another space
+        │   └── WrongKeyError  a record is not sealed under the space's key
         ├── UnknownEpochError  this device does not have the key of that epoch
         ├── WrapError          a wrapped key does not open, or a wrap key cannot be used
-        ├── RosterError        the list of a space's devices fails a check; its subclasses say which
+        ├── RosterError        the list of a space's devices fails a check; subclasses say which
         ├── OrderError         an order of a task is malformed, or its signer may not give orders
         ├── PairingError       a device that wants to join does not hold the pair secret
         └── RecoveryCodeError  a typed text is not a recovery code

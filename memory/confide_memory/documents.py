@@ -67,7 +67,8 @@ def check_path(path: str) -> str:
 
 
 def check_stored_path(path: str) -> str:
-    """Return the path if a stored document may have it, as earlier versions allowed more names.
+    """Return the path if a document there may be changed; earlier versions allowed more names than
+    `check_path`.
 
     Raises InvalidPathError: the reason it may not.
     """
@@ -133,7 +134,8 @@ def path_problem(path: str) -> str | None:
 
 
 def stored_path_problem(path: str) -> str | None:
-    """Return the reason why a stored document may not have this path; None if it may.
+    """Return the reason why users and tools may not change a document at this path; None if they
+    may.
 
     Earlier versions allowed some names that `path_problem` refuses. Documents with such names
     remain: they can be read, deleted, restored and exported.

@@ -91,7 +91,7 @@ def _hash_of_text(body: Carried, name: str) -> str:
 
 
 def _held(kind: Kind) -> Kind:
-    """Return the form of a field that only a device sends that did not apply the change."""
+    """Return the form of a field that is read only if the device did not apply the change."""
     return lambda body, name: None if body.get("applied") is True else kind(body, name)
 
 
