@@ -1,1 +1,1 @@
-"""Finding: documents cut into pieces, pieces indexed, and an index searched."""
+"""Retrieval: documents are cut into chunks, chunks are indexed, and the index is searched."""

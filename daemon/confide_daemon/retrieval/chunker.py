@@ -1,12 +1,14 @@
-"""Cuts a document into the small pieces that are searched.
+"""Cuts a document into the small chunks that are searched.
 
-Pieces follow the structure of the text: they begin at headings, paragraphs, list items, fences and table rows where they can,
-hold as many whole parts as fit, and know the headings above them and their lines (counted from 1). Every line that is not blank
-is in a piece, pieces are in order, none is over the limit, and the same text always gives the same pieces. Which parts stand together
-is decided by what stands around them alone (`pack`), so an edit changes the pieces near it and no others, whatever the text.
+Chunks follow the structure of the text. They begin at headings, paragraphs, list items, fences and
+table rows where possible, hold as many whole parts as fit, and record the headings above them and
+their lines (counted from 1). Every line that is not blank is in a chunk, chunks are in order, none
+exceeds the limit, and the same text always gives the same chunks. The cuts depend on nearby text
+alone (`pack`), so an edit changes the chunks near it and no others, whatever the text.
 
-Small pieces with neighbour smoothing at search time beat large ones by 13 points of recall within 1,000 returned tokens;
-`bench/quality.py` has the measurements behind that and behind the default size.
+Small chunks with votes of neighbours at search time have 13 points more recall within 1,000
+returned tokens than large ones; `bench/quality.py` holds the measurements behind that and behind
+the default size.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 
-# Of a heading, in the path that every piece below it carries: a line of a megabyte can be a heading.
+# Longest title in a heading path. Every chunk below the heading carries it, and a heading can be a
+# line of a megabyte.
 TITLE_CHARACTERS = 160
 
 
 def cut(text: str, settings: ChunkSettings) -> list[Piece]:
-    """The pieces of the text, in order. Prose costs 0.2 s of a core a megabyte, no text more than about 3 s."""
+    """Return the chunks of the text, in order. Prose costs 0.2 s of a core per megabyte, no text
+    more than about 3 s.
+    """
     source = ChunkedText(text, settings.size - settings.overlap)
     atoms = Atoms.of(source.text, source.ends, source.atoms())
     paths = _heading_paths(source.headings, len(source.offsets))
@@ -48,7 +53,7 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     for begin, stop in pairwise([*begins, len(atoms.start)]):
         for first, behind in _within_limit(source, atoms, begin, stop):
             start, end = int(atoms.start[first]), int(atoms.end[behind - 1])
-            # Headings that open the piece are its own: the path is that of the last of them.
+            # Headings at the start of the chunk belong to it: its path is that of the last of them.
             opening = next(
                 (
                     line
@@ -66,10 +71,12 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
 
 
 def _within_limit(source: ChunkedText, atoms: Atoms, begin: int, stop: int) -> list[tuple[int, int]]:
-    """The atoms as one piece, or as several where their exact count is over the limit: a token that is cut in two can be one more."""
+    """Return the atoms as one chunk, or as several if their exact count exceeds the limit (a token
+    cut in two can count as one more).
+    """
     found = [(begin, stop)]
     limit = source.limit
-    # A single atom cannot be parted, however long it is.
+    # A single atom cannot be split, however long it is.
     while limit > 1 and any(
         b - a > 1 and source.count(int(atoms.start[a]), int(atoms.end[b - 1])) > source.limit for a, b in found
     ):
@@ -80,7 +87,7 @@ def _within_limit(source: ChunkedText, atoms: Atoms, begin: int, stop: int) -> l
 
 
 def _overlapping(source: ChunkedText, atoms: Atoms, first: int, end: int, settings: ChunkSettings) -> int:
-    """Where the piece begins when it repeats what stands before it in its section."""
+    """Return the start of a chunk that repeats the text before it within its section."""
     start = own = int(atoms.start[first])
     while first > 0 and atoms.bond[first] != HARD:
         first -= 1
@@ -94,7 +101,7 @@ def _overlapping(source: ChunkedText, atoms: Atoms, first: int, end: int, settin
 
 
 def _heading_paths(headings: list[Heading], total: int) -> list[str]:
-    """For every line the titles of the headings it lies under, outermost first."""
+    """Return for each line the titles of the headings above it, outermost first."""
     paths = [""] * total
     stack: list[Heading] = []
     for index, heading in enumerate(headings):
@@ -106,31 +113,35 @@ def _heading_paths(headings: list[Heading], total: int) -> list[str]:
     return paths
 
 
-# Between sentences, also where no blank follows: Chinese and Japanese have none.
+# The end of a sentence, also without a following blank: Chinese and Japanese have none.
 SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])\s*")
 BLANKS = re.compile(r"\s+")
-# After one of these a text without blanks (minified JSON, code) is better cut than anywhere else.
+# Characters after which a text without blanks (minified JSON, code) is best cut.
 GOOD_ENDS = frozenset(",;:)]}>，、")
-# Elsewhere every fourth token may begin an atom, chosen by the characters there, and one after so many tokens must.
+# Elsewhere every fourth token on average may begin an atom, chosen by its characters, and after
+# MOST_TOKENS one must.
 SPARSE = 4
 MOST_TOKENS = 12
-# Characters that belong to what they follow or to what follows them: marks, skin colours, variation selectors, joiners, halves of flags.
+# Unicode categories of characters that belong to their neighbour: marks, skin colours, variation
+# selectors, joiners.
 CLINGING = frozenset(("Mn", "Me", "Mc", "Sk", "Cf"))
-# A letter with more marks than this (they can be stacked without end) is cut all the same.
+# A letter with more marks than this is cut all the same, since marks can be stacked without end.
 MOST_CLINGING = 32
 JOINER = "\u200d"
 FLAGS = range(0x1F1E6, 0x1F200)
 
 
 class ChunkedText:
-    """A text with its lines, its tokens and its structure, and so its atoms: paragraphs, items, rows where they fit; else lines, sentences,
-    words, tokens. Ranges of characters, not texts: a piece is what stands in the document from its first atom to its last.
+    """A text with its lines, tokens and structure, split into atoms: paragraphs, items and rows
+    that fit, else lines, sentences, words or tokens.
+
+    Atoms are ranges of characters: a chunk is the document's text from its first atom to its last.
 
     Attributes:
-        text: without byte order mark, its lines ending in "\\n".
-        limit: tokens of an atom at most; only a single character can be over it.
-        ends: where each token ends.
-        offsets: where each line begins.
+        text: without byte order mark, with "\\n" line ends.
+        limit: most tokens of an atom; only a single character can exceed it.
+        ends: the end of each token.
+        offsets: the start of each line.
         headings: of the whole text, in order.
     """
 
@@ -146,36 +157,43 @@ class ChunkedText:
         self._starts, self._stops, self._bonds = array("q"), array("q"), array("q")
 
     def line_of(self, place: int) -> int:
-        """The line, counted from 0, that a character is in."""
+        """Return the line, counted from 0, that contains a character."""
         return bisect_right(self.offsets, place) - 1
 
     def is_heading(self, line: int) -> bool:
-        """Whether a heading begins on the line."""
+        """Return True if a heading begins on the line."""
         block = self._blocks.get(line)
         return block is not None and block.kind == "heading"
 
     def count(self, start: int, end: int) -> int:
-        """How many tokens a range of characters is: exactly where that is near the limit, else as many as it touches."""
+        """Return the tokens in a range of characters: exactly if near the limit, else as many as
+        the range touches.
+        """
         estimate = bisect_left(self.ends, end) - bisect_right(self.ends, start) + 1
         if estimate < self.limit * 0.85 - 2 or estimate > self.limit * 2 + 8:
             return estimate
         return count_tokens(self.text[start:end])
 
     def atoms(self) -> tuple[array[int], array[int], array[int]]:
-        """From which character to which each atom goes, and how it holds to the one before; all that is not blank is in one."""
+        """Return the start, the end and the bond to the previous atom of each atom. All text that
+        is not blank is in one.
+        """
         self._starts, self._stops, self._bonds = array("q"), array("q"), array("q")
         headings = 0  # tokens of the headings that wait for text to stand with
         for first, last in self._runs():
             is_heading = self.is_heading(first)
             bond = GLUE if headings else HARD if is_heading else LOOSE
-            # A heading that is a piece of its own would be found without saying anything: what follows is cut so that its beginning fits.
+            # A heading alone would be a hit without content: the text after it is cut so that its
+            # beginning fits beside the heading.
             room = self.limit if is_heading else max(self.limit // 2, self.limit - headings)
             self._add_run(first, last, bond, room)
             headings = headings + self.count(self.offsets[first], self._end(last)) + 2 if is_heading else 0
         return self._starts, self._stops, self._bonds
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """First and last line of what stands between two starts or two blank lines; blank lines in a fence are part of it."""
+        """Yield the first and last line of each run between block starts or blank lines; blank
+        lines in a fence belong to it.
+        """
         total, first = len(self._lines), 0
         filled = [bool(line) and not line.isspace() for line in self._lines]
         while first < total:
@@ -202,7 +220,9 @@ class ChunkedText:
         self._bonds.append(bond)
 
     def _add_run(self, first: int, last: int, bond: int, room: int) -> None:
-        """Some lines as one atom, or line by line where they have no room; the first atom gets `room`, all others the limit."""
+        """Add some lines as one atom, or line by line if they exceed `room`, the limit of the first
+        atom.
+        """
         begin, end = self.offsets[first], self._end(last)
         if self.count(begin, end) <= room:
             self._add(begin, end, bond)
@@ -225,7 +245,7 @@ class ChunkedText:
             bond, room = LOOSE, self.limit
 
     def _add_words(self, begin: int, sentence: str, bond: int, room: int) -> None:
-        """The words of a sentence without an end in sight; what is too long for a word by its tokens."""
+        """Add the words of a sentence that is too long; a word that is too long is cut by tokens."""
         for start, end in _between(BLANKS, sentence):
             if self.count(begin + start, begin + end) <= room:
                 self._add(begin + start, begin + end, bond)
@@ -234,7 +254,7 @@ class ChunkedText:
             bond, room = WORD, self.limit
 
     def _add_tokens(self, begin: int, end: int, bond: int) -> None:
-        """A few tokens at a time of base64, minified code or a script without blanks."""
+        """Add a few tokens at a time of base64, minified code or a script without blanks."""
         text, start, since = self.text, begin, 0
         for index in range(bisect_right(self.ends, begin), bisect_left(self.ends, end)):
             place = self.ends[index]
@@ -243,7 +263,7 @@ class ChunkedText:
                 continue
             before, after = text[place - 1], text[place]
             if before in GOOD_ENDS or (31 * ord(before) + 17 * ord(after)) % SPARSE == 0 or since >= MOST_TOKENS:
-                # Tokens can end in the middle of what a person calls a character.
+                # A token can end within a character as the user sees it.
                 while place < end and not may_part(text, start, place):
                     place += 1
                 if place == end:
@@ -255,12 +275,14 @@ class ChunkedText:
 
 
 def may_part(text: str, start: int, place: int) -> bool:
-    """Whether a cut at `place` parts no character from its marks and no parts of an emoji; `start` is where the part before it begins."""
+    """Return True if a cut at `place` keeps each character with its marks and each emoji whole;
+    `start` is the start of the previous part.
+    """
     after, before = text[place], text[place - 1]
     if ord(after) < 0x300:
         return True
     if ord(after) in FLAGS and ord(before) in FLAGS:
-        # Two make a flag.
+        # Two regional indicators make a flag.
         first = place - 1
         while first > start and ord(text[first - 1]) in FLAGS:
             first -= 1
@@ -269,7 +291,7 @@ def may_part(text: str, start: int, place: int) -> bool:
 
 
 def _between(marks: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
-    """The ranges between the marks that are not blank."""
+    """Yield the ranges between the marks that are not blank."""
     start = 0
     for mark in marks.finditer(text):
         if mark.start() > start:
@@ -279,11 +301,13 @@ def _between(marks: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
         yield start, len(text)
 
 
-# How firmly an atom holds to the one before it: lower seams are closed before higher ones are looked at, HARD ones never.
-# Sentences, lines and paragraphs are all LOOSE: closing the seams of sentences before those of paragraphs found no more.
+# How strongly an atom is bound to the one before it. Seams of a lower number are closed first, HARD
+# ones never. Sentences, lines and paragraphs are all LOOSE: closing seams of sentences before those
+# of paragraphs did not improve search.
 GLUE, TOKEN, WORD, LOOSE, HARD = range(5)
 
-# Pairs are merged in so many bands, by how well they fill a piece. More bands fill a little better, and a change reaches further.
+# Number of bands by which pairs are merged, best fill first. More bands fill a little better, but a
+# change then reaches further.
 BANDS = 3
 _BAND_BITS = np.uint64(2)
 
@@ -293,13 +317,14 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads the 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """What is packed, in order, as columns of one length.
+    """The parts to be packed into chunks, in order, as columns of one length.
 
     Attributes:
         start, end: characters of the text.
         first, last: tokens of the text that the atom touches.
-        bond: how it holds to the atom before it.
-        mix: a hash of the atom's text, the turn of the seam before it. With the text before hashed too, a change would move two turns.
+        bond: the bond to the previous atom.
+        mix: a hash of the atom's text that orders the seam before it. If it included the text
+            before the seam, a change would move two seams.
     """
 
     start: Whole
@@ -311,7 +336,9 @@ class Atoms:
 
     @classmethod
     def of(cls, text: str, ends: Sequence[int], spans: Sequence[Sequence[int]]) -> Atoms:
-        """The atoms of a text whose tokens end at the characters `ends`; `spans` are the columns start, end and bond."""
+        """Build the atoms of a text with token ends `ends`; `spans` holds the columns start, end
+        and bond.
+        """
         start, end, bond = (np.array(column, dtype=np.int64) for column in spans)
         first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, end, side="left")
         own = np.array([crc32(text[s:e].encode()) for s, e in zip(*spans[:2], strict=True)], dtype=np.uint64)
@@ -320,23 +347,28 @@ class Atoms:
         return cls(start, end, first, last, bond, mix >> _BAND_BITS)
 
     def part(self, begin: int, stop: int) -> Atoms:
-        """The atoms from `begin` up to `stop`."""
+        """Return the atoms from `begin` up to `stop`."""
         cut = slice(begin, stop)
         return Atoms(self.start[cut], self.end[cut], self.first[cut], self.last[cut], self.bond[cut], self.mix[cut])
 
 
 def pack(atoms: Atoms, limit: int) -> list[int]:
-    """Where the pieces begin: indexes of atoms, the first of them 0. Pieces of several atoms touch at most `limit` tokens.
+    """Return the indexes of the atoms at which chunks begin, the first of them 0. Chunks of several
+    atoms touch at most `limit` tokens.
 
-    Filling pieces from the front would be simpler, but in rows of like length (tables, lists, logs) one row more moves every seam after it,
-    and everything after it would be embedded again. Here neighbours are merged wherever they fit together, those that fill a piece well
-    first, then in an order that the text at their seams gives (a hash of it), as in locally consistent parsing (Mehlhorn, Sundar, Uhrig
-    1997; Cormode, Muthukrishnan 2007): whether a seam stays depends on its surroundings alone, so a change moves the seams near it and no
-    others. No two pieces that are left would fit into one. Of 840 changed lines in seven kinds of text 97 in a hundred made at most three
-    new pieces, none more than five; filled from the front, all that followed. Search finds as much: LoCoMo recall within 500 / 1,000
-    tokens 81.2 / 88.1 (mean over three hashes; each differs from it by up to 1), filled from the front 81.1 / 86.9 (over five sizes).
+    Filling chunks from the front would be simpler, but in rows of like length (tables, lists, logs)
+    one more row moves every seam after it, and everything after it is embedded again. Here
+    neighbours are merged wherever they fit together: first those that fill a chunk well, then in
+    the order of a hash of the text at their seams, as in locally consistent parsing (Mehlhorn,
+    Sundar, Uhrig 1997; Cormode, Muthukrishnan 2007). Each seam depends on its surroundings alone,
+    so a change moves the seams near it and no others. No two remaining neighbours fit into one
+    chunk. Of 840 changed lines in seven kinds of text, 97 in a hundred made at most three new
+    chunks and none more than five; when filled from the front, all that followed. Search quality is
+    the same: LoCoMo recall within 500 / 1,000 tokens is 81.2 / 88.1 (mean over three hashes; each
+    differs from it by up to 1), filled from the front 81.1 / 86.9 (over five sizes).
 
-    Costs O(n log n) for n atoms; each round closes every seam that is the best of its neighbourhood.
+    Costs O(n log n) for n atoms; each round closes every seam that is the best of its
+    neighbourhood.
     """
     count = len(atoms.start)
     begins = np.arange(count)
@@ -352,7 +384,9 @@ def pack(atoms: Atoms, limit: int) -> list[int]:
 
 
 def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int) -> Whole:
-    """The seams that close in this round, no two of them at the same piece: those with the least key of their neighbourhood."""
+    """Return the seams that close in this round, those with the least key of their neighbourhood;
+    no two touch the same chunk.
+    """
     stops = np.append(begins[2:], len(atoms.start)) - 1
     tokens = atoms.last[stops] - atoms.first[begins[:-1]] + 1
     right = begins[1:]
@@ -361,7 +395,8 @@ def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int) -> Whole:
         return np.empty(0, dtype=np.int64)
     band = (np.maximum(limit - tokens, 0) * BANDS // limit).astype(np.uint64)
     key = np.where(may, band << (np.uint64(64) - _BAND_BITS) | atoms.mix[right], _NEVER)
-    # Where the same lines repeat, keys are equal for long: of such a run every second seam closes, counted from its beginning.
+    # Where lines repeat, keys are equal over a long run: every second seam of it closes, counted
+    # from its beginning.
     changes = np.flatnonzero(key[1:] != key[:-1]) + 1
     heads = np.concatenate([np.zeros(1, dtype=np.int64), changes])
     lengths = np.diff(np.append(heads, len(key)))

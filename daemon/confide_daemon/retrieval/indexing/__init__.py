@@ -1,1 +1,3 @@
-"""How the index of a space follows its documents: which generation of vectors serves, which is filled, by which model, at what cost."""
+"""Keeps the index of a space in step with its documents: generations of vectors, the models that
+fill them, and token budgets.
+"""

@@ -1,6 +1,8 @@
-"""Gives the pieces of a generation their vectors: from what is known, else from the model, in calls of the size it takes.
+"""Fills a generation with vectors, from the cache or else from the model, in calls of the size that
+the model takes.
 
-The vectors of each call are stored as it comes back, so that what was paid for is not lost with the call beside it or with the process.
+The vectors of each call are stored as soon as it returns, so that paid results survive a failed
+parallel call or a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from confide_daemon.store.threads import StoreThreads
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# Pieces looked at in one go, however many a provider takes in its calls: about 1 MiB of text.
+# Most chunks read at once, however many a provider takes: about 1 MiB of text.
 MOST_READ = 2048
 # Vectors stored in one transaction, so that no other write waits for more than some milliseconds.
 STORED_AT_ONCE = 256
@@ -39,13 +41,15 @@ class Filling:
     _generation: Generation
     _provider: BudgetedModel
     _on_computed: Callable[[int], None] = lambda _count: None
-    """Told how many pieces have got a vector that a model has computed."""
-    _after: int = 0  # pieces up to here were seen; new ones have higher ids
+    """Called with the number of chunks that received a newly computed vector."""
+    _after: int = 0  # chunks up to this id were read; new ones have higher ids
 
     async def round(self) -> bool:
-        """As many calls as the model takes at once, and their vectors stored; False when no piece waits.
+        """Run as many calls as the model takes at once and store their vectors; return False if no
+        chunk is waiting.
 
-        Raises EmbedderError: a call failed, and what the others brought is stored; BudgetError: there is no room for one more call.
+        Raises EmbedderError: a call failed; the results of the others are stored. Raises
+        BudgetError: the budget does not allow one more call.
         """
         waiting, known = await self._read()
         if not waiting:
@@ -70,7 +74,7 @@ class Filling:
                 return [], {}  # dropped meanwhile
             found = store.vectors.waiting(self._generation.id, after=self._after, limit=most)
             if not found and self._after:
-                self._after = 0  # those that were left when a call failed
+                self._after = 0  # chunks left by a failed call
                 found = store.vectors.waiting(self._generation.id, after=0, limit=most)
             known = store.vectors.known(self._generation, [piece.hash for piece in found])
             return found, dict(known)
@@ -78,7 +82,9 @@ class Filling:
         return await self._threads.write(read)
 
     async def _embed(self, texts: list[list[WaitingPiece]]) -> bool:
-        """Embeds each text once, for all pieces that hold it; whether there was room for all of them in the calls of one round."""
+        """Embed each text once for all chunks that share it; return True if all texts fitted into
+        one round of calls.
+        """
         await self._threads.write(lambda store: store.check_room())
         failures: list[ConfideError] = []
         calls: list[tuple[list[list[WaitingPiece]], int]] = []
@@ -90,7 +96,7 @@ class Filling:
         except BudgetError as error:
             failures.append(error)
         if self._provider.is_counted and calls:
-            # On disk before it is sent: a daemon that dies in the call has counted it all the same.
+            # Save the count before sending: it holds even if the daemon dies during the call.
             try:
                 await self._threads.write(self._budget.flush)
             except ConfideError:
@@ -104,7 +110,7 @@ class Filling:
                 raise result
         if failures:
             self._after = 0
-            # A model that is down or refuses says more than a budget that is nearly used up.
+            # An outage or refusal says more than a budget that is nearly spent.
             raise min(failures, key=lambda error: isinstance(error, BudgetError))
         return sum(len(call) for call, _ in calls) == len(texts)
 
@@ -126,14 +132,16 @@ class Filling:
             with store.writing_derived():
                 if any(one.id == generation.id for one in store.vectors.generations()):
                     store.vectors.add(generation.id, [(piece.id, vector) for piece, vector in pairs])
-                else:  # dropped while the call was under way: what was paid for is kept
+                else:  # dropped during the call: keep the paid results in the cache
                     store.vectors.keep(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
 
         await self._threads.write(keep)
 
 
 def _calls(texts: list[list[WaitingPiece]], provider: BudgetedModel) -> list[list[list[WaitingPiece]]]:
-    """The texts cut into calls as the model takes them, at most as many as it takes at once."""
+    """Split the texts into calls of the size that the model takes, at most its number of parallel
+    calls.
+    """
     limits = provider.limits
     calls: list[list[list[WaitingPiece]]] = []
     while texts and len(calls) < limits.concurrency:

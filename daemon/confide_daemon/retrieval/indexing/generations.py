@@ -1,8 +1,10 @@
-"""The generations of a space: which should serve, which are filled and which go; and how they and their models stand, as status shows it.
+"""The generations of vectors in a space: which one serves, which are filled, which are dropped; and
+the status of them and their models.
 
-What to do is decided without any state of its own. The first configured model is the wanted one. Its generation is filled and, when it
-is complete, swapped in. While it cannot be used (down for a while, refused, its budget spent), the next model in order does the same with
-a generation of its own. Generations of configured models are never dropped: when the first recovers only what is missing has to be
+Decisions keep no state. The first configured model is the wanted one. Its generation is filled and,
+once complete, becomes live. While that model cannot be used (down for a while, refused, its budget
+spent), the next model in order does the same with a generation of its own. Generations of
+configured models are never dropped: when the first model recovers, only missing vectors have to be
 embedded, however often that happens.
 """
 
@@ -18,10 +20,10 @@ from confide_daemon.store.tables.pieces import Generation
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a model must be down before the next one takes its place, in seconds.
+    """The outage, in seconds, after which the next model takes over.
 
-    One that costs nothing takes it soon. One that is paid for has to embed everything for it, so it waits until the outage is clearly
-    more than a restart or a rate limit.
+    A free model takes over soon. A paid model would have to embed everything, so it waits until the
+    outage is clearly more than a restart or a rate limit.
     """
 
     free_s: float = 60.0
@@ -33,46 +35,47 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class GenerationGap:
-    """A generation and how many pieces it lacks."""
+    """A generation and the number of chunks without a vector in it."""
 
     generation: Generation
     missing: int
 
 
 def live_generation(store: Store) -> Generation | None:
-    """The generation that is swapped in, if there is one yet."""
+    """Return the live generation, or None if there is none yet."""
     return next((one for one in store.vectors.generations() if one.live), None)
 
 
 def holdings(store: Store) -> list[GenerationGap]:
-    """The generations, the oldest first, each with how many pieces it lacks."""
+    """Return all generations, oldest first, each with the number of chunks that lack a vector."""
     return [GenerationGap(one, store.vectors.waiting_count(one.id)) for one in store.vectors.generations()]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """What is to be done now; `add` and `fill` name models by their place in the order."""
+    """The next steps. `add` and `fill` name models by their index in the configured order."""
 
-    target: int | None = None  # the model whose generation should serve; None: to be seen
-    drop: tuple[int, ...] = ()  # generations that nobody needs any more
-    add: int | None = None  # the model that needs a new generation; `add_live`: there is none that serves
-    add_live: bool = False
-    swap: int | None = None  # the generation to make live; the one before stays beside it, until it is dropped
-    fill: tuple[tuple[int, int], ...] = ()  # (generation, model) that lack vectors, the first first
-    probe: tuple[int, ...] = ()  # models that are down and are to be asked whether they are back
+    target: int | None = None  # the model whose generation should serve; None: undecided
+    drop: tuple[int, ...] = ()  # generations that are no longer needed
+    add: int | None = None  # the model that needs a new generation
+    add_live: bool = False  # make it live at once, since no generation is
+    swap: int | None = None  # the generation to make live; the one before stays until it is dropped
+    fill: tuple[tuple[int, int], ...] = ()  # (generation, model) that lack vectors, in this order
+    probe: tuple[int, ...] = ()  # models that are down and are tried again
 
     @property
     def changes(self) -> bool:
-        """Whether a generation comes or goes live."""
+        """True if the plan adds a generation or makes one live."""
         return self.add is not None or self.swap is not None
 
 
 def decide(
     held: Sequence[GenerationGap], models: Sequence[ModelStatus], *, renew: bool = False, patience: Patience = PATIENCE
 ) -> GenerationPlan:
-    """What to do with these generations, the oldest first, and these models, the wanted one first.
+    """Plan the next steps for these generations, oldest first, and these models, the wanted one
+    first.
 
-    `renew`: a new generation of the model that should serve was asked for.
+    `renew`: the operator requested a new generation of the model that should serve.
     """
     target = _target(models, patience)
     wanted = None if target is None else models[target].name
@@ -95,16 +98,18 @@ def decide(
 
 
 def successor(held: Sequence[GenerationGap], name: str | None) -> GenerationGap | None:
-    """The generation of this name that is to take the live one's place: the newest, unless that is the live one itself."""
+    """Return the newest generation of this name if it is to replace the live one, None if it is the
+    live one.
+    """
     newest = next((one for one in reversed(held) if one.generation.name == name), None)
     return None if newest is None or newest.generation.live else newest
 
 
 def _left_over(held: Sequence[GenerationGap], names: set[str | None]) -> Iterable[GenerationGap]:
-    """Generations that have a newer one of the same model, or whose model is not configured."""
+    """Yield generations that have a newer one of the same model, or whose model is not configured."""
     newest = {one.generation.name: one for one in held}
     for one in held:
-        # While a model is not loaded, any of them may be its own.
+        # The name of a model that is not loaded is unknown: any generation may be its own.
         is_strange = None not in names and one.generation.name not in names
         if not one.generation.live and (is_strange or newest[one.generation.name] is not one):
             yield one
@@ -115,7 +120,9 @@ def _name(held: GenerationGap | None) -> str | None:
 
 
 def _target(models: Sequence[ModelStatus], patience: Patience) -> int | None:
-    """The first that can be used; while one before it loads, or is down not long enough, that is not decided."""
+    """Return the first usable model; None (undecided) while an earlier one loads or has not been
+    down for long enough.
+    """
     for place, model in enumerate(models):
         if model.condition is Condition.READY:
             return place
@@ -134,19 +141,24 @@ def _fill(
     live: GenerationGap | None,
     serving: GenerationGap | None,
 ) -> Iterable[tuple[int, int]]:
-    """The live one first, so that what was just stored is found; then the one that is to serve, then what costs nothing."""
+    """Yield the (generation, model) pairs to fill: the live one first so that new documents are
+    found, the next to serve, then free ones.
+    """
     places = {model.name: place for place, model in enumerate(models) if model.can_embed}
     for one in kept:
         place = places.get(one.generation.name)
         if place is None or not one.missing:
             continue
-        # The wanted model's is filled as soon as that is back, whatever serves; one of a paid model that is not needed now is left.
+        # The wanted model's generation is always filled. Those of a paid model that is not needed
+        # now are not.
         if one is live or one is serving or place == 0 or models[place].is_free:
             yield one.generation.id, place
 
 
 def _probe(models: Sequence[ModelStatus], filled: set[int]) -> Iterable[int]:
-    """Models that nothing else asks whether they are back, while another one could serve in their place."""
+    """Yield models to probe for recovery: those that no other work calls, if another model could
+    serve in their place.
+    """
     if len(models) < 2:
         return
     for place, model in enumerate(models):
@@ -155,9 +167,10 @@ def _probe(models: Sequence[ModelStatus], filled: set[int]) -> Iterable[int]:
 
 
 def servers(held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> list[tuple[Generation, int]]:
-    """The generations that may answer a search, the best first, each with its model.
+    """Return the generations that may answer a search with their models, best first.
 
-    The live one, whatever it lacks (that is found by its words); after it those that lack nothing, in the order of their models.
+    The live one comes first, even if incomplete (missing chunks are found by words), then complete
+    ones in the order of their models.
     """
     places = {model.name: place for place, model in reversed(list(enumerate(models)))}
     usable = [(one, places[one.generation.name]) for one in held if one.generation.name in places]
@@ -170,18 +183,20 @@ ALONE = "found by keywords alone"
 
 
 def loading(provider: BudgetedModel) -> str:
-    """What is said of a model that is not there yet."""
+    """Return the message for a model that is not loaded yet."""
     failure = provider.model.failure
     return "the embedding model is still loading" + (f": {failure}" if failure is not None else "")
 
 
-# From here on a budget is spoken of before it is used up.
+# Share of a budget from which Confide warns that it is nearly used up.
 BUDGET_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStatus:
-    """The vectors of one model. `state`: live, building (it will serve when it is complete), standby (it would serve if it had to)."""
+    """The vectors of one model. `state`: live, building (becomes live when complete), standby (used
+    if no other model serves).
+    """
 
     id: int
     provider: str
@@ -197,15 +212,17 @@ class ProviderStatus:
     name: str
     model: str | None
     state: str  # loading, ready, down, refused
-    reason: str | None  # why it cannot be used; for people
-    retry_in_s: float | None  # until it is tried again by itself
-    tokens: int | None  # sent this month by this space; None where nothing is counted (models on this machine)
-    cost_usd: float | None  # of those tokens; None where the price is not known
-    monthly_tokens: int | None  # the budget; None: there is none
+    reason: str | None  # why it cannot be used, as a message
+    retry_in_s: float | None  # until the next automatic retry
+    tokens: int | None  # sent this month by this space; None if not counted (local models)
+    cost_usd: float | None  # of those tokens; None if the price is unknown
+    monthly_tokens: int | None  # the budget; None: unlimited
 
 
 def generation_status(held: Sequence[GenerationGap], building: int | None, total: int) -> list[GenerationStatus]:
-    """All of them, the oldest first. `building`: the one that is to serve next."""
+    """Return the status of all generations, oldest first. `building`: the one that becomes live
+    next.
+    """
     found = []
     for generation, missing in ((one.generation, one.missing) for one in held):
         state = "live" if generation.live else "building" if generation.id == building else "standby"
@@ -232,7 +249,7 @@ def provider_status(provider: BudgetedModel) -> ProviderStatus:
 
 
 def warnings(providers: Sequence[BudgetedModel], live: Generation | None) -> list[str]:
-    """What a person should know of the models."""
+    """Return the warnings about models, for users."""
     said = []
     serving = next((one for one in providers if live is not None and one.name == live.name), None)
     for place, provider in enumerate(providers):

@@ -1,4 +1,6 @@
-"""One configured model as one space uses it: whether it can be asked now, within the space's budget, and gives what it gave."""
+"""A configured model as one space uses it: its availability, its token budget, and its query
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ Key = tuple[str, str, str]
 
 
 class MonthlyBudget:
-    """How many tokens a space may still have embedded this month; from any thread. `flush` brings the count to the database.
+    """The tokens that a space has embedded this month. Thread-safe; `flush` saves the count to the
+    database.
 
-    Tokens are counted before they are sent, in `cl100k_base`, and given back when the call fails: the stop comes before the bill. What a
-    provider counts itself differs by some percent (`embedding.embedder.Limits`), so a budget is not exact to the token.
+    Tokens are counted in `cl100k_base` before they are sent, and returned if the call fails, so the
+    limit stops a call before it is billed. A provider's own count differs by some percent
+    (`embedding.embedder.Limits`), so a budget is not exact to the token.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -54,13 +58,15 @@ class MonthlyBudget:
                 self._used[month, provider, model] = tokens
 
     def used(self, provider: str) -> int:
-        """This month's tokens of a provider, whatever its model."""
+        """Return this month's tokens of a provider, for all its models."""
         month = self.month
         with self._lock:
             return self._sum(month, provider)
 
     def spend(self, provider: str, model: str, tokens: int, *, limit: int) -> None:
-        """Counts tokens that are about to be sent. Raises BudgetError: they would be more than the limit (0: none)."""
+        """Count tokens before they are sent. Raises BudgetError: they would exceed `limit` (0: no
+        limit).
+        """
         month = self.month
         with self._lock:
             if limit and self._sum(month, provider) + tokens > limit:
@@ -68,18 +74,20 @@ class MonthlyBudget:
             self._add((month, provider, model), tokens)
 
     def give_back(self, provider: str, model: str, tokens: int) -> None:
-        """The call failed: what was counted for it was not used."""
+        """Subtract tokens that were counted for a call that failed."""
         with self._lock:
             self._add((self.month, provider, model), -tokens)
 
     @property
     def is_written(self) -> bool:
-        """Whether the database has it all."""
+        """True if the database holds the whole count."""
         with self._lock:
             return not self._unwritten
 
     def flush(self, store: Store) -> None:
-        """Writes what was counted since; in a transaction of its own. Raises StorageError: it is written the next time."""
+        """Save tokens counted since the last flush, in a transaction of its own. Raises
+        StorageError; the next flush then saves them.
+        """
         with self._lock:
             taken, self._unwritten = self._unwritten, {}
         if not taken:
@@ -99,7 +107,7 @@ class MonthlyBudget:
 
     def _add(self, key: Key, tokens: int) -> None:
         used = self._used.get(key, 0)
-        # No less than nothing: what is given back may have been counted in the month before.
+        # Never below zero: returned tokens may have been counted in the month before.
         tokens = max(-used, tokens)
         self._used[key] = used + tokens
         self._unwritten[key] = self._unwritten.get(key, 0) + tokens
@@ -109,19 +117,19 @@ T = TypeVar("T")
 
 
 class Condition(Enum):
-    """What can be expected of a model."""
+    """The availability of a model."""
 
     LOADING = auto()  # not known yet
     READY = auto()
     DOWN = auto()  # fails, and may come back by itself
-    REFUSED = auto()  # does not come back until somebody acts or the month ends
+    REFUSED = auto()  # until the user acts or the month ends
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A configured model as the plan sees it."""
+    """The status of a configured model, as the plan needs it."""
 
-    name: str | None  # of its vectors (provider/model/dimensions); None: not known yet
+    name: str | None  # of its vectors (provider/model/dimensions); None: unknown yet
     condition: Condition
     is_due: bool = False  # it is down, and it is time to try it again
     outage_s: float = 0.0  # how long it has been down
@@ -132,32 +140,32 @@ class ModelStatus:
         return self.name is not None and (self.condition is Condition.READY or self.is_due)
 
 
-# What a model that is down is asked, to see whether it is back: two tokens.
+# The text sent to a model that is down to check if it is back: two tokens.
 PROBE = "hello"
 
 
 class BudgetedModel:
-    """A model with the budget it is used on."""
+    """A model together with the token budget of one space."""
 
     def __init__(
         self, model: LoadedModel, budget: MonthlyBudget, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`clock`: seconds that only go forward."""
+        """`clock`: monotonic, in seconds."""
         self.model = model
         self._budget = budget
         self._clock = clock
         self._down_since: float | None = None
-        self._spent_month = ""  # the month whose budget was found used up
+        self._spent_month = ""  # the month whose budget is spent
 
     @property
     def model_name(self) -> str | None:
-        """The model's own, once it is known."""
+        """The model's own name, once known."""
         embedder = self.model.embedder
         return embedder.model if embedder else None
 
     @property
     def name(self) -> str | None:
-        """What its vectors share (provider/model/dimensions), once it is known."""
+        """The name of its vectors (provider/model/dimensions), once known."""
         embedder = self.model.embedder
         return model_name(embedder.id, embedder.model, embedder.dimensions) if embedder else None
 
@@ -168,7 +176,7 @@ class BudgetedModel:
 
     @property
     def is_free(self) -> bool:
-        """Whether a token costs nothing, as with models on this machine."""
+        """True if tokens cost nothing, as with models on this computer."""
         return self.model.price_per_million == 0.0
 
     @property
@@ -177,7 +185,7 @@ class BudgetedModel:
 
     @property
     def is_spent(self) -> bool:
-        """Whether this month's budget is used up."""
+        """True if this month's budget is used up."""
         limit = self.model.monthly_tokens
         return limit > 0 and (self._spent_month == self._budget.month or self.tokens_used >= limit)
 
@@ -195,7 +203,7 @@ class BudgetedModel:
 
     @property
     def retry_in_s(self) -> float | None:
-        """How long until it is tried again by itself; None: that is not a matter of time."""
+        """Seconds until the next automatic retry; None if no retry is scheduled."""
         breaker = self.model.breaker.status
         return None if breaker.state is BreakerState.CLOSED else breaker.retry_in_s
 
@@ -206,7 +214,8 @@ class BudgetedModel:
             self._down_since = None
         elif self._down_since is None:
             self._down_since = now
-        # Whoever knows it under its breaker's pause only has an old reason: it is asked before anything is made of it.
+        # A breaker whose pause is over only holds an old reason: probe the model before deciding on
+        # it.
         return ModelStatus(
             name=self.name,
             condition=condition,
@@ -216,32 +225,35 @@ class BudgetedModel:
         )
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question, or None while there is no model, within the model's deadline. Raises EmbedderError."""
+        """Return the vector of a query within the model's deadline, or None while no model is
+        loaded. Raises EmbedderError.
+        """
         if not self.is_counted or self.model.remembers(text):
             return self.model.query_vector(text)
         with self.paying(count_tokens(text)):
             return self.model.query_vector(text)
 
     def spend(self, tokens: int) -> None:
-        """Counts tokens that are about to be sent. Raises BudgetError."""
+        """Count tokens before they are sent. Raises BudgetError."""
         embedder = self.model.embedder
         if self.is_counted and embedder is not None:
             try:
                 self._budget.spend(self.model.label, embedder.model, tokens, limit=self.model.monthly_tokens)
             except BudgetError as error:
-                # Also where some are left: what does not fit now will not fit later this month.
+                # Even if some tokens are left: a call that exceeds the budget now would exceed it
+                # for the rest of the month.
                 self._spent_month = error.month
                 raise
 
     def give_back(self, tokens: int) -> None:
-        """They were not used."""
+        """Return tokens that were not used."""
         embedder = self.model.embedder
         if self.is_counted and embedder is not None:
             self._budget.give_back(self.model.label, embedder.model, tokens)
 
     @contextmanager
     def paying(self, tokens: int) -> Iterator[None]:
-        """Around what costs so many tokens; they are given back when it fails. Raises BudgetError."""
+        """Count tokens around a call and return them if it fails. Raises BudgetError."""
         self.spend(tokens)
         try:
             yield
@@ -251,16 +263,16 @@ class BudgetedModel:
         self.note(tokens)
 
     def note(self, tokens: int) -> None:
-        """They were embedded: for the figures, of models that cost nothing too."""
+        """Add embedded tokens to the metrics, also those of free models."""
         figures.EMBEDDING_TOKENS.labels(self.model.label).inc(tokens)
 
     def probe(self) -> None:
-        """Asks whether it is back. Raises as `LoadedModel.embed`."""
+        """Check if the model is back. Raises as `LoadedModel.embed`."""
         with self.paying(count_tokens(PROBE)):
             self.model.embed([PROBE])
 
     def forgive(self) -> None:
-        """Somebody has acted: what it refused before may be tried again."""
+        """Retry after the user has acted: clear an earlier refusal or load the model again."""
         if isinstance(self.model.breaker.status.reason, QuotaError):
             self.model.breaker.succeeded()
         if self.model.embedder is None:
@@ -284,7 +296,9 @@ class BudgetedModel:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs in a thread of its own, which nobody has to wait for when the process ends: a call over the network may take a minute."""
+    """Run `work` in a daemon thread, which does not delay the end of the process: a network call
+    may take a minute.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -299,7 +313,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result, error = work(), None
-        except BaseException as caught:  # whatever it is belongs to who waits
+        except BaseException as caught:  # passed on to the caller
             result, error = None, caught
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, result, error)
@@ -309,14 +323,16 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 SAMPLE = 8
-# The same text embedded again in another batch, or on another machine, is over 0.99 alike; by another model it is near 0.
+# A text embedded again, in another batch or on another computer, has a cosine over 0.99; with
+# another model it is near 0.
 ALIKE = 0.9
 
 
 async def is_foreign(provider: BudgetedModel, texts: Sequence[str], vectors: Sequence[bytes]) -> bool:
-    """Whether most of these texts get other vectors from the model now: behind its name may be another one (a folder, a server).
+    """Return True if the model now gives most of these texts other vectors: a folder or server may
+    hold another model under its name.
 
-    False also where it cannot be asked, or asking costs money.
+    False also if the model is unavailable or costs money.
     """
     if not texts or provider.is_counted or provider.standing().condition is not Condition.READY:
         return False
@@ -325,16 +341,18 @@ async def is_foreign(provider: BudgetedModel, texts: Sequence[str], vectors: Seq
     except EmbedderError:
         return False
     if any(len(vector) != rows[0].nbytes for vector in vectors):
-        return False  # unusable ones, which are another matter
+        return False  # damaged vectors, which the upkeep handles
     stored = np.stack([np.frombuffer(vector, dtype=np.float32) for vector in vectors])
     return float(np.median(np.einsum("ij,ij->i", stored, rows))) < ALIKE
 
 
 def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
-    """Some texts and their vectors, of the generation that serves if it is the newest of this name (provider/model/dimensions)."""
+    """Return some texts and their vectors from the live generation if it is the newest of this name
+    (provider/model/dimensions).
+    """
     with store.reading():
         newest = next((one for one in reversed(store.vectors.generations()) if one.name == name), None)
         if newest is None or not newest.live:
-            return [], []  # one that is computed anew already must not begin again
+            return [], []  # a recomputation in progress must not start again
         pairs = store.vectors.sample(newest.id, SAMPLE, seed=random.random())  # noqa: S311 - no secret
     return [text for text, _ in pairs], [vector for _, vector in pairs]

@@ -1,8 +1,10 @@
-"""Keeps the derived rows in step with the documents: pieces after a change of settings, and vectors, in the background.
+"""Keeps derived rows in step with the documents in the background: chunks after a change of
+settings, and vectors.
 
-The queue is the pieces without a vector in a generation; it is never written down, so a crash cannot lose or repeat any of it.
-What should serve and what is filled is decided anew after every step (`generations`); each (generation, model) that lacks vectors
-is filled by a task of its own, so that a slow provider does not keep a quick one waiting.
+The queue is the set of chunks without a vector in a generation. It is not stored, so a crash can
+neither lose nor repeat any of it. After every step the indexer decides again what should serve and
+what is filled (`generations`). Each (generation, model) that lacks vectors is filled by a task of
+its own, so that a slow provider does not delay a quick one.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ log = logging.getLogger(__name__)
 
 
 class Derivation:
-    """Keeps what a store has derived of documents in step with their texts; within a transaction that writes.
+    """Keeps the rows derived from documents in step with their texts, within a write transaction.
 
-    That is their pieces, the words they are found by beside them, what they say of themselves as notes, and what they mention.
+    Those rows are the chunks, their extra search words, the fields of notes, and mentions of other
+    documents.
     """
 
     def __init__(self, chunks: ChunkSettings) -> None:
@@ -61,11 +64,15 @@ class Derivation:
         self.chunking = chunks.name
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
-        """The document has this text now; None: it is deleted, and all that was derived of it goes."""
+        """Derive the rows of a document from its text; None: the document is deleted, and its
+        derived rows are deleted.
+        """
         return self.judge(store, row, text, now)()
 
     def judge(self, store: Store, row: DocumentRow, text: str | None, now: float) -> Callable[[], PieceChanges]:
-        """What the text counts as is written down, which is no derived row; gives what makes those. See `keep`."""
+        """Store the provenance of the text, which is not a derived row, and return the function
+        that writes the derived ones. See `keep`.
+        """
         judged = None if text is None else provenance.judge(store, row, text)
         return lambda: self._make(store, row, text, judged, now)
 
@@ -83,10 +90,11 @@ class Derivation:
         return changes
 
     def follow(self, store: Store, row: DocumentRow, text: str | None, now: float) -> bool:
-        """What is derived of a document follows the text that is stored already, in a transaction of its own; False: it cannot be cut.
+        """Derive the rows of a document from its stored text in a transaction of its own; return
+        False if the text cannot be cut.
 
-        That is written down, and tried again by who looks after the space: else one such text would keep all others from being indexed.
-        Raises ConfideError: the store cannot be written to.
+        Such a failure is recorded and tried again by the space's upkeep, so that one text does not
+        block the index of all others. Raises ConfideError: the store cannot be written to.
         """
         try:
             with store.writing_derived():
@@ -94,30 +102,32 @@ class Derivation:
         except ConfideError:
             raise
         except Exception as error:
-            # A fault of ours; its own text may quote the document.
+            # A bug in Confide. Log only its type, since its text may quote the document.
             why = type(error).__name__
             if row.chunking == f"{UNCUTTABLE}{why}":
-                return False  # as the last time
+                return False  # for the same reason as before
             log.error("document %d cannot be cut (%s): what is new in it is not found", row.id, why)
             with store.writing_derived():
                 if not store.documents.has_own_pieces(row.id):
-                    # They may hold what is there no more, such as a credential that is sealed by now.
+                    # The old chunks may hold text that was removed, such as a credential that is
+                    # sealed now.
                     self._make(store, row, None, None, now)
                 store.documents.note_uncuttable(row.id, why)
             return False
         return True
 
     def follow_all(self, store: Store, documents: Sequence[int]) -> None:
-        """The same for documents, by their ids, that another node has written."""
+        """Derive the rows of these documents, by id, after another node has written them."""
         now = time.time()
         for row in store.documents.by_id(documents):
             revision = None if row.deleted else store.documents.revision(row.id, row.revision)
             self.follow(store, row, revision.text if revision is not None else None, now)
 
     def retry(self, store: Store, *, after: int, limit: int) -> tuple[int, int | None]:
-        """Tries some of those again that could not be cut, behind an id: how many could be now, and behind which id to go on.
+        """Retry some documents that could not be cut, from the id after `after`; return how many
+        succeeded and the id to continue after.
 
-        The latter is None where there are no more. Raises ConfideError: the store cannot be written to.
+        The id is None once there are no more. Raises ConfideError: the store cannot be written to.
         """
         found = store.documents.uncuttable(after=after, limit=limit)
         cut_now = 0
@@ -127,29 +137,33 @@ class Derivation:
         return cut_now, found[-1].id if len(found) == limit else None
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
-        """The document got more text at its end, which begins with a heading, so that the pieces before it stay as they are.
+        """Add chunks for text appended to a document. The new text begins with a heading, so the
+        earlier chunks stay as they are.
 
-        `row` is as it is now, but cut as it was; `before` is the text that it had, below a title.
+        `row` is the current one, but with its old chunking; `before` is the text before the change,
+        which begins with a title.
         """
         if row.chunking == self.chunking:
             title = before.split("\n", 1)[0].removeprefix("# ")
             pieces = self._below(added, before.count("\n"), title)
-            # All of a transcript is untrusted, as its document is.
+            # All chunks of a transcript are untrusted, as the document is.
             store.pieces.add(row, [replace(piece, doubted=False) for piece in pieces], now=now)
 
     def _pieces(self, text: str, found: Note | None) -> list[Piece]:
-        """A note is cut without its front matter, and its title stands above all of its headings."""
+        """Cut a document. A note is cut without its front matter, and its title is put above all of
+        its headings.
+        """
         head, body = split(text) if found is not None else ("", text)
         if found is None or not body.strip():
             return cut(text, self.chunks)
-        # A title that is the text's own first words would say them twice in each of its pieces: two points of recall@1 on notes
-        # without titles.
+        # A title equal to the text's first words would repeat them in each chunk, which costs two
+        # points of recall@1 on notes without titles.
         return self._below(
             body, head.count("\n"), "" if found.title == note_names.title_of(found.body) else found.title
         )
 
     def _below(self, text: str, lines: int, title: str) -> list[Piece]:
-        """The pieces of a text that stands below so many lines and this title."""
+        """Return the chunks of a text that follows `lines` lines of front matter and this title."""
         return [
             replace(
                 piece,
@@ -162,7 +176,7 @@ class Derivation:
 
 
 def _judged(pieces: Sequence[Piece], text: str, judged: provenance.Judged) -> list[Piece]:
-    """The pieces, each with whether it or a heading above it holds something that is untrusted."""
+    """Return the chunks, each marked as doubted if it or a heading above it holds untrusted text."""
     if not judged.doubted:
         return [replace(piece, doubted=False) for piece in pieces]
     titles = [one.title for one in headings(text) if judged.holds(one.line, one.line)]
@@ -181,24 +195,27 @@ T = TypeVar("T")
 
 # Documents cut again in one transaction after a change of settings.
 RECUT = 8
-# Vectors taken out of a generation that goes in one transaction: some 20 ms.
+# Vectors removed in one transaction from a generation that is dropped: some 20 ms.
 RETIRED = 1000
-# After a failure of the database (disk full) the work is tried again, though nobody asked.
+# Time after a database failure (disk full) until the work is tried again by itself.
 RETRY_S = 30.0
-# How often a model that is down is looked at when another one could take its place, and how often the calendar.
+# How often to check a model that is down while another could replace it, and how often to check for
+# a new month.
 OUTAGE_LOOK_S = 10.0
 CALENDAR_LOOK_S = 3600.0
 SHORTEST_PAUSE_S = 0.05
-# A change is answered before its vectors are made, and what changes in quick succession is embedded in one call.
+# Changes are answered before they are embedded, and changes in quick succession are embedded in one
+# call.
 SETTLE_S = 0.05
-# Closing waits so long for calls that are under way; what comes later is embedded again after the next start.
+# `close` waits this long for calls in progress; later results are embedded again after the next
+# start.
 CLOSE_S = 5.0
-# One decision may lead to another (drop, add, fill from nothing, swap), but not for ever.
+# Most decisions in a row: one may lead to another (drop, add, fill, swap), but not for ever.
 DECISIONS = 8
-# Documents that could not be cut and are tried again in one step of the writer.
+# Documents that could not be cut and are tried again in one write.
 RETRIED = 8
 _UNCUTTABLE = "what is new in them is not found; it is tried again every ten minutes, and their texts are whole"
-# What searches and the status say meanwhile.
+# The warning that searches and the status show.
 NO_ROOM = (
     "little room is left on the daemon's disk: indexing waits for more, and what is new is found by its words alone"
 )
@@ -206,25 +223,29 @@ NO_ROOM = (
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """How far the vectors are: of the generation being built when there is one, else of the live one."""
+    """The progress of the vectors: of the generation that is being built, if any, else of the live
+    one.
+    """
 
     done: int
     total: int
     generation: int | None
     building: bool
-    complete: bool = False  # the model that should serve does, and nothing is left to do
+    complete: bool = False  # the right model serves, and no work is left
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTarget:
-    """What the work is to lead to: whether a new generation was asked for and not yet begun, and how the models stand."""
+    """The goal of the indexer: `renewing` if a new generation was requested and is not begun yet,
+    and the status of the models.
+    """
 
     renewing: bool
     models: list[ModelStatus]
 
 
 class Indexer:
-    """One for each space."""
+    """The background indexer of one space."""
 
     def __init__(
         self,
@@ -235,7 +256,7 @@ class Indexer:
         patience: Patience,
         disk: Disk,
     ) -> None:
-        """`providers`: the wanted one first. `disk`: nothing is added to its last room."""
+        """`providers`: the wanted model first. `disk`: indexing pauses while it is low."""
         self._threads = threads
         self.providers = list(providers)
         self.budget = budget
@@ -249,26 +270,26 @@ class Indexer:
         self._renew = False
         self._filling: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._plan = GenerationPlan()
-        self._lacking: set[str] = set()  # names of vectors that pieces wait for
-        self._held_back = False  # after a failure, until it is time to try again
+        self._lacking: set[str] = set()  # generation names that chunks wait for
+        self._held_back = False  # after a failure, until the next retry
         self._task: asyncio.Task[None] | None = None
         self._ready: Callable[[], None] | None = None
         self.failure: ConfideError | None = None
         self._has_put_off = False
-        self.waits_for_room = False  # what there is to do is left until the disk has room
-        self.uncuttable: dict[str, int] = {}  # documents that cannot be cut, by why, as last seen
-        self.waiting = 0  # pieces without a vector of the model that serves, as last seen
-        self.idle = False  # nothing left to do that can be done now
-        self.computed = 0  # pieces that models have given a vector, since this began
-        self.moves = 0  # how often something was indexed, or the work came to rest
+        self.waits_for_room = False  # work is paused until the disk has free space
+        self.uncuttable: dict[str, int] = {}  # number of documents that cannot be cut, by reason
+        self.waiting = 0  # chunks without a vector of the live model, as last seen
+        self.idle = False  # no work that can be done now
+        self.computed = 0  # chunks embedded since the start
+        self.moves = 0  # count of index steps and of times the indexer became idle
 
     def start(self) -> None:
-        """Begins the work, and takes it up again when a model is ready."""
+        """Start the background task, and resume it whenever a model becomes ready."""
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name="confide-index")
 
         def ready() -> None:
-            # The loop may have ended before the model was there.
+            # The event loop may end before the model is loaded.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.wake)
 
@@ -279,13 +300,13 @@ class Indexer:
         self.wake()
 
     def wake(self) -> None:
-        """There is work, or a reason to try it again."""
+        """Start or retry the work now."""
         self.idle = False
         self._held_back = False
         self._wake.set()
 
     def changed(self) -> None:
-        """Documents have changed: the index follows SETTLE_S later."""
+        """Note that documents have changed: indexing begins SETTLE_S later."""
         self.idle = False
         if self._settling is None:
             self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settled)
@@ -295,7 +316,7 @@ class Indexer:
         self.wake()
 
     async def close(self) -> None:
-        """Ends after what is being stored; calls that take longer are given up."""
+        """Finish the current write and stop; cancel model calls that take longer than CLOSE_S."""
         self._closing = True
         self._disk.forget(self.wake)
         if self._ready is not None:
@@ -314,19 +335,19 @@ class Indexer:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_move(self, timeout_s: float) -> None:
-        """Waits until something was indexed or the work came to rest, at most so long."""
+        """Wait until something was indexed or the indexer became idle, at most `timeout_s`."""
         async with self._moved:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._moved.wait()
 
     def renew(self) -> None:
-        """Asks for a new generation of the same model, all of it computed anew."""
+        """Request a new generation of the same model, with all vectors computed again."""
         self._renew = True
         self.forgive()
 
     def forgive(self) -> None:
-        """Somebody asks for the work to be done: models that refused are asked again."""
+        """Retry models that refused, because a user requested the work."""
         for provider in self.providers:
             provider.forgive()
         self.wake()
@@ -336,7 +357,7 @@ class Indexer:
         return any(provider.model.state == "loading" for provider in self.providers)
 
     def warnings(self) -> list[str]:
-        """What whoever searches should know."""
+        """Return the warnings that searches show."""
         said = [] if self.failure is None else [f"indexing has stopped: {self.failure}"]
         if self.uncuttable:
             why = ", ".join(f"{count} {reason}" for reason, count in sorted(self.uncuttable.items()))
@@ -346,22 +367,24 @@ class Indexer:
         return said
 
     def standings(self) -> list[ModelStatus]:
-        """How the models stand, the wanted one first."""
+        """Return the status of the models, the wanted one first."""
         return [provider.standing() for provider in self.providers]
 
     def outlook(self) -> IndexTarget:
-        """What is wanted now. To be taken before the view of the store it is compared with, which may only be newer."""
+        """Return the current goal. Call it before the snapshot of the store that it is compared
+        with; the snapshot must not be older.
+        """
         return IndexTarget(self._renew, self.standings())
 
     def progress(self, store: Store, outlook: IndexTarget) -> IndexProgress:
-        """How far the vectors are, in one view of the store."""
+        """Return the progress of the vectors, within one snapshot of the store."""
         renewing, models = outlook.renewing, outlook.models
         held = holdings(store)
         total = store.pieces.count()
         live = next((one for one in held if one.generation.live), None)
         plan = decide(held, models, renew=renewing, patience=self._patience)
         names = [model.name for model in models]
-        # Where it is not decided which model should serve, it is the wanted one that is waited for.
+        # While it is undecided which model should serve, progress refers to the wanted one.
         towards = names[0 if plan.target is None else plan.target]
         building = successor(held, towards)
         current = building or live
@@ -416,7 +439,9 @@ class Indexer:
                 self._start((generation, place), self._fill(generation, place))
 
     def _apply(self, store: Store, models: Sequence[ModelStatus]) -> GenerationPlan:
-        """Lets generations come, go and change places until that is as it should be; what is left to fill."""
+        """Add and swap generations until nothing more has to change; return the plan with the
+        generations to fill.
+        """
         plan = GenerationPlan()
         for _ in range(DECISIONS):
             held = holdings(store)
@@ -441,7 +466,9 @@ class Indexer:
         return plan
 
     def _postponed(self, plan: GenerationPlan) -> GenerationPlan:
-        """The plan less what it adds to a disk that has little room: generations go and change places all the same."""
+        """Remove from the plan what would fill a disk with little free space; dropping and swapping
+        generations goes on.
+        """
         may_add = plan.add is None or self._disk.has_room_for("generations")
         may_fill = not plan.fill or self._disk.has_room_for("vectors")
         self._has_put_off = self._has_put_off or not (may_add and may_fill)
@@ -451,11 +478,13 @@ class Indexer:
         live = next((one for one in held if one.generation.live), None)
         if live is not None:
             return live.missing
-        # Without any model there is nothing to wait for.
+        # Without a usable model no chunk is waiting.
         return 0 if all(one.condition is Condition.REFUSED for one in models) else store.pieces.count()
 
     def _retire(self, store: Store, identity: int) -> None:
-        """Lets a generation go, a step at a time. Its vectors are kept where there is no newer one of its model."""
+        """Drop a generation step by step. Its vectors stay in the cache if no newer generation of
+        its model exists.
+        """
         held = store.vectors.generations()
         generation = next((one for one in held if one.id == identity), None)
         if generation is None or generation.live:
@@ -473,7 +502,7 @@ class Indexer:
                     try:
                         await work
                     except EmbedderError as error:
-                        # How its model stands now is known to its breaker and its budget.
+                        # The model's breaker and budget already record its state.
                         log.warning("embedding stopped: %s", type(error).__name__)
             finally:
                 self._filling.pop(key, None)
@@ -496,7 +525,8 @@ class Indexer:
             self._wake.set()  # it may be complete
             await self._tell()
         if not has_moved:
-            # What is counted as missing could not be found, as in a damaged index: its healing is not to be outrun.
+            # The missing chunks were not found, as in a damaged index; leave the repair time to
+            # run.
             await asyncio.sleep(SHORTEST_PAUSE_S)
 
     def _count(self, pieces: int) -> None:
@@ -507,13 +537,14 @@ class Indexer:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Around a step of the work: what it fails with holds the work back."""
+        """Run a step; if it fails, record the failure and pause the work."""
         try:
             yield
         except Exception as error:
             failure = error
             if not isinstance(failure, ConfideError):
-                # A bug must neither end the indexing in silence nor spin; its text may quote anything.
+                # A bug must neither stop indexing silently nor loop. Log only its type, since its
+                # text may quote anything.
                 log.error("the indexing of a space broke: %s", type(error).__name__)
                 failure = ConfideError(f"it is broken ({type(error).__name__})")
             self.failure = failure
@@ -521,7 +552,7 @@ class Indexer:
             log.warning("indexing stopped: %s", type(failure).__name__)
 
     def _pause(self) -> float | None:
-        """How long until it is worth looking again though nobody asks; None: for ever."""
+        """Return the seconds until the next check without a wake-up; None: no check is needed."""
         if self._held_back:
             return RETRY_S
         waits: list[float] = []
@@ -556,14 +587,14 @@ class Indexer:
             with store.writing_derived():
                 for document, text in texts:
                     if text is None:
-                        # It is lost: its pieces, by which it is still found, may be all that there is of it.
+                        # The text is lost. Keep the chunks, which may be all that remains of it.
                         store.documents.leave_uncut(document.id, chunking=chunking)
                     else:
                         self.derivation.keep(store, document, text, now)
         except ConfideError:
             raise
         except Exception:
-            # One of them cannot be cut: each by itself, so that the others are.
+            # One of the texts cannot be cut: handle each by itself, so that the others are indexed.
             for document, text in texts:
                 if text is not None:
                     self.derivation.follow(store, document, text, now)
@@ -571,7 +602,7 @@ class Indexer:
 
 
 def _newest_text(store: Store, document: DocumentRow) -> str | None:
-    """None: it is lost."""
+    """Return the text of the newest revision, or None if it is lost."""
     try:
         revision = store.documents.revision(document.id, document.revision)
     except DamagedError:

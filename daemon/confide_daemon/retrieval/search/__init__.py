@@ -1,1 +1,3 @@
-"""The parts of a search (`engine` puts them together): what is looked for, how pieces are ranked, what is shown and why."""
+"""The steps of a search (`engine` runs them): read the query, rank chunks, score them, build hits
+and explain them.
+"""

@@ -1,9 +1,11 @@
-"""Texts that have nothing to do with any space: what a question reaches among them it would reach anywhere.
+"""Background texts that are unrelated to any space. A query that is near to them is near to
+everything.
 
-Some questions are near to everything, and their best cosine in a space says little; so it is compared with the best among these, as
-speaker verification compares a score with those of a cohort of strangers (T-norm: Auckenthaler et al., Digital Signal Processing 10,
-2000). All were made up for this: `cohort.txt` is what projects note down, and the answers of `scoring.PAIRS` belong to it; `everyday.txt`
-is what answers prompts that need no memory.
+The best cosine of such a query says little about a space. So Confide compares it with the query's
+best cosine among these texts, as speaker verification compares a score with the scores of a cohort
+of strangers (T-norm: Auckenthaler et al., Digital Signal Processing 10, 2000). All texts were
+written for this purpose: `cohort.txt` holds notes as projects write them, and the answers of
+`scoring.PAIRS` belong to it; `everyday.txt` holds answers to prompts that need no memory.
 """
 
 from __future__ import annotations
@@ -21,20 +23,22 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cohort:
-    """The vectors that one model gives for the texts."""
+    """The vectors of the background texts, computed by one model."""
 
     notes: Vectors
     everyday: Vectors
 
 
 def texts(answers: list[str]) -> list[str]:
-    """All of them, with these answers, in the order that `of` takes."""
+    """Return all background texts, these answers first, in the order that `of` expects their
+    vectors.
+    """
     files = ("cohort.txt", "everyday.txt")
     return [*answers, *(line for name in files for line in (HERE / name).read_text(encoding="utf-8").splitlines())]
 
 
 def of(vectors: Vectors) -> Cohort:
-    """The cohort whose texts have these vectors."""
+    """Split the vectors of `texts` into those of notes and those of everyday texts."""
     return Cohort(vectors[:-EVERYDAY], vectors[-EVERYDAY:])
 
 
@@ -43,5 +47,5 @@ EVERYDAY = 32  # lines of `everyday.txt`
 
 @cache
 def packaged() -> Cohort:
-    """As the packaged model has it (`python -m bench.quiet.cohort` writes it)."""
+    """Return the cohort of the packaged model (`python -m bench.quiet.cohort` writes its file)."""
     return of(np.asarray(np.load(HERE / "cohort.npy"), dtype=np.float32))

@@ -1,7 +1,9 @@
-"""Finds the right pieces: a keyword leg and a vector leg, one ranking, neighbours that vote, and as little text as will do.
+"""The search itself: a keyword leg and a vector leg, one ranking, votes of neighbouring chunks, and
+short hits.
 
-`ranking` says which piece stands before which, `scoring` what the score of a hit means, `results` how pieces become hits, `query`
-what a question asks for; docs/search.md tells it all with an example. It knows no threads and no files: a `Store` in, hits out.
+`ranking` orders chunks, `scoring` computes the score that a hit shows, `results` builds hits from
+chunks, `query` holds the filters; docs/search.md explains all of it with an example. The engine
+uses no threads and no files: it reads a `Store` and returns hits.
 """
 
 from __future__ import annotations
@@ -60,24 +62,25 @@ from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question, saturate
 from confide_memory.tools.search_text import falling
 
-# The best by relevance are looked at closely: their texts are read and their scores worked out. Of so many times the hits asked for,
-# and as many at least, when they are then put in another order.
+# Only the best chunks by relevance are read and scored: at most this many times the number of hits
+# requested. If they are then sorted by another rank, at least CLOSELY_AT_LEAST.
 CLOSELY = 4
 CLOSELY_AT_LEAST = 64
-# How many of the best a reranker looks at.
+# Number of best chunks that a reranker sorts again.
 FIRST = 20
-# The question's terms may stand in the pieces around.
+# The query's terms also count if they are in chunks this far before or after.
 REACH = 2
 AROUND = range(-REACH, REACH + 1)
-# Pieces of a class that is not asked for, in documents that are: so many more candidates each leg gives, that none is missed for them.
+# A document may hold chunks of classes that the query excludes. Each leg returns up to this many
+# more candidates, so that removing them loses no hit.
 MOST_TAKEN_OUT = 1000
-# Ranks that are the same as a whole number of such parts are a tie.
+# Ranks are compared in steps of one over this number; equal steps are a tie.
 TIED = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """What `run` finds. `has_words`: the keyword leg had something to look for."""
+    """The result of `run`. `has_words`: the query had words for the keyword leg."""
 
     hits: list[SearchHit]
     warnings: list[str]
@@ -87,7 +90,7 @@ class SearchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits, and how they were found."""
+    """The hits of a search, and how they were found."""
 
     hits: list[SearchHit]
     mode: str  # hybrid, vector, keyword
@@ -110,14 +113,15 @@ def run(
     reranker: Reranker | None = None,
     stemmed: Callable[[str], str] = stem_line,
 ) -> SearchOutcome:
-    """The hits of the query. The caller holds one view of the store (`Store.reading`) around it.
+    """Return the hits of the query. The caller holds one snapshot of the store (`Store.reading`)
+    around the call.
 
     Args:
-        generation: the vectors to use, with `vector`, the question's own; None for keywords alone.
-        timings: gets the milliseconds of each step.
-        yardstick: what the cosines of this model mean; None: as those of the packaged one, without a cohort.
-        reranker: looks at the best again.
-        stemmed: `stem_line`, or what remembers the lines it has given.
+        generation: the vectors to use, together with `vector`, that of the query; None for keywords only.
+        timings: receives the milliseconds of each step.
+        yardstick: the calibration of this model's cosines; None: that of the packaged model, without a cohort.
+        reranker: sorts the best chunks again.
+        stemmed: `stem_line`, or a cache of it.
     """
     search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or ScoreCalibration())
     ranked = search.ranked()
@@ -168,21 +172,23 @@ class _Search:
         self._grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=weights.joined)
 
     def legs(self) -> Legs:
-        """The candidates of both legs, with the true cosine of each."""
+        """Return the candidates of both legs, each with its exact cosine."""
         store, generation, vector = self._store, self._generation, self._vector
-        # A leg that answers alone has the work of two, and gains by it: a point of recall within 1,000 tokens.
+        # The keyword leg alone gets twice the candidates: this gains a point of recall within 1,000
+        # tokens.
         limit = self._weights.candidates * (1 if vector is not None else 2)
         if self._query.classes is not None:
-            # Of documents that may come back, pieces that may not are taken out behind the legs.
+            # Chunks of excluded classes are removed after the legs.
             limit += store.pieces.doubted(most=MOST_TAKEN_OUT)
         keyword: dict[int, float] = {}
         for allowed in self._views(keyword):
-            # What the whole leg says of a piece stays: among fewer rows the same words may count otherwise.
+            # Scores of the whole leg take precedence: among fewer rows the same words may weigh
+            # differently.
             keyword = dict(self._by_words(self._question.match, allowed, limit)) | keyword
         exact: dict[int, float] = {}
         if self._question.exact and self._weights.exact:
             exact = dict(self._by_words(self._question.exact, filter_of(self._query), limit))
-            # Those that the other words push out of the leg.
+            # Exact matches that the other words push out of the leg.
             keyword |= {piece: score for piece, score in exact.items() if piece not in keyword}
         self._clock.lap("keyword")
         if generation is None or vector is None:
@@ -203,24 +209,26 @@ class _Search:
         return self._store.keywords.candidates(match, allowed, limit=limit, of=asked, is_limited=is_limited)
 
     def _views(self, found: Mapping[int, float]) -> Iterator[Filter]:
-        """What each leg is asked for: all that is allowed; then, if that filled it, parts that would have no chance in it."""
+        """Yield the filters for each leg: first all that is allowed; then, if that filled the leg,
+        subsets that would get no place in it.
+        """
         allowed = filter_of(self._query)
         yield allowed
         if len(found) < self._weights.candidates:
             return
         if _is_mixed(self._query) and self._store.documents.has_transcripts():
-            # Of all that was ever said there is always enough to fill a leg: the notes have one of their own.
+            # There are always enough transcripts to fill a leg, so notes get a leg of their own.
             yield replace(allowed, sources=frozenset({"memory"}))
         if self._days is not None and allowed.since is None and allowed.until is None:
             yield replace(allowed, since=self._days.first.isoformat(), until=self._days.last.isoformat())
 
     def ranked(self) -> list[int]:
-        """The candidates by relevance, best first."""
+        """Return the ids of the candidates by relevance, best first."""
         weights = self._weights
         legs = self._legs = self._permitted(self.legs())
         own = relevance(legs, weights)
         if legs.cosines is not None and len(own) > weights.compared:
-            # What both legs together put last has no part in it; names that stand as they were asked for always do.
+            # Drop the candidates that both legs rank last, but keep exact matches of names.
             first = best_first(own)[: weights.compared]
             own = {piece: own[piece] for piece in (*first, *(legs.exact or {}))}
         self._places = {place.id: place for place in self._store.pieces.places(list(own))}
@@ -229,7 +237,7 @@ class _Search:
         gained = votes(own, self._places, weights)
         exact, best = legs.exact or {}, max((legs.exact or {}).values(), default=0.0)
         days, talk = self._days, weights.sessions if _is_mixed(self._query) else 1.0
-        # What is said here comes before what is said everywhere, where both fit as well.
+        # The current project comes before the global one where both match equally well.
         near = {GLOBAL_PROJECT: 2} if self._query.project is None else {GLOBAL_PROJECT: 2, self._query.project: 0}
         ranked: list[tuple[int, int, int]] = []
         for piece, place in self._places.items():
@@ -245,7 +253,9 @@ class _Search:
         return [piece for _, _, piece in sorted(ranked)]
 
     def _permitted(self, legs: Legs) -> Legs:
-        """Without pieces of other classes than the query's: a document of an agent's may hold lines that are untrusted."""
+        """Remove chunks of classes that the query excludes: a document by an agent may hold
+        untrusted lines.
+        """
         classes = self._query.classes
         if classes is None:
             return legs
@@ -262,7 +272,7 @@ class _Search:
         )
 
     def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
-        """The candidates with the first of them in the order that the reranker gives them."""
+        """Return the candidates, the first of them in the reranker's order."""
         rows = self._store.pieces.hits(ranked[:FIRST])
         first = [piece for piece in ranked[:FIRST] if piece in rows]
         order = reranker.order(self._query.text, [f"{rows[piece].heading}\n{rows[piece].text}" for piece in first])
@@ -272,23 +282,24 @@ class _Search:
         return [first[index] for index in order] + ranked[FIRST:]
 
     def closely(self, ranked: Sequence[int]) -> Iterator[tuple[Candidate, HitRow]]:
-        """The pieces that pass `min_score`, in the order asked for."""
+        """Yield the chunks that pass `min_score`, in the order requested."""
         query = self._query
         if query.rank == "relevance":
-            # A few more than hits are asked for at a time, since neighbours become one, until there are enough.
+            # Score a few more chunks than hits at a time, since neighbours are joined, until there
+            # are enough.
             start, step = 0, query.max_results + query.max_results // 2
-            # What says the same again is no hit, and must not hide what stands behind it.
+            # Near-duplicates are no hits and must not hide the chunks after them.
             while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
                 end = min(start + step, limit)
                 yield from self._scored(ranked[start:end])
                 start = end
             return
         chosen = list(self._scored(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
-        # Sorting keeps the order by relevance among equals.
+        # The sort is stable: equal chunks stay in the order of relevance.
         yield from sorted(chosen, key=lambda entry: (-self._order(entry[0]), -entry[0].score))
 
     def _order(self, candidate: Candidate) -> float:
-        """What the query's rank puts a piece at."""
+        """Return a chunk's sort value in the query's rank."""
         query = self._query
         if query.rank == "relevance":
             order = candidate.score
@@ -310,13 +321,15 @@ class _Search:
         return order
 
     def _shown(self, groups: Sequence[HitGroup], succession: NoteSuccession | None) -> list[HitScores]:
-        """What is shown of each: its score, and what another rank than by relevance puts it at. The one that orders never rises."""
+        """Return the scores that each hit shows. The value that sorts the hits never rises from one
+        hit to the next.
+        """
         orders = [self._order(group.best) for group in groups]
         places: dict[int, list[int]] = {}
         for place, group in enumerate(groups):
             places.setdefault(group.document, []).append(place)
         for place, group in enumerate(groups):
-            # What supersedes an answer is an answer as well, whatever words it has.
+            # A note that supersedes an answer is an answer as well, whatever its words are.
             for above in succession.above(group.document) if succession else ():
                 for newer in places.get(above, ()):
                     if newer < place:
@@ -327,19 +340,23 @@ class _Search:
         return [HitScores(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
 
     def _score_shown(self, evidence: Evidence, factors: Factors) -> float:
-        """The score that is shown of a piece."""
+        """Return the score that a chunk shows."""
         if self._weights.ranking == "original":
             return min(1.0, factors.relevance)
         return evidence.unasked if self._query.is_unasked else evidence.score
 
     def _may_show(self, row: HitRow | None) -> TypeGuard[HitRow]:
-        """Whether a piece is there, and of a class that is asked for: whatever led to it, nothing of another one is ever shown."""
+        """Return True if the chunk exists and the query allows its class. Every path to a hit
+        passes this check.
+        """
         return row is not None and (self._query.classes is None or row.class_ in self._query.classes)
 
     def _scored(
         self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
     ) -> Iterator[tuple[Candidate, HitRow]]:
-        """Those of the pieces that score so much at least, None: as the query says; with these cosines, None: those of the legs."""
+        """Yield the chunks that score at least `least` (None: the query's `min_score`), using these
+        cosines (None: those of the legs).
+        """
         legs, scale, generation = self._legs, self._yardstick.scale, self._generation
         least = self._query.min_score if least is None else least
         rows = self._store.pieces.hits(pieces)
@@ -394,7 +411,9 @@ class _Search:
         return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
 
     def _weighed_terms(self) -> tuple[QueryTerms, float]:
-        """The question's terms with how rare they are here, and how large that is; counted once."""
+        """Return the query's terms weighted by their rarity in this space, and the space's size;
+        computed once.
+        """
         if self._weighed is None:
             asked = self._question
             having, pieces = self._store.keywords.holding(
@@ -441,7 +460,9 @@ class _Search:
         return SearchOutcome(hits, warnings, bool(self._question.match), explanation)
 
     def _above(self, succession: NoteSuccession, notes: Sequence[int]) -> list[tuple[Candidate, HitRow]]:
-        """What supersedes notes that were found, and was not found by itself: a piece of each, whatever its score."""
+        """Return a chunk of each note that supersedes a note among the hits and was not found
+        itself, whatever its score.
+        """
         ahead = self._store.documents.permitted(succession.ahead_of(notes), filter_of(self._query))
         best: dict[int, int] = {}
         for piece in sorted(self._places, key=lambda piece: -self._factors[piece].rank):
@@ -462,7 +483,9 @@ class _Search:
         return list(self._scored(pieces, least=-1.0, cosines=cosines))
 
     def _within(self, groups: Sequence[HitGroup], rows: Mapping[int, HitRow]) -> list[HitGroup]:
-        """As many of the groups as were asked for; the first is kept even if it alone is over the budget of tokens."""
+        """Return as many groups as were requested; the first is kept even if it alone exceeds the
+        token budget.
+        """
         kept: list[HitGroup] = []
         spent, budget = 0, self._query.max_tokens
         for group in groups:
@@ -495,12 +518,12 @@ def _without(scores: Mapping[int, float], out: Set[int]) -> dict[int, float]:
 
 
 def _is_mixed(query: SearchQuery) -> bool:
-    """Whether notes and transcripts are searched together."""
+    """Return True if both notes and transcripts are searched."""
     return query.sources is None or len(query.sources) > 1
 
 
 class _Clock:
-    """Milliseconds from lap to lap; a step that comes again is added up."""
+    """Milliseconds from lap to lap; laps of the same name are added up."""
 
     def __init__(self, timings: dict[str, float]) -> None:
         self._timings = timings

@@ -1,4 +1,4 @@
-"""What a search is asked for, with all that narrows it."""
+"""The query of a search, with all its filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from confide_daemon.store.rows import Filter
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What is asked for. `since` and `until` count by whole days, both included: documents are dated by the day."""
+    """A query and its filters. `since` and `until` are whole days, both included, since documents
+    are dated by day.
+    """
 
     text: str
     projects: frozenset[str] | None = None
@@ -23,9 +25,9 @@ class SearchQuery:
     keywords: tuple[str, ...] = ()
     rank: str = "relevance"
     max_tokens: int | None = None
-    project: str | None = None  # the asking one: among equals its pieces come first, and in rank "balanced" they gain
+    project: str | None = None  # of the caller: its chunks win ties, and gain in rank "balanced"
     explain: bool = False
-    # Of notes; `Filter` says how each narrows the search.
+    # Filters on notes; `Filter` describes each of them.
     tags: frozenset[str] = frozenset()
     types: frozenset[str] | None = None
     category: str | None = None
@@ -33,17 +35,18 @@ class SearchQuery:
     without_tasks: bool = False
     task: str | None = None
     task_projects: frozenset[str] | None = None
-    # Where notes may lie that hits are superseded by or related with; None: anywhere.
+    # Projects of the notes that may be named as related to a hit or as superseding it; None: all
+    # projects.
     reach: frozenset[str] | None = None
     with_related: bool = False
-    # What may come back, in the hits and in what is told beside them; None: all classes.
+    # Classes that hits, related notes and superseding notes may have; None: all classes.
     classes: frozenset[str] | None = None
-    is_unasked: bool = False  # a prompt that nobody asked the memory about: scores say whether a hit helps with it
-    is_limited: bool = False  # the caller reaches a part of the space, and its scores may tell nothing of the rest
+    is_unasked: bool = False  # for a prompt without an explicit search: scores say if a hit helps
+    is_limited: bool = False  # the caller may read only a part, and scores must not reveal the rest
 
 
 def filter_of(query: SearchQuery) -> Filter:
-    """The query's limits as the store takes them."""
+    """Return the query's filters in the form that the store takes."""
     return Filter(
         projects=query.projects,
         sources=query.sources,

@@ -1,11 +1,12 @@
-"""Which piece stands before which: two legs made comparable, neighbours that vote, what lifts or lowers a piece as a whole, and, of the
-notes that were found, which are superseded by which others.
+"""The order of chunks: two legs on one scale, votes of neighbours, factors for a whole chunk, and
+notes that supersede others.
 
     relevance = 0.32 * (cosine - floor) / (best cosine - floor) + 0.68 * bm25 / best bm25
 
-with the true cosine for every candidate, also for those that only the keyword leg found; the floor is the last cosine of the vector
-leg. Taking each leg relative to its best makes the two comparable whatever the model's cosines are like, and is worth four points of
-recall within 500 tokens in a large space over absolute values (bench/quality.py). Neighbours in the document add a share of theirs.
+with the exact cosine for every candidate, also for those that only the keyword leg found; the floor
+is the last cosine of the vector leg. Taking each leg relative to its best makes the two comparable
+for every model, and is worth four points of recall within 500 tokens in a large space over absolute
+values (bench/quality.py). Neighbours in the document add a share of their relevance.
 """
 
 from __future__ import annotations
@@ -20,38 +21,40 @@ from confide_daemon.store.space_store import Store
 from confide_memory.tools.question import SATURATION
 
 RANKINGS = ("confide", "original")
-NEUTRAL_IMPORTANCE = 0.5  # of what says nothing of it
-SHORT = 4  # pieces of a note that stands among others as a paragraph among paragraphs
-LEAST_SPREAD = 0.1  # of cosines: below that they tell nothing apart
-# Notes that a hit is said to be superseded by, the newest first; `memory_get` names all.
+NEUTRAL_IMPORTANCE = 0.5  # of documents that state none
+SHORT = 4  # most chunks of a note that counts as a paragraph among others
+LEAST_SPREAD = 0.1  # of cosines: a smaller spread separates nothing
+# Most notes that a hit names as superseding it, the newest first; `memory_get` names all.
 MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How legs and factors are weighed. The defaults are what was measured best (bench/quality.py)."""
+    """The weights of legs and factors. The defaults are the best measured ones (bench/quality.py)."""
 
     vector: float = 0.32
     keyword: float = 0.68
-    # "original" is the plan this began with: 0.7 * cosine + 0.3 / (1 + keyword rank), and no votes.
+    # "original" is the first formula: 0.7 * cosine + 0.3 / (1 + keyword rank), without votes.
     ranking: str = "confide"
-    # What the piece one, two, three, four places before or after adds of its own relevance.
+    # The share of its relevance that a chunk one, two, three or four places away adds.
     votes: tuple[float, ...] = (0.175, 0.14, 0.105, 0.07)
-    # Short notes vote for each other by what they have above so many of the candidates: they stand beside each other by the time they
-    # came alone, and in a small space all of them are candidates.
+    # Short notes vote for each other only by the part of their relevance above this quantile of the
+    # candidates: they are neighbours by time alone, and in a small space all of them are
+    # candidates.
     notes_above: float = 0.85
-    # A name or a quoted phrase that stands in the piece as it was asked for; times its share in the question.
+    # For a name or a quoted phrase that the chunk contains exactly; times its share of the query.
     exact: float = 1.0
-    # A piece of the days that the question names ("last week") gains so much of its rank.
+    # A chunk of the days that the query names ("last week") gains this share of its rank.
     dated: float = 0.5
-    # Transcripts, where both sources are searched: what was only talked about stands behind what was noted. Many lines of talk about one
-    # thing vote for each other, up to twice their score, and a note has no such neighbours.
+    # For transcripts, if both sources are searched: notes come before talk. Many lines of talk
+    # about one thing vote for each other, up to twice their score, and a note has no such
+    # neighbours.
     sessions: float = 0.6
     candidates: int = 128  # of each leg
-    compared: int = 160  # of both legs together, the best by relevance
-    joined: int = 3  # pieces in a row that are made one hit at most
+    compared: int = 160  # the best by relevance of both legs
+    joined: int = 3  # most chunks in a row that form one hit
     half_life_days: float = 30.0  # of recency
-    usage_full: int = 100  # so many reads and showings make a usage of 1; ten of them already half of it
+    usage_full: int = 100  # reads and showings that make a usage of 1; ten make half of it
     # rank "balanced", as tools.md "Scores"
     balanced_score: float = 0.4
     balanced_recency: float = 0.2
@@ -65,7 +68,9 @@ ORIGINAL = Weights(vector=0.7, keyword=0.3, ranking="original", votes=(), exact=
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """What the two legs found: piece and score, best first. `cosines` has those of the keyword leg's pieces as well."""
+    """The results of both legs: score by chunk id, best first. `cosines` includes those of the
+    keyword leg's chunks.
+    """
 
     keyword: Mapping[int, float]
     vector: Sequence[int] = ()
@@ -78,7 +83,9 @@ class Legs:
 
 
 def relevance(legs: Legs, weights: Weights) -> dict[int, float]:
-    """How well each piece fits, relative to the best of each leg: 0 to 1. A piece without a vector is judged by its words alone."""
+    """Return the relevance of each chunk relative to the best of each leg, 0 to 1. A chunk without
+    a vector is judged by its words.
+    """
     if weights.ranking == "original":
         return _original(legs, weights)
     best = max(max(legs.keyword.values(), default=0.0), SATURATION)
@@ -107,15 +114,16 @@ def _original(legs: Legs, weights: Weights) -> dict[int, float]:
 
 
 def best_first(scores: Mapping[int, float]) -> list[int]:
-    """The pieces by falling score, those with equal ones by rising id."""
+    """Return the chunk ids by falling score, equal ones by rising id."""
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
 def votes(scores: Mapping[int, float], places: Mapping[int, PiecePlace], weights: Weights) -> dict[int, float]:
-    """What each piece gains from those around it: what stands among good pieces is likely right.
+    """Return what each chunk gains from its neighbours: a chunk among good chunks is likely right.
 
-    A short note that is a document of its own has the short notes of the same project and day that were stored just before and after it
-    for neighbours as well (pieces are numbered as they come), as far as those are among the good ones.
+    A short note that is a document of its own also has as neighbours the short notes of the same
+    project and day that were stored just before and after it (chunk ids rise with time), as far as
+    those are among the good ones.
     """
     ordered = sorted(scores[piece] for piece in places)
     floor = ordered[min(len(ordered) - 1, int(len(ordered) * weights.notes_above))] if ordered else 0.0
@@ -152,20 +160,20 @@ def _beside(other: PiecePlace | None, place: PiecePlace, scores: Mapping[int, fl
 
 
 def recency_of(day: str, today: str, weights: Weights) -> float:
-    """1 today, 0.5 after the half-life."""
+    """Return 1 for today, 0.5 after the half-life."""
     age = (datetime.fromisoformat(today) - datetime.fromisoformat(day)).days
     return float(0.5 ** (max(0, age) / weights.half_life_days))
 
 
 def usage_of(uses: int, weights: Weights) -> float:
-    """0 for what nobody has read, 1 from `usage_full` on, by the logarithm between."""
+    """Return 0 if never read, 1 from `usage_full` reads on, logarithmic between."""
     return min(1.0, math.log1p(uses) / math.log1p(weights.usage_full))
 
 
 def balanced(
     score: float, *, recency: float, importance: float, usage: float, is_own_project: bool, weights: Weights
 ) -> float:
-    """The rank "balanced", of factors in 0 to 1."""
+    """Return the sort value of rank "balanced", from factors in 0 to 1."""
     return (
         weights.balanced_score * score
         + weights.balanced_recency * recency
@@ -176,13 +184,16 @@ def balanced(
 
 
 class NoteSuccession:
-    """What supersedes what, from the notes that were found to the newest ones. Documents stand for their notes."""
+    """The graph of notes that supersede each other, from the notes found to the newest ones. Nodes
+    are document ids.
+    """
 
     def __init__(self, links: Sequence[Supersession]) -> None:
         self._newer: dict[int, list[Supersession]] = {}
         for link in links:
             self._newer.setdefault(link.older, []).append(link)
-        # Notes of a circle supersede nothing in it: it is one, and these are put in order, what is newer first.
+        # Notes in a cycle supersede nothing within it; each cycle is one node, and newer nodes come
+        # first.
         self._circles = _circles({older: [link.newer for link in newer] for older, newer in self._newer.items()})
         self._circle_of = {document: number for number, circle in enumerate(self._circles) for document in circle}
 
@@ -194,30 +205,32 @@ class NoteSuccession:
         projects: frozenset[str] | None,
         classes: frozenset[str] | None = None,
     ) -> NoteSuccession:
-        """As far as notes of these projects and classes tell (None: all)."""
+        """Read the graph from the store, limited to notes of these projects and classes (None:
+        all).
+        """
         return cls(store.notes.supersession_chains(documents, projects, classes))
 
     def __bool__(self) -> bool:
         return bool(self._newer)
 
     def by(self, document: int) -> tuple[Supersession, ...]:
-        """What says of itself that it supersedes the document."""
+        """Return the notes that state that they supersede the document, at most MOST_TOLD."""
         return tuple(self._newer.get(document, ())[:MOST_TOLD])
 
     def above(self, document: int) -> list[int]:
-        """What has to stand above the document: all that supersede it, the nearest first."""
+        """Return all documents that supersede this one, directly or not, the nearest first."""
         own = self._circle_of.get(document)
         return [newer for newer in self._reached(document) if self._circle_of[newer] != own]
 
     def ahead_of(self, documents: Sequence[int]) -> list[int]:
-        """What supersedes any of the documents and is not among them."""
+        """Return the documents that supersede any of these and are not among them."""
         present = set(documents)
         return list(dict.fromkeys(newer for one in documents for newer in self.above(one) if newer not in present))
 
     def newest(self, documents: Sequence[int], beside: Sequence[int]) -> list[int]:
-        """Those of the documents that nothing of them, nor of what stands beside them, supersedes."""
+        """Return the documents that neither another of them nor one in `beside` supersedes."""
         present = {*documents, *beside}
-        # What is newer comes first, so that each circle is known before those below it.
+        # Newer cycles come first, so each is known before those below it.
         is_below: list[bool] = []
         for number, circle in enumerate(self._circles):
             others = {self._circle_of[link.newer] for one in circle for link in self._newer.get(one, ())} - {number}
@@ -225,14 +238,16 @@ class NoteSuccession:
         return [one for one in documents if one not in self._circle_of or not is_below[self._circle_of[one]]]
 
     def arranged(self, documents: Sequence[int]) -> list[int]:
-        """The places of the documents, some of which may come again: in their order, but all that supersedes one directly before it."""
+        """Return indexes into `documents` (which may repeat) in their order, but with all that
+        supersede a document directly before it.
+        """
         ordered: dict[int, None] = {}
 
         def put(place: int) -> None:
             if place in ordered:
                 return
             newer = set(self.above(documents[place]))
-            # What stands above another one has fewer above itself, so this ends.
+            # A superseding document has fewer documents above it, so this ends.
             for other, document in enumerate(documents):
                 if document in newer:
                     put(other)
@@ -253,7 +268,9 @@ class NoteSuccession:
 
 
 def _circles(newer: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """The strongly connected components of a graph, each behind those that it leads to (Tarjan, SIAM J. Comput. 1 (2), 1972)."""
+    """Return the strongly connected components of a graph, each after those that it leads to
+    (Tarjan, SIAM J. Comput. 1 (2), 1972).
+    """
     found: list[list[int]] = []
     order: dict[int, int] = {}
     lowest: dict[int, int] = {}

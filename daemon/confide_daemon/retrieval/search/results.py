@@ -1,6 +1,8 @@
-"""What a search answers: some lines of a document each, with what they are, and, for who asks, why they were found.
+"""Search hits: a few lines of a document each, with metadata and, on request, an explanation of the
+rank.
 
-Ranked pieces become hits: neighbours are made one, the same said twice is left out, within the budget of tokens.
+Ranked chunks become hits: neighbouring chunks are joined, near-duplicates are left out, and the
+token budget is kept.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ from confide_memory.documents import iso
 from confide_memory.tools.days import DayRange
 from confide_memory.tools.question import SearchQuestion
 
-# Two pieces say the same when they share so much of their words and all of their numbers: "budget 5,000" and "budget 6,000" differ.
+# Two chunks are near-duplicates if they share this part of their words and all of their numbers:
+# "budget 5,000" and "budget 6,000" differ.
 ALIKE = 0.9
 _WORD = re.compile(r"\w+")
-# Relations of one hit that are shown.
+# Most relations that one hit shows.
 MOST_RELATED = 32
-# What a `[[link]]` says, of the relations that notes can state.
+# The relation that a `[[link]]` between notes stands for.
 LINK = "see_also"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A piece with its scores, each in 0 to 1 but the cosine in -1 to 1. `rank` orders, `score` is its own."""
+    """A chunk with its scores. All are in 0 to 1, but the cosine in `vector` in -1 to 1. Chunks are
+    sorted by `rank`; `score` is the chunk's own.
+    """
 
     place: PiecePlace
     rank: float
@@ -44,7 +49,9 @@ class Candidate:
 
 @dataclass(slots=True)
 class HitGroup:
-    """Pieces that stand beside each other, best first, and how many others of the project and source say the same."""
+    """Neighbouring chunks of one document, best first, and the number of near-duplicates in the
+    same project and source.
+    """
 
     candidates: list[Candidate] = field(default_factory=list)
     alike: int = 0
@@ -62,7 +69,7 @@ class HitGroup:
 
 
 class Grouping:
-    """Takes pieces, best first, until there are enough hits."""
+    """Groups chunks into hits, best first, until there are enough hits."""
 
     def __init__(self, *, max_results: int, max_tokens: int | None, joined: int) -> None:
         self._max_results = max_results
@@ -75,17 +82,20 @@ class Grouping:
 
     @property
     def alike(self) -> int:
-        """How many pieces were left out since they say the same as another."""
+        """The number of chunks that were left out as near-duplicates."""
         return sum(group.alike for group in self.groups)
 
     def take(self, candidate: Candidate, row: HitRow) -> bool:
-        """Adds the piece to a hit or makes it one; False when there are enough hits.
+        """Add the chunk to a hit or start a new hit with it; return False once there are enough
+        hits.
 
-        The first is taken even if it alone is over the budget; a later one that does not fit is passed over.
+        The first chunk is taken even if it alone exceeds the token budget; a later one that does
+        not fit is skipped.
         """
         place = candidate.place
         words = frozenset(_WORD.findall(row.text.lower()))
-        # Kept apart from the budget: what is not shown costs nothing, and it is good to know how often the same was noted.
+        # Count duplicates before the budget: they cost no tokens, and the count says how often the
+        # same was noted.
         for said, other, group in self._said:
             if (other.project, other.source) == (row.project, row.source) and _alike(said, words):
                 group.alike += 1
@@ -116,7 +126,9 @@ def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def snippet(rows: list[HitRow]) -> str:
-    """The text of neighbouring pieces as it stands in the document; lines that two of them share appear once."""
+    """Return the text of neighbouring chunks as in the document; lines that two chunks share appear
+    once.
+    """
     text = rows[0].text
     for before, row in pairwise(rows):
         shared = before.end_line - row.start_line + 1
@@ -127,24 +139,24 @@ def snippet(rows: list[HitRow]) -> str:
         else:
             lines = row.text.split("\n")
             is_repeated = text.endswith("\n".join(lines[:shared]))
-            # Otherwise the piece begins within the line where the one before it ends.
+            # Otherwise the chunk begins within the line in which the previous one ends.
             text += "".join("\n" + line for line in lines[shared:]) if is_repeated else " " + row.text
     return text
 
 
 @dataclass(slots=True)
 class Factors:
-    """What makes up the rank of a piece."""
+    """The factors that make up the rank of a chunk."""
 
-    relevance: float  # of both legs together, each relative to its best
-    votes: float  # from the pieces around
-    exact: float  # a name or phrase that stands there as it was asked for
-    dated: float  # of the days that the question names
-    source: float  # transcripts stand behind notes
-    evidence: Evidence | None = None  # of the score, once that is worked out
-    score: float | None = None  # its own, before it is brought in line with those around it (`HitScores`)
-    order: float | None = None  # what another rank than by relevance puts it at
-    is_pulled: bool = False  # it stands here for a note that it supersedes
+    relevance: float  # of both legs, each relative to its best
+    votes: float  # from neighbouring chunks
+    exact: float  # the chunk contains a name or phrase of the query exactly
+    dated: float  # the chunk is of days that the query names
+    source: float  # lowers transcripts
+    evidence: Evidence | None = None  # the values behind the score, once computed
+    score: float | None = None  # before it is made to fall from hit to hit (`HitScores`)
+    order: float | None = None  # sort value in a rank other than by relevance
+    is_pulled: bool = False  # added because it supersedes a hit
 
     @property
     def rank(self) -> float:
@@ -154,7 +166,9 @@ class Factors:
 def explained(
     asked: SearchQuestion, days: DayRange | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
 ) -> dict[str, object]:
-    """As `memory_search` answers it: how the search went as a whole, and for each hit what its best piece, one of these, has."""
+    """Return the explanation that `memory_search` reports: the search as a whole, and for each hit
+    the factors of its best chunk (`pieces`).
+    """
     keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
     vector = {piece: rank for rank, piece in enumerate(legs.vector, 1)}
     cosines = legs.cosines or {}
@@ -203,7 +217,9 @@ def explained(
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A note, or a linked document, that a hit is related with: `direction` is "to" where it states that, "from" where the other does."""
+    """A note or linked document that is related to a hit. `direction` is "to" if the hit states the
+    relation, "from" if the other one does.
+    """
 
     relation: str
     direction: str
@@ -213,7 +229,9 @@ class Relative:
 def relatives(
     store: Store, notes: Sequence[NoteRow], projects: frozenset[str] | None, classes: frozenset[str] | None
 ) -> dict[str, tuple[Relative, ...]]:
-    """The notes of these projects and classes that each of the notes is related with, by the id of the latter."""
+    """Return the related notes of each note, by note id, as far as they are in these projects and
+    classes.
+    """
     identities = [note.id for note in notes]
     relations = store.notes.relations(identities, projects)
     ends = {end for relation in relations for end in (relation.note, relation.other)}
@@ -229,7 +247,9 @@ def relatives(
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """Some lines of a document, and why they were found. Scores are in 0 to 1, but `vector` is a cosine in -1 to 1."""
+    """Some lines of a document with the scores that explain the hit. Scores are in 0 to 1, but
+    `vector` is a cosine in -1 to 1.
+    """
 
     path: str
     project: str
@@ -246,18 +266,20 @@ class SearchHit:
     source: str
     author: str
     updated_at: str  # ISO 8601, UTC
-    alike: int = 0  # other pieces of the project that say the same, and were left out
+    alike: int = 0  # near-duplicates in the project that were left out
     document: int = 0
     note: NoteRow | None = None
     superseded_by: tuple[Supersession, ...] = ()
-    related: tuple[Relative, ...] | None = None  # None: nobody asked
-    order: float | None = None  # what the rank puts it at; None: its score does
-    class_: str = UNTRUSTED  # the lowest of its pieces
+    related: tuple[Relative, ...] | None = None  # None: not requested
+    order: float | None = None  # sort value in another rank; None: sorted by score
+    class_: str = UNTRUSTED  # the lowest class of its chunks
 
 
 @dataclass(frozen=True, slots=True)
 class HitScores:
-    """What is shown of a hit: how likely it is an answer, and what another rank than by relevance puts it at."""
+    """The scores that a hit shows: how likely it is an answer, and its sort value in a rank other
+    than by relevance.
+    """
 
     score: float
     order: float | None = None
@@ -265,7 +287,7 @@ class HitScores:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What is known of the notes among the hits; by document, and what they are related with by their ids."""
+    """Metadata of the notes among the hits: notes and links by document, related notes by note id."""
 
     notes: Mapping[int, NoteRow] = field(default_factory=dict)
     succession: NoteSuccession = field(default_factory=lambda: NoteSuccession(()))
@@ -273,7 +295,10 @@ class Noted:
     linked: Mapping[int, Sequence[LinkedRow]] = field(default_factory=dict)
 
     def related_of(self, document: int) -> tuple[Relative, ...] | None:
-        """What a document is related with, stated relations before links; None where nobody asked, or it is no note and has no links."""
+        """Return the relations of a document, stated ones before links.
+
+        None if the query did not request them, or if the document is no note and has no links.
+        """
         if self.related is None:
             return None
         note = self.notes.get(document)

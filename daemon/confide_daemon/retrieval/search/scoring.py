@@ -1,15 +1,19 @@
-"""The score that is shown: how likely it is that a piece answers the question, whatever else was found.
+"""The score that a hit shows: how likely the chunk answers the query, independent of the other
+hits.
 
-Pieces are ranked by comparing them with each other (`ranking`), which says nothing about whether the best of them is any good. The
-shown score is a logistic function of what can be compared between questions, and between spaces: in a large one the best of many pieces
-is better by chance alone, so words count by how rare they are there, the number of pieces speaks against a hit, and the best cosine counts
-by what it is above that of notes which have nothing to do with the space (`cohort`). Which of a question's terms stand in a piece is
-weighed by how much each says (`QueryTerms`): what is rare in the space tells pieces apart, what stands in a tenth of them does not.
+Ranking compares chunks with each other (`ranking`) and does not say if the best of them is any
+good. The score is a logistic function of values that are comparable between queries and between
+spaces. In a large space the best of many chunks is better by chance alone. So words count by their
+rarity in the space, the number of chunks lowers the score, and the best cosine counts by its margin
+over that of unrelated notes (`cohort`). Each query term is weighted by its rarity (`QueryTerms`): a
+rare term tells chunks apart, a term in a tenth of them does not.
 
-With a vector the weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`): right first hits against the best hit
-of questions that nothing answers, on the development side of `bench/quiet`, alone and beside 200, 700 and 2,000 pieces of other texts, and
-on the sets of `make eval`. The constant is chosen so that 0.25 loses about 1.5 % of right first hits. Those of words alone are older and of
-the latter sets (`bench/quality.py`): there rarity lost more right hits than it gained silence.
+With a vector the weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`):
+right first hits against the best hit of queries that have no answer, on the development part of
+`bench/quiet`, alone and beside 200, 700 and 2,000 chunks of other texts, and on the sets of `make
+eval`. The constant is chosen so that 0.25 loses about 1.5 % of right first hits. The weights for
+words alone are older and fitted on the latter sets (`bench/quality.py`): there, rarity lost more
+right hits than it removed wrong ones.
 """
 
 from __future__ import annotations
@@ -36,8 +40,8 @@ from confide_daemon.store.tables.keyword import BACKGROUND, K1, line_of, stems
 from confide_memory.tools.question import Term, bounds, logistic, words_score
 from confide_memory.tools.words import index_words
 
-# What is weighed when a piece has a vector, when it has none, and the cosine by itself: a piece that says the same in other words
-# shares none of the question's terms, and 0.49 is more than unrelated texts reach.
+# Weights for a chunk with a vector, and for the cosine alone. A chunk that says the same in other
+# words shares no term with the query; 0.49 is more than unrelated texts reach.
 HYBRID = {
     "keyword": 1.9,
     "covered": 1.2,
@@ -49,9 +53,11 @@ HYBRID = {
     "constant": -5.1,
 }
 VECTOR = {"vector": 10.0, "constant": -6.0}
-# Of what nobody asked for: how likely a piece helps with a prompt, most of which need no memory. Fitted on the prompts of the development
-# side of `bench/quiet` and of `bench.quiet.growing`, and moved so that at 0.4 (`hooks.server.recall.HIT_SCORE`) no bed is louder than it
-# was. How far a piece stands above the field does nearly all that the number of pieces did: that one silenced what fits as a memory grew.
+# Weights for prompts that did not request a search: how likely a chunk helps, where most prompts
+# need no memory. Fitted on the prompts of the development part of `bench/quiet` and of
+# `bench.quiet.growing`, then moved so that at 0.4 (`hooks.server.recall.HIT_SCORE`) no set returns
+# more than before. A chunk's lead over the others does nearly all that the number of chunks did;
+# that number hid fitting chunks as a memory grew.
 UNASKED = {
     "keyword": 1.6,
     "vector": 2.0,
@@ -61,44 +67,51 @@ UNASKED = {
     "size": -0.1,
     "constant": -3.4,
 }
-# What nothing answers finds many pieces that are about as good; what is an answer stands above the others.
+# A query without an answer finds many chunks that are about as good; an answer stands out. This
+# many are compared.
 FIELD = 5
-# Spaces of fewer pieces are all taken for so small.
+# Smaller spaces count as having this many chunks.
 SMALLEST = 8
-# The margin of a model whose cohort is not known yet: half of all searches have less.
+# The margin for a model whose cohort is not known yet; half of all searches have less.
 USUAL_MARGIN = 0.13
-# Pieces that hold a term are counted up to here: what stands in more is common in a space of any size, and counting costs.
+# Chunks with a term are counted up to this number: a term in more chunks is common in a space of
+# any size, and counting costs time.
 MOST_COUNTED = 500
-# A term that no piece holds counts so much in a space that is empty, and half of the rest more with HALF_KNOWN pieces: hardly any word
-# stands in a few notes.
+# The share of its weight that a term without any chunk gets in an empty space; with HALF_KNOWN
+# chunks it gets half of the rest as well. A few notes contain hardly any word.
 UNKNOWN, HALF_KNOWN = 0.3, 20
-# What BM25 gives for each unit of rarity to a piece of usual length that holds a term once is 1, and K1 + 1 at most; most hold it once
-# or twice.
+# BM25 of a chunk of usual length per unit of rarity: 1 if it holds the term once, K1 + 1 at most;
+# most chunks hold a term once or twice.
 USUAL_GAIN = (1 + K1 + 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class CosineScale:
-    """What the cosines of a model mean, as those of the packaged one (which the weights above were fitted with)."""
+    """Maps the cosines of a model to the scale of the packaged one, with which the weights were
+    fitted.
+    """
 
     unrelated: float = 0.05  # of a question and a text that have nothing to do with each other
     related: float = 0.50  # of a question and its answer
 
     def of(self, cosine: float) -> float:
-        """The cosine as the packaged model would give it, 0 at least."""
+        """Return the cosine on the packaged model's scale, 0 to 1."""
         step = (cosine - self.unrelated) / max(self.related - self.unrelated, 1e-3)
         return min(1.0, max(0.0, PACKAGED.unrelated + step * (PACKAGED.related - PACKAGED.unrelated)))
 
 
 PACKAGED = CosineScale()
 PACKAGED_MODEL = "all-MiniLM-L6-v2-int8"
-# A model that only compares words says nothing that the keyword leg does not.
+# A model that only compares words adds nothing to the keyword leg.
 WORDS_ONLY = frozenset({"hashed"})
 
 
 class Evidence(NamedTuple):
-    """What speaks for a piece, and against it; `vector` and `best` are None where there is no vector. Without units: none is negative but
-    `margin`."""
+    """The values from which the score of a chunk is computed. They have no unit, and none but
+    `margin` is negative.
+
+    `vector` and `best` are None if there is no vector.
+    """
 
     keyword: float  # the keyword score, saturated
     terms: float  # the share of the question's terms that stands in it or around it
@@ -118,7 +131,7 @@ class Evidence(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score that is shown, 0 to 1."""
+        """The score that a hit shows, 0 to 1."""
         if self.vector is None or self.best is None:
             return words_score(self.keyword, self.terms, is_named=self.is_named, lacking=self.lacking)
         least, most = bounds(is_named=self.is_named, lacking=self.lacking)
@@ -136,7 +149,9 @@ class Evidence(NamedTuple):
 
     @property
     def unasked(self) -> float:
-        """The score of a hit that nobody asked for, 0 to 1: of a piece without a vector the one that is shown."""
+        """The score, 0 to 1, for a prompt that did not request a search; equal to `score` for a
+        chunk without a vector.
+        """
         if self.vector is None:
             return self.score
         value = (
@@ -152,38 +167,44 @@ class Evidence(NamedTuple):
 
 
 def size_of(pieces: int) -> float:
-    """How large a space is, as the score takes it."""
+    """Return the logarithm of the number of chunks in a space, as the score uses it."""
     return math.log(max(pieces, SMALLEST))
 
 
 def field_of(scores: Iterable[float]) -> float:
-    """The `FIELD`th best of the scores, 0 where there are fewer."""
+    """Return the `FIELD`th best score, 0 if there are fewer."""
     best = heapq.nlargest(FIELD, scores)
     return best[-1] if len(best) == FIELD else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TermCounts:
-    """How many pieces hold each term, `MOST_COUNTED` at most, of how many in all."""
+    """The number of chunks that hold each term, at most `MOST_COUNTED`, and the number of all
+    chunks.
+    """
 
     having: tuple[int, ...]
     pieces: int
 
     def rarity(self, index: int) -> float:
-        """As BM25 has it, in a space that is never quite empty; near 0 for what stands everywhere."""
+        """Return the term's rarity as in BM25, with a background count so that no space counts as
+        empty; near 0 for a term in every chunk.
+        """
         having = self.having[index]
         rare = math.log1p((self.pieces + BACKGROUND - having + 0.5) / (having + 0.5))
         return rare if having else rare * (UNKNOWN + (1 - UNKNOWN) * self.pieces / (self.pieces + HALF_KNOWN))
 
 
 class QueryTerms:
-    """The question's terms, to be looked for in texts; `also` are words that stand in for them (the caller's synonyms)."""
+    """The query's terms, matched against texts; `also` are the caller's synonyms, which count in
+    place of them.
+    """
 
     def __init__(self, terms: Sequence[Term], also: Sequence[Term] = (), counts: TermCounts | None = None) -> None:
-        """`counts`: of `terms` and then `also`; None: all are equally rare."""
+        """`counts` are those of `terms`, then `also`; None: all terms are equally rare."""
         rarity = [counts.rarity(index) if counts else 1.0 for index in range(len(terms) + len(also))]
         weights = [term.weight * rare for term, rare in zip((*terms, *also), rarity, strict=True)]
-        # Nearly every term is written in one way; a search asks for each thirty times.
+        # Nearly every term has one spelling, and a search tests each of them thirty times.
         self._plain: list[tuple[str, float]] = []
         self._others: list[tuple[list[str], float]] = []
         for term, weight in zip((*terms, *also), weights, strict=True):
@@ -197,7 +218,9 @@ class QueryTerms:
         self._usual = USUAL_GAIN * sum(rarity[: len(terms)])
 
     def share(self, texts: Iterable[str]) -> float:
-        """The share of the terms, by weight, that stands in the texts; 0 when there are none."""
+        """Return the share of the terms, by weight, that the texts contain; 0 if there are no
+        terms.
+        """
         if not self._total:
             return 0.0
         text = f" {' '.join(texts)} "
@@ -206,22 +229,23 @@ class QueryTerms:
         return min(1.0, held / self._total)
 
     def covered(self, bm25: float) -> float:
-        """A BM25 score as a share of what a usual piece with all of the terms would have, 1.5 at most; 0 when there are none.
+        """Return a BM25 score as a share of that of a usual chunk with all terms, 1.5 at most; 0 if
+        there are no terms.
 
-        A score by itself grows with the space: the same words are rarer among more.
+        A plain score grows with the space: the same words are rarer among more chunks.
         """
         return min(1.5, max(0.0, bm25) / self._usual) if self._usual else 0.0
 
 
 def stem_line(text: str) -> str:
-    """A piece's text as `QueryTerms.share` takes it."""
+    """Return a chunk's text in the form that `QueryTerms.share` takes."""
     return " ".join(stems(f"{text}\n{index_words(text)}"))
 
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 600.0
-SPARED = 10_000  # tokens of a month's budget that are left for what was asked for
+SPARED = 10_000  # tokens of the monthly budget kept for searches
 PAIRS: tuple[tuple[str, str], ...] = (
     ("Why did we choose Postgres?", "- we went with Postgres because row level security keeps tenants apart"),
     ("How do I run the tests?", "The test suite is started with make test; it takes about four minutes."),
@@ -252,15 +276,16 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreCalibration:
-    """What the cosines of one model mean: its scale, and its cohort, None where that is not known."""
+    """The calibration of one model's cosines: its scale, and its cohort (None if unknown)."""
 
     scale: CosineScale = PACKAGED
     cohort: Cohort | None = None
 
     def margins(self, question: Vectors, best: float) -> tuple[float, float]:
-        """What the best cosine of a search is above those of the question with notes of nobody, and with everyday texts.
+        """Return how far the best cosine of a search is above the query's best cosine with the
+        cohort's notes, and with its everyday texts.
 
-        `best` is of the packaged model's scale.
+        `best` is on the packaged model's scale.
         """
         if self.cohort is None:
             return USUAL_MARGIN, USUAL_MARGIN
@@ -269,7 +294,9 @@ class ScoreCalibration:
 
 
 def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
-    """The scale by the vectors of `PAIRS`, or None where the model does not tell answers from other texts."""
+    """Return the scale measured with the vectors of `PAIRS`, or None if the model does not tell
+    answers from other texts.
+    """
     cosines = np.asarray(questions) @ np.asarray(answers).T
     related = float(np.mean(np.diag(cosines)))
     unrelated = float(np.mean(cosines[~np.eye(len(cosines), dtype=bool)]))
@@ -280,11 +307,13 @@ _known: dict[str, ScoreCalibration | None] = {}  # by provider/model/dimensions;
 
 
 class Yardsticks:
-    """For one space: the scales of the models that serve it, found out with a dozen questions whose answers are known, and their cohorts.
+    """The calibrations of the models that serve one space, each measured with a dozen queries with
+    known answers.
 
-    One model gives unrelated texts 0.1, another 0.75; a score that says how likely an answer is needs to know which. Each question is
-    compared with its own answer and with those of all others. The packaged model's figures are in `PACKAGED`, measured with
-    the same texts; another model is measured once in a process, when it first serves a search: some 2,000 tokens.
+    One model gives unrelated texts a cosine of 0.1, another 0.75; a score needs to know which. Each
+    query is compared with its own answer and with the answers of the others. The packaged model's
+    values are in `PACKAGED`, measured with the same texts. Another model is measured once in a
+    process, when it first serves a search; this costs some 2,000 tokens.
     """
 
     def __init__(self, providers: Sequence[BudgetedModel]) -> None:
@@ -293,7 +322,9 @@ class Yardsticks:
         self._retry_at = 0.0
 
     def of(self, name: str | None) -> ScoreCalibration | None:
-        """The yardstick of a model (provider/model/dimensions), None while it is not known."""
+        """Return the calibration of a model (provider/model/dimensions), or None if it is not
+        measured yet.
+        """
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
             return ScoreCalibration(PACKAGED, cohort.packaged())
@@ -303,7 +334,9 @@ class Yardsticks:
         return next((one for one in self._providers if name is not None and one.name == name), None)
 
     def begin(self, name: str | None) -> None:
-        """Measures the model in the background, unless that was done, is needless or failed a moment ago."""
+        """Start measuring the model in the background, unless it is measured, needs none, is short
+        of its budget, or failed within RETRY_S.
+        """
         provider = self._provider(name)
         if name is None or provider is None or name in _known or self._task is not None:
             return
@@ -319,7 +352,7 @@ class Yardsticks:
         self._task = asyncio.create_task(self._measure(name, provider), name="confide-yardstick")
 
     async def close(self) -> None:
-        """Gives up what is under way."""
+        """Cancel a measurement that is running."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

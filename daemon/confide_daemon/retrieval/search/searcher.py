@@ -1,8 +1,10 @@
-"""Searches one space: the question's vector, one view of the database, the ranking in it, and what is said about both.
+"""Search in one space: embed the query, then choose the vectors, rank and explain in one snapshot
+of the database.
 
-A question is embedded before the view of the database is opened, since that may take a second; whether its model still serves is looked
-at in the view. A ranking is of one generation whole: the live one, or, when its model cannot be asked now, another that lacks nothing.
-What has no vector is found by its words.
+The query is embedded before the snapshot is opened, since embedding may take a second; in the
+snapshot the searcher checks that the model still serves. A ranking uses one generation of vectors
+only: the live one or, if its model is unavailable, another generation that is complete. Chunks
+without a vector are found by their words.
 """
 
 from __future__ import annotations
@@ -37,36 +39,41 @@ from confide_daemon.store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 LATENCIES_KEPT = 512
-# Of the pieces that searches look at closely, which come again and again: 4 MB with the usual small pieces, less where many spaces are
-# open, since hundreds of them would come to a gigabyte. To stem one takes 5 us, and a search looks at some 200.
+# Stemmed lines that the cache keeps, since searches return to the same chunks: 4 MB with chunks of
+# the usual size. With hundreds of open spaces this would be a gigabyte, so each space then gets
+# less. Stemming a line takes 5 us, and a search looks at some 200.
 LINES_KEPT, FEWEST_LINES = 8192, 256
-# A question is embedded again when another model serves by the time it could be searched; more swaps in one search there are not.
+# A query is embedded again if another model serves by the time of the search; one search allows
+# this many tries.
 QUESTION_TRIES = 3
-# Tokens of questions are written down this long after the first of them: a crash may forget so much of them.
+# Token counts of queries are saved this long after the first of them; a crash loses the counts
+# since then.
 COUNTED_AFTER_S = 5.0
 STAGES_SHOWN = frozenset({"embed", "keyword", "vector", "rerank", "total"})
-# Questions that wait for a slow provider at once; each waits for its model's deadline at most.
+# Queries that wait for a slow provider at once; each waits at most for its model's deadline.
 THREADS = 4
-# Until one of the threads is free, beside the model's own deadline: its error says more.
+# Time to wait for a free thread on top of the model's own deadline, whose error says more than
+# ours.
 FREE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A question's vector, or the reasons why there is none."""
+    """The vector of a query, or the reasons why no model returned one."""
 
-    name: str | None = None  # of the model it is from (provider/model/dimensions)
+    name: str | None = None  # of the model (provider/model/dimensions)
     vector: Vectors | None = None
-    tried: frozenset[str] = frozenset()  # all that were asked
-    failures: tuple[str, ...] = ()  # why those before it, or all, gave none
+    tried: frozenset[str] = frozenset()  # all models that were called
+    failures: tuple[str, ...] = ()  # why earlier models, or all, returned none
     embed_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a search uses: a generation and a vector of its model, or neither. `is_stale`: ask again, another one serves now.
+    """The generation and query vector that a search uses, or neither. `is_stale`: another model
+    serves now; embed the query again.
 
-    `live`: the generation that is swapped in, whether it is used or not.
+    `live` is the live generation, whether the search uses it or not.
     """
 
     generation: Generation | None = None
@@ -78,10 +85,10 @@ class Choice:
 
 
 class Serving:
-    """For one space."""
+    """Chooses the model and the generation that answer the queries of one space."""
 
     def __init__(self, providers: Sequence[BudgetedModel], indexer: Indexer) -> None:
-        """`indexer`: woken when a model that was asked turns out to be down, or back."""
+        """Wakes `indexer` when a model that was called turns out to be down, or available again."""
         self._providers = providers
         self._indexer = indexer
         self._order: tuple[tuple[str, int], ...] = ()
@@ -91,12 +98,12 @@ class Serving:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def look(self, store: Store) -> None:
-        """Notes which generations can serve now."""
+        """Record which generations can answer searches now."""
         models = [provider.standing() for provider in self._providers]
         self._order = tuple((generation.name, place) for generation, place in servers(holdings(store), models))
 
     async def ask(self, text: str) -> QueryVector:
-        """The question's vector of the first model that can give it, among those whose generation can serve."""
+        """Embed the query with the first available model whose generation can answer searches."""
         tried: list[str] = []
         failures: list[str] = []
         started = time.perf_counter()
@@ -125,7 +132,9 @@ class Serving:
         return QueryVector(tried=frozenset(tried), failures=tuple(failures))
 
     def choose(self, store: Store, asked: QueryVector, *, now: float) -> Choice:
-        """What to search with; in the view of the store that the search is made in."""
+        """Choose the generation and vector to search with. Call inside the snapshot that the search
+        uses.
+        """
         generations = store.vectors.generations()
         live = next((one for one in generations if one.live), None)
         used = next((one for one in generations if one.name == asked.name and one.live), None)
@@ -161,7 +170,7 @@ class Serving:
 
 
 class Searcher:
-    """For one space, until `close`."""
+    """The searches of one space, until `close`."""
 
     def __init__(
         self,
@@ -173,7 +182,9 @@ class Searcher:
         reranker: Reranker | None,
         former: Callable[[Generation], LoadedModel | None] | None,
     ) -> None:
-        """`damage`: what the space's connections cannot read; `former`: see `IndexSettings`."""
+        """`damage` records the tables that the space's connections cannot read; `former`: see
+        `IndexSettings`.
+        """
         self._threads = threads
         self._budget = indexer.budget
         self._indexer = indexer
@@ -186,14 +197,16 @@ class Searcher:
         self._yardsticks = Yardsticks(self._providers)
         self._former: LoadedModel | None = None
         self._counting: asyncio.Task[None] | None = None
-        self._warmed: int | None = None  # the generation that was brought into memory
+        self._warmed: int | None = None  # the generation in memory
         self._warming: asyncio.Task[None] | None = None
         self._closing = False
         self._stemmed = lru_cache(self._lines_kept)(stem_line)
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     async def open(self) -> None:
-        """Looks at what is there, and brings the vectors into memory in the background. Raises StorageError."""
+        """Read the generations and load the vectors into memory in the background. Raises
+        StorageError.
+        """
         live = await self._threads.read(live_generation)
         if live is not None and self._former_of is not None:
             self._former = self._former_of(live)
@@ -203,7 +216,7 @@ class Searcher:
         self.warm(live)
 
     async def close(self) -> None:
-        """Ends what goes on in the background, and writes down what questions have cost."""
+        """Stop background tasks and save the token counts of queries."""
         self._closing = True
         self._serving.close()
         if self._former is not None:
@@ -217,12 +230,14 @@ class Searcher:
             await asyncio.wait([self._warming])
 
     def latencies(self) -> tuple[float | None, float | None]:
-        """Median and 95th percentile of the last searches, in milliseconds; None before the first."""
+        """Return the median and the 95th percentile of the last searches in milliseconds; None
+        before the first.
+        """
         ordered = sorted(self._latencies_ms)
         return _percentile(ordered, 0.50), _percentile(ordered, 0.95)
 
     def forget(self) -> None:
-        """The vectors in memory may no longer be those of the database; they come again with the next search."""
+        """Drop the note that the vectors in memory are current; the next search loads them again."""
         self._warmed = None
 
     @property
@@ -230,7 +245,7 @@ class Searcher:
         return max(FEWEST_LINES, int(LINES_KEPT * self._threads.share))
 
     def forget_texts(self) -> None:
-        """Keep no line and no question in memory that was met before."""
+        """Remove all cached lines and queries from memory."""
         self._stemmed.cache_clear()
         for provider in self._providers:
             provider.model.forget_questions()
@@ -262,14 +277,17 @@ class Searcher:
     def _search(
         self, store: Store, query: SearchQuery, asked: QueryVector, is_last: bool
     ) -> tuple[SearchResult | None, Generation | None]:
-        """None for a result: another model serves now, so the question has to be embedded again; the last time it goes without."""
+        """Search once. The result is None if another model serves now and the query must be
+        embedded again; `is_last`: search by keywords instead.
+        """
         kept, may_keep = self._stemmed.cache_parameters()["maxsize"], self._lines_kept
-        # Connections come and go all the time: what is kept is not thrown away to keep twice as much.
+        # The share changes all the time: do not drop the cache for a small change of its size.
         if may_keep < kept or may_keep >= 4 * kept:
             self._stemmed = lru_cache(may_keep)(stem_line)
         now = time.time()
         timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
-        # One view for all that follows: a generation swapped in meanwhile must not be read with the numbers of the one before.
+        # One snapshot for all that follows: a generation that becomes live meanwhile must not be
+        # read with the ids of the one before.
         with store.reading():
             choice = self._serving.choose(store, asked, now=now)
             if choice.is_stale and not is_last:
@@ -308,19 +326,21 @@ class Searcher:
             log.warning("tokens could not be counted: %s", type(error).__name__)
 
     def warm(self, live: Generation | None) -> None:
-        """Brings a generation that went live into memory, in the background; until then the database is searched, which takes longer."""
+        """Load a generation that became live into memory in the background. Until then searches
+        read the database, which is slower.
+        """
         if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
             return
         self._warmed = live.id
         self._warming = asyncio.create_task(self._warm_up(live.id), name="confide-warm")
 
     async def _warm_up(self, generation: int) -> None:
-        # Step by step, so that searches take turns with it in the same threads.
+        # In steps, so that searches get their turns in the same threads.
         try:
             while not self._closing and await self._threads.read(lambda store: store.vectors.warm(generation)):
                 pass
         except DamagedError:
-            self._warmed = None  # the upkeep, which has been told, makes them whole first
+            self._warmed = None  # the upkeep repairs the vectors first
         except ConfideError as error:
             log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
             self._warmed = None
@@ -331,7 +351,9 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 
 
 def note_stages(timings_ms: dict[str, float]) -> None:
-    """How long a search took, for the operator; the steps that have no series of their own are one together, `rest`."""
+    """Record the duration of each step in the metrics; steps without a series of their own are
+    summed up as `rest`.
+    """
     rest = timings_ms["total"]
     for stage in STAGES_SHOWN & timings_ms.keys():
         figures.SEARCH_STAGE.labels(stage).observe(timings_ms[stage] / 1e3)
