@@ -1,1 +1,1 @@
-"""Who may connect and what they may do: callers, invites, grants, and the audit log."""
+"""Access control: callers, invites, grants and the audit log."""

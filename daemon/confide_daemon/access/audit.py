@@ -1,11 +1,12 @@
-"""The audit log: who came, who was refused, and what was changed about callers, in the registry's own file.
+"""The audit log in the registry's file: connections, refusals, and changes to callers.
 
-What an operator changes is written in the transaction that changes it. What the running daemon sees goes through `AuditLog`, whose one
-writer works in batches beside the event loop, so that no handshake ever waits for it. The log is bounded, each kind of row by itself, and
-refusals are counted rather than listed: a flood cannot wash anything else out. Nor can one caller that invites, rotates its key or comes
-back without end: of what is full, no more than a quarter is its own.
+A change by an operator is recorded in the same transaction. Events of the running daemon go through
+`AuditLog`, whose single writer works in batches beside the event loop, so no handshake waits for
+it. The log is limited for each kind of row separately, and refusals are counted rather than listed,
+so a flood cannot push out other rows. Nor can one caller that invites, rotates its key or
+reconnects without end: it may fill a quarter of a full kind at most.
 
-No content, no address, and no word of a stranger's making is in it.
+The log holds no content, no address, and no text chosen by an unauthenticated peer.
 """
 
 from __future__ import annotations
@@ -45,28 +46,31 @@ Event = Literal[
     "trusted",
     "removed",
 ]
-# Rows kept of each kind. Sessions are the many, and what was changed is what is looked for a year later.
+# Rows kept of each kind. Sessions are the most frequent; changes are looked up a year later.
 KEPT = {"change": 5000, "session": 4000, "refusal": 1000}
 SHARE = 4
-"""One part in so many of a full kind is what one caller may have, with all that came by its invites: beyond, its own oldest row goes."""
+"""A caller, with all callers by its invites, may have one part in this many of a full kind; beyond
+that, its own oldest row is deleted.
+"""
 _ALL = b""
-"""In the place of an actor: all rows of a kind, the operator's too (`audit_counts`)."""
+"""Stands for all rows of a kind, including the operator's, in place of an actor (`audit_counts`).
+"""
 _KINDS = {"connected": "session", "ended": "session", "refused": "refusal"}
 
 MAX_WAITING = 4096
 PAUSE_S = 0.25
-"""Between two batches: one transaction for all that came meanwhile."""
+"""Seconds between two batches; each is one transaction."""
 SHARED_PAUSE_S = 1.0
-"""The same where each is an entry in a store, which all nodes apply."""
+"""The same with a store, where each batch is an entry that all nodes apply."""
 FLUSH_DEADLINE_S = 5.0
 REFUSAL_SPAN_S = 60.0
 KEYS_PER_SPAN = 20
-"""Keys that are refused in a minute and get a row of their own; all others share one."""
+"""Refused keys per minute that get a row of their own; all others share one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    # at, last_at: seconds since the epoch; they differ where the row counts several refusals
+    # at, last_at: seconds since the epoch; they differ if the row counts several refusals
     at: float
     last_at: float
     event: str
@@ -88,9 +92,10 @@ def record(
     detail: str | None = None,
     by: bytes | None = None,
 ) -> int:
-    """Write a row, inside the caller's transaction, and drop one over the bound. Returns its number.
+    """Write a row inside the caller's transaction, delete one row if over the limit, and return the
+    new row's number.
 
-    `by`: the key of the caller that brought it about; None: the operator.
+    `by`: the key of the caller that caused the event; None: the operator.
     """
     kind = _KINDS.get(event, "change")
     words = fingerprint_words(public_key) if public_key else None
@@ -108,7 +113,7 @@ def record(
 
 
 def hand_over(database: apsw.Connection, key: bytes, successor: bytes) -> None:
-    """Let the rows that a caller brought about be its own under its new key as well, inside the caller's transaction."""
+    """Assign the rows that a caller caused to its new key, inside the caller's transaction."""
     for kind in KEPT:
         database.execute("UPDATE audit SET actor = ? WHERE kind = ? AND actor = ?", (successor, kind, key))
         handed_over = database.changes()
@@ -129,7 +134,7 @@ def _drop_one_over(database: apsw.Connection, kind: str) -> None:
     rows: Any = database.execute("SELECT rows FROM audit_counts WHERE kind = ? AND actor = ?", (kind, _ALL)).get
     if rows <= KEPT[kind]:
         return
-    # Fewer than `SHARE` callers have more than one part in `SHARE`.
+    # Fewer than `SHARE` callers can have more than one part in `SHARE`.
     greedy = database.execute(
         """SELECT (SELECT min(id) FROM audit WHERE kind = ?1 AND audit.actor = audit_counts.actor) AS oldest, actor FROM audit_counts
            WHERE kind = ?1 AND rows > ?2 AND actor <> ?3 ORDER BY oldest LIMIT 1""",
@@ -147,7 +152,9 @@ def _drop_one_over(database: apsw.Connection, kind: str) -> None:
 
 
 def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:
-    """The caller by whose invite the one by whose invite … this one came: whom the operator let in, by the key that it has now."""
+    """Follow the invites back from a caller to the one that the operator enrolled; return that
+    one's current key.
+    """
     above = "CASE WHEN revoked_at IS NOT NULL AND successor IS NOT NULL THEN successor ELSE invited_by END"
     found: Any = database.execute(
         f"""WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT {above} FROM callers JOIN way ON public_key = key WHERE {above} IS NOT NULL)
@@ -160,7 +167,9 @@ def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:
 def select_entries(
     database: apsw.Connection, since: float, *, alias: str | None, public_key: bytes | None
 ) -> list[AuditEntry]:
-    """The rows since a time (seconds since the epoch), oldest first; of one caller, by its name or its key."""
+    """Return the rows since a time (seconds since the epoch), oldest first; of one caller by its
+    name or key.
+    """
     words = fingerprint_words(public_key) if public_key else None
     rows = database.execute(
         """SELECT at, last_at, event, caller, fingerprint, session, detail, count FROM audit
@@ -181,7 +190,9 @@ class _Seen:
 
 
 class AuditLog:
-    """What the running daemon sees, on its way to the log. `run` writes it; the other methods only queue and never wait."""
+    """The queue of the running daemon's events. `run` writes them; the other methods only queue and
+    never wait.
+    """
 
     def __init__(
         self,
@@ -190,7 +201,7 @@ class AuditLog:
         pause_s: float = PAUSE_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`transaction`: that of the registry; `pause_s`: between two batches."""
+        """`transaction`: that of the registry; `pause_s`: seconds between two batches."""
         self._transaction = transaction
         self._pause_s = pause_s
         self._clock = clock
@@ -198,7 +209,7 @@ class AuditLog:
         self._dropped = 0
         self._arrived = asyncio.Event()
         self._under_way: asyncio.Task[None] | None = None
-        # Of the minute at hand: which row counts the refusals of which key.
+        # The row of each key that counts its refusals in the current minute.
         self._counting: dict[tuple[bytes | None, str | None], int] = {}
         self._counting_until = 0.0
 
@@ -206,15 +217,15 @@ class AuditLog:
         self._add("connected", alias, public_key, session, None)
 
     def ended(self, alias: str, public_key: bytes, session: str, word: str) -> None:
-        """A session has ended; `word` is ours: done, lost, revoked, …"""
+        """Log the end of a session; `word` is one of ours: done, lost, revoked, …"""
         self._add("ended", alias, public_key, session, word)
 
     def refused(self, public_key: bytes, reason: str) -> None:
-        """A proven key may not come in."""
+        """Log that an authenticated key was refused."""
         self._add("refused", None, public_key, None, reason)
 
     async def run(self) -> None:
-        """Write what is queued, until cancelled; `flush` writes the rest."""
+        """Write queued events until cancelled; `flush` writes the rest."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -222,7 +233,7 @@ class AuditLog:
             await asyncio.sleep(self._pause_s)
 
     async def flush(self) -> None:
-        """Write what still waits, within a few seconds."""
+        """Write the remaining events within a few seconds."""
         try:
             async with asyncio.timeout(FLUSH_DEADLINE_S):
                 if self._under_way is not None:
@@ -246,7 +257,8 @@ class AuditLog:
         if dropped:
             log.error("%d rows of the audit log were dropped: they came faster than the disk takes them", dropped)
         if batch:
-            # Whoever is cancelled here leaves it to `flush`: a batch whose thread has not begun would be in no queue and in no log.
+            # A cancelled batch goes to `flush`: if its thread has not begun, its events would
+            # otherwise be lost.
             self._under_way = asyncio.create_task(self._store_all(batch))
             await asyncio.shield(self._under_way)
 
@@ -254,14 +266,16 @@ class AuditLog:
         try:
             await asyncio.to_thread(self._store, batch)
         except EngineError:
-            # The store is away for a while: they wait, as far as there is room. What it had of them after all, it has twice.
+            # The store is unavailable: keep the events as far as the queue allows. If the store has
+            # recorded them after all, they appear twice.
             self._counting.clear()
             room = MAX_WAITING - len(self._waiting)
             self._dropped += max(0, len(batch) - room)
             self._waiting.extendleft(reversed(batch[-room:] if room > 0 else []))
             self._arrived.set()
         except Exception as error:
-            # The daemon serves on: its operator sees the disk's trouble in the log and in every store that fails.
+            # The daemon continues: the operator sees the disk failure in the log and in every
+            # failing store.
             why = error if isinstance(error, ConfideError) else type(error).__name__
             log.error("%d rows of the audit log are lost: %s", len(batch), why)
             self._counting.clear()
@@ -279,7 +293,9 @@ class AuditLog:
                     )
 
     def _count(self, database: apsw.Connection, seen: _Seen) -> None:
-        """One more refusal: of a key that was refused in this minute in its row, of one too many in the row that they share."""
+        """Count a refusal: in the row of its key for this minute, or in the shared row once there
+        are too many keys.
+        """
         if seen.at >= self._counting_until:
             self._counting.clear()
             self._counting_until = seen.at + REFUSAL_SPAN_S

@@ -1,7 +1,8 @@
-"""Who may connect: what the daemon answers to a peer that has proven its key.
+"""Authorization of connections: the daemon's answer to a peer that has proven its key.
 
-Rights come from the key alone, never from a field in a message. A caller is looked up only after the whole handshake (PROTOCOL.md); until
-then only the secret of an invite is asked for, by its public id.
+Rights come from the key alone, never from a field in a message. A caller is looked up only after
+the whole handshake (PROTOCOL.md); before that, the daemon only looks up the secret of an invite by
+its public id.
 """
 
 from __future__ import annotations
@@ -28,67 +29,74 @@ log = logging.getLogger(__name__)
 LOCAL_SPACE = "local"
 CUT_OFF = "this node cannot reach its store; another one may, or try again later"
 PUT_BACK = "its store was put back to an earlier state, so nobody new is let in; whoever runs the daemon says: confided store --accept"
-# A drop-in folder holds a few lines of one user's machines; anything beyond is not ours.
+# A drop-in folder holds a few lines for one user's devices; larger files and more entries are not
+# ours.
 MAX_DROP_INS = 256
 MAX_LINE_BYTES = 4096
 
 
 class Gate:
-    """What is known of connections where keys come in; here nobody is in, and whoever comes has room.
+    """The live connections of a daemon, as authorization sees them; this base class has none and no
+    limits.
 
-    `CallerAuthorization` asks it on the event loop.
+    `CallerAuthorization` calls it on the event loop.
     """
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody fits in."""
+        """True if no further connection is accepted."""
         return False
 
     def sessions_of(self, _key: bytes) -> int:
-        """How many live connections a key has."""
+        """Return the number of live connections of a key."""
         return 0
 
     def is_live(self, _key: bytes, _session_id: str) -> bool:
-        """Whether a key has a live session of this id."""
+        """Return True if the key has a live session with this id."""
         return False
 
     async def is_cut_off(self) -> bool:
-        """Whether what other nodes have changed may not be known here, so that nobody new can be let in."""
+        """Return True if changes by other nodes may be missing here, so that no new connection may
+        be accepted.
+        """
         return False
 
     async def pass_connection(self, _key: bytes) -> bool:
-        """Wait until a key may come in once more; False where it came too often for that."""
+        """Wait for the key's turn to connect; return False if it connects too often."""
         return True
 
     def refused(self, key: bytes, reason: str) -> None:
-        """A key may not come in, for this reason."""
+        """Record that a key was refused, and why."""
 
 
 class CallerAuthorization:
-    """Answers the channel's two questions: the secret of an invite, and whether a proven key may come in."""
+    """Implements the channel's two lookups: the secret of an invite, and the admission of a proven
+    key.
+    """
 
     def __init__(self, registry: Registry, authorized: Path, gate: Gate, *, max_sessions: int) -> None:
-        """`max_sessions`: live connections that each key may have."""
+        """`max_sessions`: limit of live connections per key."""
         self._registry = registry
         self._invites = Invites(registry)
         self._authorized = authorized
         self._gate = gate
         self._max_sessions = max_sessions
-        # What the folder looked like, and what was found in it: one value, since several threads look at once.
+        # The folder's state and its contents as one value, since several threads read it at once.
         self._seen: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
-        """The one-time secret of an invite, or None for one that never was."""
+        """Return the one-time secret of an invite, or None if there was never such an invite."""
         return self._invites.psk(invite_id)
 
     async def admit(self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None) -> dict[str, object]:
-        """The welcome for this key. Of the hello, only the session that this one is to replace is asked for (PROTOCOL.md 7.9).
+        """Return the welcome for this key. Of the hello, only the session to be replaced is read
+        (PROTOCOL.md 7.9).
 
-        A key that comes again and again is answered in its turn: who waits for the welcome comes no faster than it is served, and who does
-        not has cost the handshake alone.
+        A key that reconnects again and again is delayed: a peer that waits for the welcome gets no
+        more than its rate, and one that does not wait has cost one handshake.
 
-        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an invite that lets nobody in; BusyError:
-        the key came too often for a turn.
+        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an
+        invite that admits no one; BusyError: the key connects too often.
         """
         if not await self._gate.pass_connection(public_key):
             raise BusyError
@@ -99,7 +107,9 @@ class CallerAuthorization:
             raise
 
     async def admit_by_http(self, key: bytes) -> dict[str, object]:
-        """The welcome for a caller who has come to another node by HTTP (PROTOCOL.md 12.5). Raises DeniedError."""
+        """Return the welcome for a caller that connected to another node by HTTP (PROTOCOL.md
+        12.5). Raises DeniedError.
+        """
         await self._require_room(key)
         caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
         if caller is None:
@@ -109,25 +119,32 @@ class CallerAuthorization:
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     def most_sessions(self, public_key: bytes, hello: Mapping[str, object]) -> int:
-        """How many connections the key may have with this one: one more while it replaces a live one of the same key."""
+        """Return the limit of the key's connections, this one included: one more while it replaces
+        a live session of the same key.
+        """
         replaced = hello.get("replaces")
         return self._max_sessions + (isinstance(replaced, str) and self._gate.is_live(public_key, replaced))
 
     def current(self, public_key: bytes) -> Caller | None:
-        """The caller with this key as the registry has it now; None if it may not connect."""
+        """Return the caller with this key as the registry has it now, or None if it may not
+        connect.
+        """
         caller = self._registry.machine(public_key)
         return None if caller is None or caller.closed(self._registry.clock()) else caller
 
     def changed_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
-        """The number of the newest change, and the callers that have changed since that one, by their keys; None: it may not connect.
+        """Return the number of the newest change, and the callers changed since `number`, by key;
+        None: the caller may not connect.
 
-        Where more have changed than is remembered, all that are connected.
+        If some of those changes are no longer recorded, return all connected callers.
         """
         last, changed = self._registry.changes_since(number)
         return last, {key: self.current(key) for key in (connected if changed is None else changed)}
 
     def why_closed(self, public_key: bytes) -> str:
-        """The word in the CLOSE of a session whose caller may not connect any more (PROTOCOL.md 7.6)."""
+        """Return the reason in the CLOSE of a session whose caller may no longer connect
+        (PROTOCOL.md 7.6).
+        """
         caller = self._registry.caller(public_key)
         why = caller.closed(self._registry.clock()) if caller else None
         return why if why in ("rotated", "expired") else "revoked"
@@ -142,21 +159,23 @@ class CallerAuthorization:
                 "busy", public_key, f"it may hold {self._max_sessions}; close other sessions, or try again later"
             )
         if caller.public_key != public_key:
-            # Everything else is in order, so from here on the old key is gone (PROTOCOL.md 7.10).
+            # Everything else is valid, so the old key ends here (PROTOCOL.md 7.10).
             await asyncio.to_thread(self._registry.succeed, public_key)
             extra = {"event": "machine has its new key", "space": caller.space_id}
             log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key), extra=extra)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     async def _require_room(self, key: bytes) -> None:
-        """Raises DeniedError: nobody fits in, or nobody can be let in by what is known here."""
+        """Raises DeniedError: no further connection is accepted, or this node is cut off from the
+        others.
+        """
         if self._gate.is_full:
             raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
         if await self._gate.is_cut_off():
             raise denied("busy", key, CUT_OFF)
 
     def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
-        """The caller that this key is, or whose successor it is."""
+        """Return the caller with this key, or the caller whose successor it is."""
         if invite_id is not None:
             if self._registry.is_put_back:  # before the invite is spent
                 raise denied("busy", public_key, PUT_BACK)
@@ -164,14 +183,16 @@ class CallerAuthorization:
         else:
             known = self._known(public_key)
             if known is None:
-                # Another node may have taken it in a moment ago. While nobody can tell, a machine must not hear that it is unknown: it
-                # would take a new key of its own for one that nobody wants (PROTOCOL.md 7.10).
+                # Another node may have enrolled it just now. While that is uncertain, do not report
+                # an unknown key: the device would replace a key that is still valid (PROTOCOL.md
+                # 7.10).
                 try:
                     self._registry.follow(asked_at=time.monotonic())
                 except StorageError:
                     raise denied("busy", public_key, CUT_OFF) from None
                 known = self._known(public_key)
-            # Looked for once more: another connection of the same key may have taken the predecessor's place between the two.
+            # Look once more: another connection of the same key may have replaced the predecessor
+            # in between.
             known = known or self._registry.machine(public_key)
             found = known or self._from_drop_in(public_key)
             if found is None:
@@ -207,7 +228,9 @@ class CallerAuthorization:
         raise denied("invite", public_key, _refusal(outcome))
 
     def _from_drop_in(self, public_key: bytes) -> Caller | None:
-        """Enroll a key found in `authorized/`: who can write there could as well read every database."""
+        """Enroll a key found in `authorized/`. A process that can write there could read every
+        database anyway.
+        """
         for key, name in self._drop_ins():
             if key == public_key:
                 if self._registry.is_put_back:
@@ -218,12 +241,14 @@ class CallerAuthorization:
                     grants = Grants(free_name(name, taken), "admin")
                     return self._registry.add_caller(public_key, grants, space=LOCAL_SPACE, added_by="file")
                 except TakenError:
-                    # Another connection of the same key was first.
+                    # Another connection with the same key was first.
                     return self._registry.caller(public_key)
         return None
 
     def _drop_ins(self) -> list[tuple[bytes, str]]:
-        """What `drop_ins` found, until something in the folder changes: strangers can make us look, 50 times a second."""
+        """Return the result of `drop_ins`, cached until the folder changes: unknown peers can cause
+        50 lookups a second.
+        """
         marks = _marks(self._authorized)
         seen, found = self._seen
         if marks != seen:
@@ -233,7 +258,7 @@ class CallerAuthorization:
 
 
 def _marks(folder: Path) -> list[tuple[str, int, int]]:
-    """What changes when a drop-in does, or its rights."""
+    """Return values that change whenever a drop-in or its permissions change."""
     try:
         statuses = [(path.name, path.lstat()) for path in (folder, *sorted(folder.glob("*.pub"))[:MAX_DROP_INS])]
     except OSError:
@@ -242,7 +267,7 @@ def _marks(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def drop_ins(folder: Path) -> list[tuple[bytes, str]]:
-    """The key lines in `folder` that only its owner can have written: (public key, name)."""
+    """Return the (public key, name) lines in `folder` that only its owner can have written."""
     found: list[tuple[bytes, str]] = []
     try:
         paths = sorted(folder.glob("*.pub"))[:MAX_DROP_INS]
@@ -278,7 +303,9 @@ def _line(path: Path) -> str | None:
 
 
 def denied(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
-    """The refusal that goes, sealed, to a peer that has proven its key; `why` replaces the usual hint."""
+    """Build the refusal that is sent, sealed, to a peer that has proven its key; `why` replaces the
+    usual hint.
+    """
     return DeniedError(reason, fingerprint_words(public_key), hint=why)
 
 
@@ -292,5 +319,7 @@ def _refusal(refused: Refused) -> str:
 
 
 def _clock(moment: float | None) -> str:
-    """A time as a person on another machine reads it, who may look at it days later and in another zone."""
+    """Format a time for a user on another device, who may read it days later and in another time
+    zone.
+    """
     return time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(moment))

@@ -1,7 +1,8 @@
-"""Callers: what one may do, and what is known of each key, read and written inside the registry's transactions.
+"""Callers, their grants, and the rows about each key, read and written inside the registry's
+transactions.
 
-Grants are asked inside every operation, as the registry has them then, never once at the door: a grant that was taken away counts from
-the next step on, also of an operation that is under way.
+Grants are checked inside every operation against the registry's current state, never once at
+connection time: a revoked grant applies from the next step on, also to a running operation.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 MAX_SHOWN_CHARS = 64
 
-# Space ids name files and appear in logs, so they say nothing of the space's name.
+# Space ids name files and appear in logs, so they reveal nothing of the space's name.
 SPACE_ID_BYTES = 8
 
 Gateway = Literal["trusted", "untrusted"]
-"""What the word of a caller counts for that comes by HTTP."""
+"""The trust in texts of a caller that connects by HTTP."""
 
 Closed = Literal["revoked", "rotated", "disabled", "expired"]
 _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, added_by, added_at, approved_at, expires_at, last_seen_at,
@@ -40,9 +41,9 @@ _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, add
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What one caller may do: a scope, and the projects and sources that it reaches.
+    """The rights of a caller: a scope, and the projects and sources that it may access.
 
-    What is refused is said with the command by which the daemon's operator gives it.
+    A refusal names the command with which the daemon's operator grants the right.
     """
 
     alias: str  # whose; the author of what it writes
@@ -53,12 +54,12 @@ class Grants:
 
     @property
     def may_write(self) -> bool:
-        """Whether the scope allows writing, wherever the caller may be."""
+        """True if the scope allows writing, in any project that the caller reaches."""
         return self.scope != "read"
 
     @property
     def reaches_all(self) -> bool:
-        """Whether no project and no source is out of the caller's reach."""
+        """True if the caller may access all projects and all sources."""
         return self.projects is None and self.sources is None
 
     def has_project(self, project: str) -> bool:
@@ -71,49 +72,50 @@ class Grants:
         return self.has_project(project) and self.has_source(source_of(path))
 
     def bounded(self, projects: frozenset[str] | None, *, may_write: bool) -> Self:
-        """No more of them than these projects, and no writing unless it may."""
+        """Return these grants limited to the projects, and without writing unless `may_write`."""
         both = projects if self.projects is None else self.projects if projects is None else self.projects & projects
         return replace(self, scope=self.scope if may_write else "read", projects=both, is_bounded=True)
 
     def without_any(self) -> Self:
-        """The same caller's once its access has ended."""
+        """Return the grants of the same caller after its access has ended: none."""
         return replace(self, scope="read", projects=frozenset(), sources=frozenset())
 
     def require_scope(self) -> None:
-        """Refuse a caller that may only read. Raises GrantError."""
+        """Raise GrantError if the caller is read-only."""
         if not self.may_write:
             raise self._missing("may read the memory but not write it", "scope", ["write"])
 
     def require_project(self, project: str) -> None:
-        """Refuse a caller that does not reach the project. Raises GrantError."""
+        """Raise GrantError if the caller may not access the project."""
         if not self.has_project(project):
             shown = printable(project[:MAX_SHOWN_CHARS])
             raise self._missing(f"has no grant for the project '{shown}'", "projects", [*(self.projects or ()), shown])
 
     def require_every_project(self, what: str) -> None:
-        """Refuse a caller that does not reach all projects something that concerns them all. Raises GrantError."""
+        """Raise GrantError unless the caller may access all projects, which `what` concerns."""
         if self.projects is not None:
             raise self._missing(f"has no grant for all projects, which {what} concerns", "projects", ["all"])
 
     def require_source(self, source: str) -> None:
-        """Refuse a caller that does not reach the source. Raises GrantError."""
+        """Raise GrantError if the caller may not access the source."""
         if not self.has_source(source):
             raise self._missing(f"has no grant for the source '{source}'", "sources", [*(self.sources or ()), source])
 
     def require_read(self, project: str, path: str) -> None:
-        """Refuse a caller that may not read the document. Raises GrantError."""
+        """Raise GrantError if the caller may not read the document."""
         self.require_project(project)
         self.require_source(source_of(path))
 
     def require_write(self, project: str, path: str) -> None:
-        """Refuse a caller that may not write the document. Raises GrantError."""
+        """Raise GrantError if the caller may not write the document."""
         self.require_scope()
         self.require_read(project, path)
 
     def projects_among(self, wanted: Iterable[str] | None) -> frozenset[str] | None:
-        """Those of the wanted projects that the caller reaches; None (wanted or answered) is all there are.
+        """Return the wanted projects that the caller may access; None stands for all projects, as
+        argument and as result.
 
-        Raises GrantError where something is wanted, and none of it is reached.
+        Raises GrantError if projects are wanted and none of them is accessible.
         """
         if wanted is None:
             return self.projects
@@ -135,7 +137,7 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One enrolled key. All times are seconds since the epoch."""
+    """An enrolled key. All times are seconds since the epoch."""
 
     public_key: bytes
     alias: str
@@ -161,7 +163,7 @@ class Caller:
         return self.grants.scope
 
     def closed(self, now: float) -> Closed | None:
-        """Why this key may not connect, or None if it may."""
+        """Return why this key may not connect, or None if it may."""
         if self.revoked_at is not None:
             return "revoked" if self.successor is None else "rotated"
         if self.approved_at is None:
@@ -171,7 +173,9 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class EndedKey:
-    """A key that may not connect any more, since when, and the key that took its place where one did."""
+    """A key that may no longer connect, the time when it ended, and the key that replaced it, if
+    any.
+    """
 
     key: bytes
     at: float  # seconds since the epoch
@@ -179,7 +183,7 @@ class EndedKey:
 
 
 def select_callers(database: apsw.Connection, where: str, *values: Any) -> list[Caller]:
-    """Callers; `where` is a literal, never data."""
+    """Return callers; `where` is a literal, never data."""
     query = f"SELECT {_COLUMNS} FROM callers JOIN spaces ON spaces.name = space {where}"  # noqa: S608
     return [_caller(row) for row in database.execute(query, values)]
 
@@ -195,14 +199,14 @@ def named_now(database: apsw.Connection, alias: str) -> Caller | None:
 
 
 def require_free(database: apsw.Connection, alias: str) -> None:
-    """Refuse a name that a caller has. Raises TakenError."""
+    """Raise TakenError if a caller has the name."""
     if named_now(database, alias):
         hint = f"choose another name, or: confided device rm {alias}"
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
 
 def new_space_id() -> str:
-    """By chance; no two spaces have had one."""
+    """Return a random id, so that no two spaces ever share one."""
     return secrets.token_hex(SPACE_ID_BYTES)
 
 
@@ -219,13 +223,14 @@ def insert_caller(
     invited_by: bytes | None = None,
     gateway: Gateway | None = None,
 ) -> Caller:
-    """Enroll a key, and make its space where it does not exist."""
+    """Enroll a key, and create its space if needed."""
     database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, new_space_id(), now))
     drop_invites_by(database, public_key)  # into the space that it was in before
     known = caller_now(database, public_key)
     if known is not None and known.revoked_at is not None and known.revoked_at >= now:
         now = math.nextafter(known.revoked_at, math.inf)  # by a clock that was ahead then; it is later all the same
-    # A revoked row of the same key makes way: whoever runs the daemon has vouched for the key again. And it is nobody's successor now.
+    # Delete a revoked row of the same key: the operator vouches for the key again. It is also no
+    # successor any more.
     database.execute("DELETE FROM callers WHERE public_key = ?", (public_key,))
     database.execute("UPDATE callers SET successor = NULL WHERE successor = ? AND revoked_at IS NULL", (public_key,))
     database.execute(
@@ -253,9 +258,10 @@ def insert_caller(
 
 
 def end_caller(database: apsw.Connection, ended: EndedKey) -> None:
-    """Take a caller's key out of force; its successor, if it has one, takes its place.
+    """Revoke a caller's key; its successor, if any, replaces it.
 
-    The old row stays as a revoked one, so that the key is not taken in again by a line in `authorized/`.
+    The old row stays as a revoked one, so that a line in `authorized/` does not enroll the key
+    again.
     """
     database.execute(
         "UPDATE callers SET revoked_at = ?, successor = ? WHERE public_key = ?", (ended.at, ended.successor, ended.key)
@@ -277,7 +283,9 @@ def end_caller(database: apsw.Connection, ended: EndedKey) -> None:
 
 
 def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
-    """Note a key that never was a caller here as one that may not become one by a line in `authorized/`."""
+    """Record a key that was never a caller here as ended, so that a line in `authorized/` does not
+    enroll it.
+    """
     database.execute(
         """INSERT INTO callers (public_key, alias, space, scope, added_by, added_at, revoked_at, successor)
            SELECT ?, ?, name, 'read', 'file', ?, ?, ? FROM spaces ORDER BY created_at LIMIT 1""",
@@ -286,12 +294,12 @@ def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
 
 
 def drop_invites_by(database: apsw.Connection, public_key: bytes) -> None:
-    """Take back the invites that a caller has made, which would give rights that it has no more."""
+    """Delete the invites that a caller has created; they would give rights that it no longer has."""
     database.execute("DELETE FROM invites WHERE invited_by = ?", (public_key,))
 
 
 def describe(grants: Grants, expires_at: float | None) -> str:
-    """Rights in a line, for the audit log."""
+    """Format the rights as a line for the audit log."""
     parts = [f"scope {grants.scope}"]
     parts += [f"projects {', '.join(sorted(grants.projects))}"] if grants.projects is not None else []
     parts += [f"sources {', '.join(sorted(grants.sources))}"] if grants.sources is not None else []
@@ -300,12 +308,12 @@ def describe(grants: Grants, expires_at: float | None) -> str:
 
 
 def to_json(names: frozenset[str] | None) -> str | None:
-    """Names as they stand in a row."""
+    """Encode names for a column."""
     return None if names is None else json.dumps(sorted(names), ensure_ascii=False)
 
 
 def from_json(text: str | None) -> frozenset[str] | None:
-    """Names from a row. Raises StorageError where they cannot be read."""
+    """Decode names from a column. Raises StorageError if they cannot be read."""
     if text is None:
         return None
     try:

@@ -1,6 +1,7 @@
-"""Enrolling machines from the operator's side: making an invite, waiting for its join, adding a pasted key line, changing grants.
+"""Enrollment by the operator: create an invite, wait for its join, add a pasted key line, change
+grants.
 
-And the names that people give to callers and spaces: they stand in logs, in lists and beside what a caller wrote.
+Also checks the names of callers and spaces, which appear in logs, in lists and beside notes.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ MAX_PROJECTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a command says about a caller's rights, as typed; None is not said."""
+    """Options of a command that change a caller's rights, as typed; None: option not given."""
 
     scope: str | None = None
-    # projects, sources: names with commas between them, or `all`
+    # projects, sources: comma-separated names, or `all`
     projects: str | None = None
     sources: str | None = None
     expires: str | None = None  # a length of time from now, or `never`
@@ -45,9 +46,9 @@ class Rights:
         return self == Rights()
 
     def upon(self, grants: Grants, expires_at: float | None, *, now: float) -> tuple[Grants, float | None]:
-        """Those grants, and that end of them, with what is said in place of what was.
+        """Return the grants and their expiry with the given options applied.
 
-        Raises BadNameError: a scope, a source, a project or a time that is none.
+        Raises BadNameError: an invalid scope, source, project or time.
         """
         if self.scope is not None:
             grants = replace(grants, scope=check_scope(self.scope))
@@ -62,7 +63,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class MadeInvite:
-    """An invite that waits to be used."""
+    """An invite that was just created, with its token."""
 
     invite: Invite  # holds the secret; only `to_string` shows it
     entry: OpenInvite  # what the registry keeps of it
@@ -78,10 +79,11 @@ def make_invite(
     url: str,
     needs_approval: bool | None = None,
 ) -> MadeInvite:
-    """An invite for a machine that will be called `alias`, into a new space of that name or into an existing one.
+    """Create an invite for a device that will be called `alias`, into a new or existing space of
+    that name.
 
-    Where `needs_approval` is not said, a caller that may do everything does.
-    Raises BadNameError, InviteError: a name, a right or an address that cannot be; TakenError where the name is taken, or there is no
+    Without `needs_approval`, only a caller with scope `admin` needs approval. Raises BadNameError,
+    InviteError: an invalid name, right or address; TakenError if the name is taken, or there is no
     such space.
     """
     check_name(alias, "machine")
@@ -101,7 +103,7 @@ def make_invite(
 
 
 def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], float] = time.time) -> UsedInvite | None:
-    """Who used the invite, as soon as somebody has; None when it has expired or was taken back."""
+    """Return who used the invite as soon as it is used; None once it has expired or was deleted."""
     invites, version = Invites(registry), None
     while True:
         with suppress(StorageError):  # it is asked again
@@ -122,7 +124,8 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
 def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, rights: Rights) -> Caller:
     """Enroll the key of a line that `confide device key show` printed.
 
-    Raises KeyTextError where it is no such line; BadNameError, TakenError where the name, a right or the space cannot be.
+    Raises KeyTextError if it is no such line; BadNameError, TakenError if the name, a right or the
+    space is invalid.
     """
     public_key, written = parse_public_key(line)
     alias = name or written
@@ -136,39 +139,44 @@ def add_line(registry: Registry, line: str, *, name: str | None, space: str | No
 
 
 def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
-    """Change a caller's rights; what is not said stays.
+    """Change a caller's rights; options that are not given stay.
 
-    Raises BadNameError, TakenError where a right cannot be, or there is no such caller.
+    Raises BadNameError, TakenError if a right is invalid, or there is no such caller.
     """
-    # Before the caller is looked for, and not inside the transaction: a mistyped right is told either way.
+    # Check before looking up the caller and outside the transaction: a mistyped right is an error
+    # either way.
     rights.upon(Grants(alias), None, now=0.0)
     now = registry.clock()
     return _known(registry, alias, registry.grant(alias, lambda was: rights.upon(was.grants, was.expires_at, now=now)))
 
 
 def approve(registry: Registry, caller: Caller) -> Caller:
-    """Let a caller in that waits for it, whose words were compared. Raises TakenError where it is none any more."""
+    """Approve a waiting caller whose words the operator has compared. Raises TakenError if it is no
+    longer a caller.
+    """
     return _known(registry, caller.alias, registry.approve(caller.public_key))
 
 
 def rename(registry: Registry, alias: str, wanted: str) -> Caller:
-    """Give a caller another name. Raises BadNameError, TakenError where the name cannot be, or is taken, or there is no such caller."""
+    """Rename a caller. Raises BadNameError, TakenError if the name is invalid or taken, or there is
+    no such caller.
+    """
     check_name(wanted, "machine")
     return _known(registry, alias, registry.rename(alias, wanted))
 
 
 def revoke(registry: Registry, alias: str) -> Caller:
-    """Shut a caller out. Raises TakenError where there is no such caller."""
+    """Revoke a caller. Raises TakenError if there is no such caller."""
     return _known(registry, alias, registry.revoke(alias))
 
 
 def named(registry: Registry, alias: str) -> Caller:
-    """The caller of this name. Raises TakenError where there is no such caller."""
+    """Return the caller with this name. Raises TakenError if no caller has it."""
     return _known(registry, alias, registry.caller_named(alias))
 
 
 def take_back(registry: Registry, alias: str) -> OpenInvite:
-    """Take the invite for this name back. Raises TakenError where there is none that can still be used."""
+    """Delete the open invite for this name. Raises TakenError if no invite is open for it."""
     gone = Invites(registry).remove(alias)
     if gone is None:
         waiting = [entry.alias for entry in Invites(registry).open_ones()]
@@ -181,7 +189,7 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
 
 
 def check_scope(text: str) -> Scope:
-    """`text` as a scope; `r` and `rw` are understood. Raises BadNameError where it is none."""
+    """Return `text` as a scope; `r` and `rw` are accepted. Raises BadNameError if it is no scope."""
     wanted = {"r": "read", "rw": "write"}.get(text, text)
     for scope in SCOPES:
         if wanted == scope:
@@ -192,7 +200,9 @@ def check_scope(text: str) -> Scope:
 
 
 def parse_projects(text: str) -> frozenset[str] | None:
-    """Project names with commas between them; None for `all`. Raises BadNameError where there is none, or one that no project can have."""
+    """Parse comma-separated project names; None for `all`. Raises BadNameError if there are none,
+    or one is invalid.
+    """
     if text.strip() == EVERYTHING:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -205,7 +215,7 @@ def parse_projects(text: str) -> frozenset[str] | None:
 
 
 def parse_sources(text: str) -> frozenset[str] | None:
-    """Sources with commas between them; None for `all`. Raises BadNameError where one of them is none."""
+    """Parse comma-separated sources; None for `all`. Raises BadNameError if one is no source."""
     if text.strip() == EVERYTHING:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -218,9 +228,10 @@ def parse_sources(text: str) -> frozenset[str] | None:
 
 
 def public_url(state: RegistryState, config: DaemonConfig, given: str | None) -> str:
-    """The address that a machine is told: as given, else as configured, else where the daemon listens.
+    """Return the address that devices connect to: as given, else as configured, else the daemon's
+    listening address.
 
-    Raises InviteError where it is no such address.
+    Raises InviteError if it is not a valid address.
     """
     if given or config.server.public_url:
         url = given or config.server.public_url
@@ -273,14 +284,15 @@ _SPAN = re.compile(r"(\d{1,6})\s*([smhd])")
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_TTL_S = 30 * 86400
 LONGEST_SPAN_S = 3650 * 86400
-# `invite ls` and `invite rm` are old spellings of commands, which still work.
+# `invite ls` and `invite rm` are old forms of commands that still work.
 RESERVED_NAMES = ("ls", "rm")
 
 
 def check_name(text: str, what: str) -> str:
-    """`text`, if it can name a caller or a space.
+    """Return `text` if it is a valid name for a caller or a space.
 
-    Raises BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens and underscores, or a command's.
+    Raises BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens
+    and underscores, or the name of a command.
     """
     if what == "machine" and text in RESERVED_NAMES:
         raise BadNameError(
@@ -296,7 +308,7 @@ def check_name(text: str, what: str) -> str:
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """A valid name like `wanted` that is not taken: cleaned, and numbered if need be."""
+    """Return a valid name like `wanted` that is not taken: cleaned, and numbered if needed."""
     clean = _FOREIGN.sub("-", wanted).strip("-._")[: MAX_NAME_CHARS - 4] or "machine"
     names = set(taken)
     number = 1
@@ -308,13 +320,15 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be."""
+    """Return the known name that `name` is most likely a typing error for."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return found[0] if found else None
 
 
 def parse_ttl(text: str) -> float:
-    """Seconds of a time such as `15m`, `1h` or `2d`. Raises BadNameError where it is none, or longer than 30 days."""
+    """Parse a duration such as `15m`, `1h` or `2d` to seconds. Raises BadNameError if it is invalid
+    or over 30 days.
+    """
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_TTL_S:
         raise BadNameError(f"'{text[:20]}' is not a time to live", hint="use 90s, 15m, 1h or 2d; at most 30d")
@@ -322,7 +336,9 @@ def parse_ttl(text: str) -> float:
 
 
 def parse_span(text: str) -> float:
-    """Seconds of a time such as `1h`, `2d` or `90d`, of at most ten years. Raises BadNameError where it is none."""
+    """Parse a duration such as `1h`, `2d` or `90d`, up to ten years, to seconds. Raises
+    BadNameError if it is invalid.
+    """
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_SPAN_S:
         raise BadNameError(f"'{text[:20]}' is not a length of time", hint="use 1h, 2d or 90d; at most 3650d")

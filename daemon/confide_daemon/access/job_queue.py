@@ -1,8 +1,10 @@
-"""What an operator asks a running daemon for: checking a space, rebuilding its index, computing its vectors anew, changing its key.
+"""Jobs for the running daemon: check a space, rebuild its index, recompute its vectors, change its
+key.
 
-A command writes a row into the registry, as every other command does that changes what a running daemon does; the daemon sees within a
-moment that the registry has changed, works through what is asked one after the other, and writes into the row how far it is. Whoever can
-write the registry is the owner of the data folder and has its master key, so nothing else is asked of them.
+A command writes a row into the registry, as every command does that changes a running daemon. The
+daemon notices the change within a moment, runs the jobs one after the other, and writes their
+progress into the rows. A process that can write the registry belongs to the owner of the data
+folder and has its master key, so jobs need no further authorization.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _COLUMNS: Final = "id, kind, space, asked_at, state, step, done, total, outcome"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of work that was asked for. `state`: asked, running, done, failed, cancelled."""
+    """A job. `state`: asked, running, done, failed, cancelled."""
 
     id: int
     kind: Kind
@@ -43,7 +45,7 @@ class Jobs:
         self._registry = registry
 
     def ask(self, kind: Kind, space_id: str) -> int:
-        """Ask for a job; its id."""
+        """Queue a job and return its id."""
         with self._registry.writing_here() as database:
             database.execute("DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?", (KEPT,))
             sql = "INSERT INTO jobs (kind, space, asked_at) VALUES (?, ?, ?) RETURNING id"
@@ -53,22 +55,22 @@ class Jobs:
         return self._first("WHERE id = ?", identity)
 
     def next(self) -> Job | None:
-        """The one that was asked for first and not begun."""
+        """Return the oldest job that has not begun."""
         return self._first("WHERE state = 'asked' ORDER BY id LIMIT 1")
 
     def first_open(self) -> int | None:
-        """The one that is worked on, or would be next."""
+        """Return the id of the running job, or of the next one."""
         found = self._first("WHERE state IN ('asked', 'running') ORDER BY id LIMIT 1")
         return found.id if found is not None else None
 
     def counts(self) -> dict[str, int]:
-        """How many of the last hundred are in each state."""
+        """Return how many of the last hundred jobs are in each state."""
         with self._registry.reading() as database:
             rows: list[Any] = database.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall()
         return {str(state): int(count) for state, count in rows}
 
     def cancel(self, identity: int) -> None:
-        """Whoever asked does not wait any more."""
+        """Cancel a job that its requester no longer waits for."""
         self._write("UPDATE jobs SET state = 'cancelled' WHERE id = ? AND state IN ('asked', 'running')", identity)
 
     def begin(self, identity: int) -> None:
@@ -78,12 +80,12 @@ class Jobs:
         self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
 
     def end(self, identity: int, state: str, outcome: dict[str, object]) -> None:
-        """It has ended; a cancelled one stays cancelled."""
+        """Record that a job has ended; a cancelled one stays cancelled."""
         sql = "UPDATE jobs SET state = ?, outcome = ? WHERE id = ? AND state = 'running'"
         self._write(sql, state, json.dumps(outcome), identity)
 
     def end_all(self) -> None:
-        """None of those from before is worked on any more: their daemon has ended."""
+        """End the open jobs of an earlier daemon, which has ended."""
         outcome = json.dumps({"error": "the daemon ended before it was done", "hint": "ask again"})
         self._write("UPDATE jobs SET state = 'failed', outcome = ? WHERE state IN ('asked', 'running')", outcome)
 

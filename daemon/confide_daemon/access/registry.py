@@ -1,14 +1,15 @@
-"""The registry: who may connect (callers), who may still join (invites), which space each of them sees; and the data folder it lies in.
+"""The registry: callers, their invites and their spaces; and the data folder that holds it.
 
 An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`,
-`enrolled_callers` or `revoke` that a person
-runs beside it. Every change is one transaction, the row of the audit log that tells of it included; a process that wants to know of
-changes watches `version`. Invites have a module of their own, `confide_daemon.access.registry_invites`.
+`enrolled_callers` or `revoke` that an operator runs beside it. Every change is one transaction,
+including its row in the audit log. A process that follows changes polls `version`. Invites have a
+module of their own, `confide_daemon.access.registry_invites`.
 
-Where `[store]` is set, the file is a copy: every change is in the log of the registry first, which all nodes follow (`store.log.shared`).
+If `[store]` is set, the file is a copy: every change first goes to the registry's log, which all
+nodes follow (`store.log.shared`).
 
-The folder with the daemon's identity, the master key and the registry is made and opened here as well. What others could read or write
-is refused, as ssh does, before a key is read.
+This module also creates and opens the folder with the daemon's identity, the master key and the
+registry. As ssh does, it refuses files that others could read or write, before it reads a key.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class Registry:
-    """The open registry. Safe to use from several threads and, through the file, from several processes."""
+    """The open registry. Safe for several threads and, through the file, for several processes."""
 
     def __init__(
         self,
@@ -70,9 +71,12 @@ class Registry:
         shared: RegistryLog | None = None,
     ) -> None:
         self.shared = shared
-        """Its log in a store; None: the file is all there is, or may only be read here."""
+        """The registry's log in a store; None if there is no store or the registry is read-only
+        here.
+        """
         self._database = writer
-        # Reads have a connection of their own: a handshake must not wait for a write, and only another connection sees our own.
+        # Reads use a connection of their own: a handshake must not wait for a write, and only
+        # another connection notices our own changes.
         self._reader = reader
         self.clock = clock
         self._write_lock = threading.Lock()
@@ -91,17 +95,17 @@ class Registry:
         as_it_is: bool = False,
         store: LogStore | None = None,
     ) -> Registry:
-        """Open the file, making it and its tables where they are missing.
+        """Open the file; create it and its tables if they are missing.
 
         Args:
-            may_upgrade: whether it may be changed where an older version has written it.
-            snapshot: the one that was made before it is.
-            as_it_is: it stays of the version that wrote it; then nothing but its spaces may be asked for.
-            store: where its log is; None: nowhere.
+            may_upgrade: whether a file of an older version may be migrated.
+            snapshot: the snapshot made before the upgrade.
+            as_it_is: leave the file at its version; then only its spaces may be read.
+            store: the store that holds its log; None: no store.
 
         Raises:
-            StorageError: not writable, the disk is full, the key is another, or a newer version has written it.
-            UpgradeNeededError: an older one has, and it may not be changed.
+            StorageError: not writable, disk full, wrong key, or written by a newer version.
+            UpgradeNeededError: written by an older version, and `may_upgrade` is false.
         """
         writer = connect(path, key, writer=True)
         try:
@@ -118,7 +122,7 @@ class Registry:
             raise
 
     def close(self) -> None:
-        """Close the file; the object is of no use after it."""
+        """Close the file."""
         with self._read_lock, self._write_lock:
             self._reader.close()
             self._database.close()
@@ -128,7 +132,8 @@ class Registry:
     # Its log in a store
 
     def join_store(self) -> str | None:
-        """Have the file and its log be one, before it is used; what was done (`RegistryLog.begin`), None where there is no log.
+        """Synchronize the file with its log before use; return what was done (`RegistryLog.begin`),
+        or None if there is no log.
 
         Raises StorageError, EngineError: as that.
         """
@@ -138,14 +143,15 @@ class Registry:
             return self.shared.begin(self._database, holds=_holds)
 
     def is_copy(self) -> bool:
-        """Whether the file is a copy of a log's."""
+        """True if the file is a copy of a log."""
         with self.reading() as database:
             return is_copy(database)
 
     def follow(self, *, asked_at: float | None = None) -> bool:
-        """Apply what other nodes have changed; whether there was something. Raises StorageError, EngineError.
+        """Apply the changes of other nodes; return True if there were any. Raises StorageError,
+        EngineError.
 
-        `asked_at`: by the monotonic clock; nothing is done where the log was looked at since then.
+        `asked_at`: on the monotonic clock; nothing is done if the log was read since then.
         """
         if self.shared is None:
             return False
@@ -158,25 +164,31 @@ class Registry:
             return was_new
 
     def sought(self, look: Callable[[], _T | None]) -> _T | None:
-        """What a look finds; where nothing, it looks once more behind what other nodes have written meanwhile.
+        """Return the result of `look`; if it finds nothing, apply the changes of other nodes and
+        call it once more.
 
-        Raises StorageError, EngineError: nobody can tell whether there is something.
+        Raises StorageError, EngineError: the changes of other nodes are not available.
         """
         asked_at = time.monotonic()
         found = look()
         if found is None and self.shared is not None:
-            # Also where nothing was new: another thread may have applied it between the two.
+            # Look again even if nothing was new: another thread may have applied the change in
+            # between.
             self.follow(asked_at=asked_at)
             found = look()
         return found
 
     @property
     def is_put_back(self) -> bool:
-        """Whether the store was put back to an earlier state, and no person has accepted that: nobody new may come in."""
+        """True if the store was restored to an earlier state and the operator has not accepted
+        that: no new caller may be enrolled.
+        """
         return self.shared is not None and bool(self.shared.kept)
 
     def require_accepted(self) -> None:
-        """Before somebody new is let in. Raises TakenError: the store was put back, and no person has accepted that."""
+        """Refuse to enroll a new caller after a rollback. Raises TakenError: the operator has not
+        accepted the restored store.
+        """
         if self.is_put_back:
             raise TakenError(
                 "the store was put back to an earlier state, so nobody new is let in",
@@ -184,7 +196,9 @@ class Registry:
             )
 
     def leave_store(self) -> None:
-        """Have the file be all there is, and remove its log, while nobody serves. Raises StorageError, EngineError."""
+        """Detach the file from its store and delete its log, while no daemon serves. Raises
+        StorageError, EngineError.
+        """
         if self.shared is not None:
             with self._write_lock, storage_errors("write to the registry"):
                 self.shared.forget(self._database)
@@ -192,61 +206,69 @@ class Registry:
                 self.shared = None
 
     def stand_alone(self) -> None:
-        """Have the file be no copy of a log's any more, as one that was put back. Raises StorageError."""
+        """Mark the file as a copy of no log, after a restore. Raises StorageError."""
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
             stand_alone(self._database)
 
     def version(self) -> int:
-        """A number that changes when anybody, this process included, has changed the registry. It costs a few microseconds."""
+        """Return a number that changes whenever any process, this one included, changes the
+        registry. It costs a few microseconds.
+        """
         with self.reading() as database:
             return int(database.pragma("data_version"))
 
     # Callers
 
     def caller(self, public_key: bytes) -> Caller | None:
-        """The caller with this key, also one that may not connect (any more)."""
+        """Return the caller with this key, even if it may not connect (any more)."""
         return self._first("WHERE public_key = ?", public_key)
 
     def caller_named(self, alias: str) -> Caller | None:
-        """The caller that has this name and is not revoked."""
+        """Return the caller with this name that is not revoked."""
         return self._first("WHERE alias = ? AND revoked_at IS NULL", alias)
 
     def predecessor(self, public_key: bytes) -> Caller | None:
-        """The caller whose key may be replaced by this one."""
+        """Return the caller whose key this one may replace."""
         return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
 
     def earlier_keys(self, public_key: bytes) -> list[bytes]:
-        """The keys that this caller had before, the last one first (PROTOCOL.md 7.10)."""
+        """Return the caller's previous keys, the latest first (PROTOCOL.md 7.10)."""
         sql = """WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT public_key FROM callers JOIN way ON successor = key
                    WHERE revoked_at IS NOT NULL) SELECT key FROM way LIMIT -1 OFFSET 1"""
         with self.reading() as database:
             return [bytes(row[0]) for row in database.execute(sql, (public_key,))]
 
     def callers(self) -> list[Caller]:
-        """All machines that are not revoked, by name."""
+        """Return all devices that are not revoked, by name."""
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NULL ORDER BY alias")
 
     def gateway_clients(self) -> list[Caller]:
-        """All callers that come by HTTP and are not revoked, by name; also those whose token has expired."""
+        """Return all HTTP callers that are not revoked, by name, including those with an expired
+        token.
+        """
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NOT NULL ORDER BY alias")
 
     def gateway_client(self, digest: bytes) -> Caller | None:
-        """The caller that comes by HTTP with the token of this SHA-256, also one that may not (any more)."""
+        """Return the HTTP caller whose token has this SHA-256, even if it may not connect (any
+        more).
+        """
         return self._first("WHERE public_key = ? AND gateway IS NOT NULL", digest)
 
     def machine(self, public_key: bytes) -> Caller | None:
-        """The machine with this key, also one that may not connect (any more)."""
+        """Return the device with this key, even if it may not connect (any more)."""
         return self._first("WHERE public_key = ? AND gateway IS NULL", public_key)
 
     def last_change(self) -> int:
-        """The number of the newest change of a caller's rights or access."""
+        """Return the number of the newest change of a caller's rights or access."""
         with self.reading() as database:
             return _last_change(database)
 
     def changes_since(self, number: int) -> tuple[int, frozenset[bytes] | None]:
-        """The newest change's number, and whose rights or access have changed since that one; None: of more than is remembered."""
+        """Return the number of the newest change, and the callers whose rights or access changed
+        since `number`; None: some of those changes are no longer recorded.
+        """
         with self.reading() as database:
             last = _last_change(database)
             found = [
@@ -255,16 +277,17 @@ class Registry:
         return last, frozenset(found) if len(found) == last - number else None
 
     def brought_in_by(self, keys: Iterable[bytes], added_by: Mapping[bytes, bytes]) -> list[Caller]:
-        """The callers that have access because of one: by its invites, by those of machines that it has invited, and so on; by name.
+        """Return the callers that have access because of one caller: by its invites, by those of
+        devices that it has invited, and so on; by name.
 
         Args:
-            keys: its key, and those that it had before.
-            added_by: who has signed for each device of the roster (`Roster.added_by`), which counts as much as an invite.
+            keys: the caller's key and its previous keys.
+            added_by: the signer of each device of the roster (`Roster.added_by`), which counts like an invite.
         """
         with self.reading() as database:
             known = select_callers(database, "ORDER BY alias")
         invited = {caller.public_key: caller.invited_by for caller in known if caller.invited_by is not None}
-        # Whoever came by an invite of one and was added by another has two above itself; either is enough.
+        # A caller invited by one and added by another has two parents; either is enough.
         roots = frozenset(keys)
         found = set(roots)
         while True:
@@ -277,9 +300,11 @@ class Registry:
     def add_caller(
         self, public_key: bytes, grants: Grants, *, space: str, added_by: str, expires_at: float | None = None
     ) -> Caller:
-        """Enroll a key under the name in its grants; its space is made where it does not exist. A revoked key is enrolled anew.
+        """Enroll a key under the name in its grants, creating its space if needed. A revoked key is
+        enrolled again.
 
-        Raises TakenError where the key is enrolled already, the name is taken, or the store was put back.
+        Raises TakenError if the key is enrolled already, the name is taken, or the store was
+        restored.
         """
         self.require_accepted()
         with self.transaction() as database:
@@ -298,9 +323,10 @@ class Registry:
     def add_gateway_client(
         self, digest: bytes, grants: Grants, *, space: str, gateway: Gateway, expires_at: float
     ) -> Caller:
-        """Let whoever has the token of this SHA-256 in, by HTTP, to a space that is there, under the name in the grants.
+        """Enroll an HTTP caller by the SHA-256 of its token, into an existing space, under the name
+        in the grants.
 
-        Raises TakenError: a caller has that name, or the store was put back.
+        Raises TakenError: a caller has that name, or the store was restored.
         """
         self.require_accepted()
         with self.transaction() as database:
@@ -321,20 +347,21 @@ class Registry:
             return made
 
     def note_used(self, used: Mapping[bytes, float]) -> None:
-        """Note when tokens were last used, by their SHA-256, in seconds since the epoch."""
+        """Record when tokens were last used, by their SHA-256, in seconds since the epoch."""
         with self.transaction() as database:
             for digest, at in used.items():
                 database.execute("UPDATE callers SET last_seen_at = ? WHERE public_key = ?", (at, digest))
 
     def revoke(self, alias: str) -> Caller | None:
-        """Take a caller's rights away for good; None if no caller has this name."""
+        """Revoke a caller for good; return None if no caller has this name."""
         with self.transaction() as database:
             caller = named_now(database, alias)
             if caller is None:
                 return None
             now = self.clock()
-            # Without its successor, which must not come in either. And not before it was enrolled, as by a clock that was put right: by
-            # these times a folder that is put back tells what came first.
+            # Revoke it without a successor, which must not connect either. And not before its
+            # enrollment, as after a clock correction: these times decide the order after a folder
+            # is restored.
             database.execute(
                 "UPDATE callers SET revoked_at = ?, successor = NULL WHERE public_key = ?",
                 (max(now, caller.added_at), caller.public_key),
@@ -344,9 +371,10 @@ class Registry:
             return caller
 
     def approve(self, public_key: bytes) -> Caller | None:
-        """Let the key in that waits for it; one that does not is left as it is. None if it is no caller's (any more).
+        """Approve the key if it waits for approval; return its caller, or None if it is no caller's
+        (any more).
 
-        By key, not by name: what a person has compared are this key's words.
+        Takes a key and not a name: the operator has compared the words of this key.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -359,7 +387,9 @@ class Registry:
             return caller_now(database, public_key)
 
     def rename(self, alias: str, wanted: str) -> Caller | None:
-        """Give a caller another name; None if none has this one. Raises TakenError where another caller has the wanted name."""
+        """Rename a caller; return None if no caller has this name. Raises TakenError if another
+        caller has the wanted name.
+        """
         with self.transaction() as database:
             caller = named_now(database, alias)
             if caller is None or alias == wanted:
@@ -371,7 +401,9 @@ class Registry:
             return named_now(database, wanted)
 
     def grant(self, alias: str, change: Callable[[Caller], tuple[Grants, float | None]]) -> Caller | None:
-        """Give a caller the grants and the end that `change` makes of its present ones; None if no caller has this name."""
+        """Set the grants and expiry that `change` returns for a caller; return None if no caller
+        has this name.
+        """
         with self.transaction() as database:
             caller = named_now(database, alias)
             if caller is None:
@@ -391,9 +423,10 @@ class Registry:
     # A caller's new key (PROTOCOL.md 7.10)
 
     def name_successor(self, public_key: bytes, successor: bytes, *, session: str) -> None:
-        """Note the key that may take this one's place, in place of one that was noted before.
+        """Record the key that may replace this one, instead of any recorded before.
 
-        Raises TakenError where it is, or was, a caller itself, or another's successor; or this caller is none any more.
+        Raises TakenError if the successor is or was a caller itself, or is another caller's
+        successor; or if this key is no longer a caller's.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -407,7 +440,9 @@ class Registry:
             record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session, by=public_key)
 
     def note_trust(self, public_key: bytes, content: str, *, session: str) -> None:
-        """Write into the audit log that a person at this caller's machine trusts a text, known by its hash alone."""
+        """Record in the audit log that the user of this caller's device trusts a text, identified
+        by its hash alone.
+        """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
             alias = caller.alias if caller else None
@@ -415,7 +450,7 @@ class Registry:
             record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **told)  # type: ignore[arg-type]
 
     def note_proxy_version(self, public_key: bytes, version: str) -> None:
-        """Note the version of confide that a caller's machine has."""
+        """Record the version of confide on a caller's device."""
         caller = self.caller(public_key)
         if caller is None or caller.proxy_version == version:
             return
@@ -423,7 +458,9 @@ class Registry:
             database.execute("UPDATE callers SET proxy_version = ? WHERE public_key = ?", (version, public_key))
 
     def succeed(self, successor: bytes) -> Caller | None:
-        """Put the successor in its caller's place, whose old key is gone with it; None if it is nobody's successor."""
+        """Replace the caller's key by its successor, which ends the old key; return None if no
+        caller has this successor.
+        """
         with self.transaction() as database:
             rows = select_callers(database, "WHERE successor = ? AND revoked_at IS NULL", successor)
             if not rows:
@@ -433,18 +470,20 @@ class Registry:
             record(database, now, "rotated", alias=old.alias, public_key=successor, by=successor)
             return caller_now(database, successor)
 
-    # Keys that ended, as they are known beside the data folder (`revocations.py`)
+    # Ended keys, for the record outside the data folder (`revocations.py`)
 
     def ended(self) -> list[EndedKey]:
-        """The keys that were revoked, or that others took the place of, in that order."""
+        """Return the keys that were revoked or replaced, in that order of time."""
         sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
         with self.reading() as database:
             return [EndedKey(*row) for row in database.execute(sql)]
 
     def take_ended(self, ended: Iterable[EndedKey]) -> list[str]:
-        """Take the access of these keys away, which ended after this registry was written; the names of those that had it.
+        """Revoke these keys, which ended after this registry was written; return the names that
+        lost their access.
 
-        Whoever was enrolled again since keeps it. All open invites go: one of them may have been such a key's, whatever the clock said.
+        A caller that was enrolled again since then keeps its access. All open invites are deleted:
+        one may belong to such a key, whatever the clocks said.
         """
         names = []
         with self.transaction() as database:
@@ -464,7 +503,9 @@ class Registry:
         return names
 
     def drop_invites(self) -> int:
-        """Take back every open invite, after a restore: it may have been used since. How many there were."""
+        """Delete all open invites after a restore, since they may have been used meanwhile; return
+        their number.
+        """
         with self.transaction() as database:
             database.execute("DELETE FROM invites")
             return int(database.changes())
@@ -472,7 +513,7 @@ class Registry:
     # Spaces
 
     def spaces(self) -> dict[str, str]:
-        """The id of every space, by its name."""
+        """Return the id of every space, by name."""
         with self.reading() as database:
             rows: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
             return dict(rows)
@@ -480,7 +521,9 @@ class Registry:
     # The audit log
 
     def audit_entries(self, *, since: float = 0.0, alias: str | None = None) -> list[AuditEntry]:
-        """The rows since a time (seconds since the epoch), oldest first; of one caller, also under names that it had before."""
+        """Return the rows since a time (seconds since the epoch), oldest first; of one caller also
+        those under its previous names.
+        """
         with self.reading() as database:
             known = named_now(database, alias) if alias else None
             return select_entries(database, since, alias=alias, public_key=known.public_key if known else None)
@@ -489,22 +532,24 @@ class Registry:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """The connection to read from; SQLite's errors become StorageError."""
+        """Yield the connection for reads; SQLite's errors become StorageError."""
         with self._read_lock, storage_errors("read the registry"):
             yield self._reader
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
-        """The connection to write to: all that is done inside, or nothing. SQLite's errors become StorageError.
+        """Yield the connection for writes, in one transaction. SQLite's errors become StorageError.
 
-        Raises EngineError: the store cannot be asked, or nobody knows whether it has the change; it is not here then.
+        Raises EngineError: the store is unavailable, or may or may not have the change; the local
+        file does not have it then.
         """
         with self._write_lock, storage_errors("write to the registry"):
             if self.shared is not None:
                 with self.shared.transaction(self._database):
                     yield self._database
                 return
-            # Immediate: the write lock is taken before the first read, so what was read still holds when it is written.
+            # BEGIN IMMEDIATE: the write lock is taken before the first read, so what was read still
+            # holds at the write.
             with transaction(self._database):
                 if is_copy(self._database):
                     raise StorageError(
@@ -515,7 +560,9 @@ class Registry:
 
     @contextmanager
     def writing_here(self) -> Iterator[apsw.Connection]:
-        """The same for what is about the process beside this file alone, and in no log (`truths.REGISTRY_DERIVED`)."""
+        """Yield a transaction like `transaction` for data about this node alone, which is in no log
+        (`truths.REGISTRY_DERIVED`).
+        """
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
             yield self._database
 
@@ -537,7 +584,7 @@ def _shared(store: LogStore, path: Path, key: bytes, clock: Callable[[], float])
 
 
 def _holds(database: apsw.Connection) -> bool:
-    """Whether somebody is, or was, known in it."""
+    """Return True if the registry has, or had, any caller."""
     tables = ("callers", "invites", "spaces")
     return any(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in tables)  # noqa: S608 - ours
 
@@ -549,7 +596,7 @@ def _last_change(database: apsw.Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """An opened data folder; `keys` are as they were when it was opened."""
+    """An open data folder; `keys` are as they were when it was opened."""
 
     folder: DataFolder
     keys: Keys
@@ -565,11 +612,13 @@ class RegistryState:
 
 
 def create(folder: DataFolder) -> bool:
-    """Make the folder, its keys and its registry where they are missing; True if the keys are new.
+    """Create the folder, its keys and its registry if they are missing; return True if the keys are
+    new.
 
-    Raises DataFolderError where there are databases without the key that opens them; KeyFileError where the folder or a key in it is open
-    to others, of a foreign owner, or not writable; StorageError where the registry cannot be made or opened; UpgradeNeededError where an
-    older version has made the folder.
+    Raises DataFolderError if there are databases without the key that opens them; KeyFileError if
+    the folder or a key in it is open to others, has another owner, or is not writable; StorageError
+    if the registry cannot be created or opened; UpgradeNeededError if an older version has created
+    the folder.
     """
     for place in (folder.root, folder.spaces, folder.authorized):
         make_private_dir(place)
@@ -594,14 +643,15 @@ def open_state(
     """Open a folder that `create` has made.
 
     Args:
-        may_upgrade: whether it is brought to this version where an older one has written it. Commands beside the daemon leave it as it is:
-            the one that runs may be that older version, and whoever starts the new one has a snapshot made first.
-        snapshot: that one's name.
-        as_it_is: it stays of the version that wrote it, for what needs its keys and the names of its spaces alone.
-        store: where the log of its registry is. Without it a registry that has one can be read, and not written to.
+        may_upgrade: whether to migrate a folder of an older version. Commands beside the daemon do not: the running daemon may be
+            that older version, and an upgrade begins with a snapshot.
+        snapshot: the name of that snapshot.
+        as_it_is: leave the folder at its version, if only its keys and the names of its spaces are needed.
+        store: the store that holds the registry's log. Without it, such a registry is read-only.
 
-    Raises DataFolderError where it is not set up; KeyFileError where the folder or a key is open to others, of a foreign owner, or
-    damaged; StorageError where the registry cannot be opened; UpgradeNeededError where it may not be upgraded, and needs it.
+    Raises DataFolderError if the folder is not set up; KeyFileError if the folder or a key is open
+    to others, has another owner, or is damaged; StorageError if the registry cannot be opened;
+    UpgradeNeededError if it needs an upgrade and `may_upgrade` is false.
     """
     master = open_master(folder)
     keys = load_keys(folder)
@@ -617,7 +667,9 @@ def open_state(
 
 
 def open_master(folder: DataFolder) -> MasterKey:
-    """The master key of a folder that `create` has made. Raises DataFolderError, KeyFileError as `open_state`."""
+    """Return the master key of a folder that `create` has made. Raises DataFolderError,
+    KeyFileError as `open_state`.
+    """
     if not (folder.master.exists() or credential(MASTER)):
         _require_empty(folder)
     if not folder.identity.exists() or not (folder.master.exists() or credential(MASTER)):
@@ -627,7 +679,9 @@ def open_master(folder: DataFolder) -> MasterKey:
 
 
 def look_at_upgrade(folder: DataFolder) -> UpgradePreview:
-    """What an upgrade of the folder has to do. Writes nothing in it, whether somebody serves it or not. Raises as `open_state`."""
+    """Return the upgrade that the folder needs. Writes nothing in the folder, with or without a
+    running daemon. Raises as `open_state`.
+    """
     key = open_master(folder).registry_key()
     if not folder.registry.exists():
         return UpgradePreview(None, {}, {})
@@ -650,7 +704,9 @@ def _look(path: Path, key: bytes) -> UpgradePreview:
 
 
 def _require_empty(folder: DataFolder) -> None:
-    """A new master key would make what is stored unreadable for good. Raises DataFolderError."""
+    """Refuse to create a master key for a folder with data, which would become unreadable for good.
+    Raises DataFolderError.
+    """
     if folder.registry.exists() or any(folder.spaces.glob("*.db")):
         raise DataFolderError(
             folder.root,

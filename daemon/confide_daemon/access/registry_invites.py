@@ -1,6 +1,8 @@
-"""Invites in the registry: made by the operator, or by a caller for its own space; spent once by the machine that joins with one.
+"""Invites in the registry: created by the operator, or by a caller for its own space; each enrolls
+one device.
 
-The token is never here: only the invite's public id and its one-time secret (PROTOCOL.md 5.2).
+The token itself is not stored, only the invite's public id and its one-time secret (PROTOCOL.md
+5.2).
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from confide_daemon.access.enrolled_callers import (
 from confide_daemon.access.registry import Registry
 from confide_daemon.errors import GrantError, TakenError
 
-# A used or expired invite is remembered this long, to tell the one who comes late what happened.
+# Used and expired invites are kept this long, so that a late join gets the reason for its refusal.
 INVITE_MEMORY_S = 7 * 24 * 3600
 MAX_OPEN: Final = 8
-"""Invites of one caller that wait to be used."""
+"""Most open invites of one caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInvite:
-    """An invite that waits to be used, without its secret. Times are seconds since the epoch."""
+    """An invite that is not used yet, without its secret. Times are seconds since the epoch."""
 
     invite_id: bytes
     grants: Grants  # what the caller will have, and its name
@@ -48,13 +50,13 @@ class OpenInvite:
 
     @property
     def alias(self) -> str:
-        """What the machine will be called."""
+        """The name that the device will have."""
         return self.grants.alias
 
 
 @dataclass(frozen=True, slots=True)
 class UsedInvite:
-    """An invite that has served: when, and by which key."""
+    """A used invite: the time, and the key that used it."""
 
     alias: str
     public_key: bytes
@@ -63,14 +65,16 @@ class UsedInvite:
 
 @dataclass(frozen=True, slots=True)
 class JoinedInvite:
-    """A join that succeeded; the caller may still have to be approved."""
+    """A successful join; the caller may still need approval."""
 
     caller: Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A join that did not: `used` says by whom, else the invite is `expired`, or its name is `taken` by now."""
+    """A failed join: the invite was used (`used`: by which key), is `expired`, or its name is
+    `taken`.
+    """
 
     reason: Literal["used", "expired", "taken"]
     used: UsedInvite | None = None
@@ -82,7 +86,7 @@ _COLUMNS = (
 
 
 class Invites:
-    """The registry's invites. As safe as the registry itself."""
+    """The registry's invites. As thread-safe as the registry itself."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -98,7 +102,9 @@ class Invites:
         caller_expires_at: float | None = None,
         needs_approval: bool = False,
     ) -> OpenInvite:
-        """Remember an invite. An unused one for the same name is replaced. Raises TakenError where a caller has this name."""
+        """Store an invite, replacing an unused one for the same name. Raises TakenError if a caller
+        has this name.
+        """
         with self._registry.transaction() as database:
             require_free(database, grants.alias)
             now = self._registry.clock()
@@ -110,12 +116,14 @@ class Invites:
     def add_for(
         self, inviter: bytes, invite_id: bytes, psk: bytes, *, alias: str, scope: Scope, ttl_s: float
     ) -> OpenInvite:
-        """Remember an invite that a caller makes, into its own space and with at most its own rights, and no longer than it has them.
+        """Store an invite that a caller creates: into its own space, with at most its own rights,
+        for no longer than it has them.
 
-        It ends with the inviter's access, and with any change to its rights. An unused one of the inviter's for the same name is replaced.
-        A name that a machine of another space has is numbered, and nobody is told: who else is on this daemon is not the caller's to ask.
-        Raises GrantError where the caller may not write, or has less than it would give; TakenError where the name is taken in its space,
-        or the caller has `MAX_OPEN` invites waiting.
+        The invite ends with the inviter's access, and with any change of its rights. It replaces an
+        unused one by the same inviter for the same name. If a device of another space has the name,
+        it is numbered without notice: callers must not learn who else uses this daemon. Raises
+        GrantError if the caller may not write, or has less than the invite would give; TakenError
+        if the name is taken in its space, or the caller has `MAX_OPEN` open invites.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -143,7 +151,9 @@ class Invites:
             return made
 
     def _free_name(self, database: apsw.Connection, wanted: str, inviter: Caller, now: float) -> str:
-        """The name under which nobody else of the daemon is known. Raises TakenError: somebody of the inviter's own space is."""
+        """Return a name that no other caller of the daemon has. Raises TakenError: a caller in the
+        inviter's own space has it.
+        """
         open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
         for number in itertools.count(1):
             alias = wanted if number == 1 else f"{wanted}-{number}"
@@ -157,7 +167,9 @@ class Invites:
         raise AssertionError
 
     def _check_unused(self, database: apsw.Connection, invite_id: bytes, alias: str, inviter: bytes) -> None:
-        """Refuse the id of another invite. Raises TakenError where it was used, or waits for somebody else."""
+        """Refuse the id of another invite. Raises TakenError if it was used, or is open for another
+        name or inviter.
+        """
         used = database.execute("SELECT 1 FROM used_invites WHERE invite_id = ?", (invite_id,)).get
         others = "WHERE invite_id = ? AND (alias <> ? OR invited_by IS NOT ?)"
         if used or _select(database, others, invite_id, alias, inviter):
@@ -166,7 +178,9 @@ class Invites:
     def _insert(
         self, database: apsw.Connection, made: OpenInvite, psk: bytes, *, inviter: Caller | None = None
     ) -> None:
-        """The rows of a new invite and of the audit log; what is too old goes."""
+        """Insert the rows of a new invite and of the audit log, and delete invites that are too
+        old.
+        """
         database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
         database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
         database.execute(
@@ -192,12 +206,12 @@ class Invites:
         record(database, made.created_at, "invited", alias=made.alias, detail=detail, by=by)
 
     def open_ones(self) -> list[OpenInvite]:
-        """Those that can still be used, by name."""
+        """Return the open invites, by name."""
         with self._registry.reading() as database:
             return _select(database, "WHERE expires_at > ? ORDER BY alias", self._registry.clock())
 
     def remove(self, alias: str) -> OpenInvite | None:
-        """Take the invite for this name back; None if there is none that can still be used."""
+        """Delete the open invite for this name and return it, or None if no invite is open for it."""
         with self._registry.transaction() as database:
             now = self._registry.clock()
             found = _select(database, "WHERE alias = ? AND expires_at > ?", alias, now)
@@ -208,9 +222,10 @@ class Invites:
             return found[0]
 
     def psk(self, invite_id: bytes) -> bytes | None:
-        """The secret of an invite, also of a used or expired one.
+        """Return the secret of an invite, also of a used or expired one.
 
-        Only who holds the secret completes the handshake with it, so only they are told (sealed) what became of it; `join` lets nobody in.
+        The handshake succeeds only with the secret, so only its holder learns (sealed) what
+        happened to the invite; `join` enforces that each enrolls one key.
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
@@ -221,14 +236,16 @@ class Invites:
             return bytes(rows[0][0]) if rows else None
 
     def used(self, invite_id: bytes) -> UsedInvite | None:
-        """What became of an invite, if it was used."""
+        """Return who used an invite and when, or None if it was not used."""
         with self._registry.reading() as database:
             return _used(database, invite_id, self._remembered_since())
 
     def join(self, invite_id: bytes, public_key: bytes) -> JoinedInvite | Refused:
-        """Spend the invite and enroll the key, in one transaction: of two joins that race, exactly one wins.
+        """Spend the invite and enroll the key, in one transaction: of two concurrent joins, exactly
+        one succeeds.
 
-        The key that has used an invite may come with it again: its first answer may have been lost on the way.
+        The key that has used an invite may present it again, since the first answer may have been
+        lost.
         """
         with self._registry.transaction() as database:
             found = _select(database, "WHERE invite_id = ?", invite_id)
@@ -241,7 +258,7 @@ class Invites:
             invite, now = found[0], self._registry.clock()
             if now >= invite.expires_at:
                 return Refused("expired")
-            # Looked at before anything is deleted: a refusal must leave the machine as it was.
+            # Check before deleting anything: a refusal must leave the device as it was.
             named = named_now(database, invite.alias)
             if named is not None and named.public_key != public_key:
                 return Refused("taken")
@@ -251,7 +268,7 @@ class Invites:
             )
             inviter = database.execute("SELECT invited_by FROM invites WHERE invite_id = ?", (invite_id,)).get
             database.execute("DELETE FROM invites WHERE invite_id = ?", (invite_id,))
-            # A machine that had joined before is moved to its new name and space.
+            # A device that had joined before moves to its new name and space.
             inviter = inviter if isinstance(inviter, bytes) else None
             caller = insert_caller(
                 database,

@@ -1,11 +1,14 @@
-"""The keys that ended, kept beside the data folder, so that a folder that is put back from an older copy lets none of them in again.
+"""Revoked keys, recorded outside the data folder, so that a data folder restored from an older copy
+does not accept them again.
 
-One file of JSON lines that is only appended to, so that the daemon and a command beside it both may: a public key, when it ended, and the
-key that took its place where one did, signed by the daemon's identity. Nothing in it is secret.
+The record is one file of JSON lines, which the daemon and commands beside it only append to: a
+public key, the time when it ended, and the key that replaced it, if any, signed by the daemon's
+identity. Nothing in it is secret.
 
-A line can take access away only, so one that is not this daemon's is passed over where its key has ended anyway: lines from before a
-rotation of the daemon's own key are such. Where it has not, nobody can tell here whether a stranger wrote it or this daemon did, later
-than the copy; then the daemon does not start.
+A line can only take access away. So a line with a foreign signature is ignored if its key has ended
+anyway; such lines exist from before a rotation of the daemon's own key. If the key has not ended,
+the daemon cannot know if an attacker wrote the line or the daemon itself did, later than the copy.
+Then it does not start.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ log = logging.getLogger(__name__)
 
 FILE: Final = "revoked"
 MAX_BYTES: Final = 16 << 20
-"""About 60,000 keys."""
+"""Size limit of the file: about 60,000 keys."""
 _LABEL: Final = b"confide revoked 1"
 
 
@@ -40,14 +43,17 @@ class _RevocationLine:
 
 
 class Revocations:
-    """The places that a daemon keeps them in: a folder of their own, the target of its backups, or both."""
+    """The files in which a daemon records revocations: in a folder of their own, at the target of
+    its backups, or both.
+    """
 
     def __init__(self, files: Iterable[_RevocationFile]) -> None:
         self._files = tuple(files)
 
     @classmethod
     def configured(cls, places: Mapping[str, str], state: RegistryState) -> Revocations | None:
-        """Those of a data folder; None where no place for them is configured. Raises StorageError: a place is in the data folder.
+        """Return the files of a data folder; None if no place is configured. Raises StorageError: a
+        place is in the data folder.
 
         `places`: folders, by the options that name them (`Addon.beside_the_data`).
         """
@@ -61,47 +67,57 @@ class Revocations:
             if state.folder.root.resolve() in (folder.resolve(), *folder.resolve().parents):
                 hint = f"{option} is to name a folder that does not go back with the data folder"
                 raise StorageError(f"the revocations cannot be kept in {folder}: it is in the data folder", hint=hint)
-            # The disk of backups may be taken away; the daemon serves without it, and notes them when it is there again.
+            # The backup disk may be detached; the daemon runs without it, and records the
+            # revocations once it is back.
             found.setdefault(folder, _RevocationFile(folder, identities, may_be_away=option.endswith(" to")))
         return cls(found.values()) if found else None
 
     @classmethod
     def beside(cls, folder: Path, state: RegistryState) -> Revocations:
-        """Those in a folder of backups, for whoever restores one of them."""
+        """Return the file in a folder of backups, for the restore of one of them."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         return cls([_RevocationFile(folder, (state.identity, *previous), may_be_away=True)])
 
     def apply(self, registry: Registry) -> list[str]:
-        """Have the registry know what the files know, and them what the registry knows; the names that lost their access by it.
+        """Synchronize the registry and the files in both directions; return the names that lost
+        their access.
 
-        Raises StorageError: a file cannot be read or written, or a line that counts is not this daemon's.
+        Raises StorageError: a file cannot be read or written, or a relevant line is not signed by
+        this daemon.
         """
         gone = self.take(registry)
         self.keep(registry)
         return gone
 
     def take(self, registry: Registry) -> list[str]:
-        """Have the registry know what the files know; the names that lost their access by it. Raises StorageError: as `apply`."""
+        """Revoke in the registry what the files list; return the names that lost their access.
+        Raises StorageError: as `apply`.
+        """
         return [name for file in self._files for name in file.take(registry)]
 
     def keep(self, registry: Registry) -> list[Path]:
-        """Note what the registry knows and the files do not; which files have changed. Raises StorageError: as `apply`."""
+        """Append revocations that the files lack; return the files that changed. Raises
+        StorageError: as `apply`.
+        """
         return [path for file in self._files if (path := file.keep(registry)) is not None]
 
 
 class _RevocationFile:
-    """One file, as one daemon reads and writes it."""
+    """A revocation file as one daemon reads and writes it."""
 
     def __init__(self, folder: Path, identities: tuple[Identity, ...], *, may_be_away: bool) -> None:
-        """`identities`: the daemon's, the present one first; `may_be_away`: without its folder nothing is read or written."""
+        """`identities`: the daemon's, the current one first; `may_be_away`: if the folder is
+        missing, skip it without an error.
+        """
         self._file = folder / FILE
         self._identities = identities
         self._may_be_away = may_be_away
 
     def take(self, registry: Registry) -> list[str]:
-        """Have the registry know what the file knows; the names that lost their access by it."""
+        """Revoke in the registry what the file lists; return the names that lost their access."""
         lines = self._read()
-        # One line by the key of then and one by the present one say the same: a daemon that runs through a rotation signs with the old key.
+        # A line signed by the old key and one by the current key mean the same: during a rotation a
+        # running daemon signs with the old key.
         known = {ended.key for ended in registry.ended()} | {line.ended.key for line in lines if self._is_ours(line)}
         for line in lines:
             if line.ended.key not in known:
@@ -113,7 +129,7 @@ class _RevocationFile:
         return registry.take_ended([line.ended for line in lines if self._is_ours(line)])
 
     def keep(self, registry: Registry) -> Path | None:
-        """Note what the registry knows and the file does not; the file, where it has changed."""
+        """Append revocations that the file lacks; return the file if it changed."""
         if self._may_be_away and not self._is_there:
             log.warning("the revocations are not noted in %s: it is not there", self._file.parent)
             return None
@@ -126,7 +142,7 @@ class _RevocationFile:
 
     @property
     def _is_there(self) -> bool:
-        """Whether a disk is where the folder is: an empty one may be the place where it is mounted."""
+        """True if the folder's disk is present; an empty folder may be an unused mount point."""
         folder = self._file.parent
         return folder.is_dir() and any(folder.iterdir())
 
@@ -156,7 +172,7 @@ class _RevocationFile:
             raise self._unusable("read", error.strerror or type(error).__name__) from error
         if len(data) > MAX_BYTES:
             raise self._unusable("read", "it is too large")
-        # One that a crash has cut is none, and is written again with the next change.
+        # A line that a crash has cut short is ignored, and is written again with the next change.
         return [line for line in map(_parsed, data.splitlines()) if line is not None]
 
     def _append(self, data: bytes) -> None:
@@ -186,7 +202,7 @@ def _signed(ended: EndedKey) -> bytes:
 
 
 def _parsed(line: bytes) -> _RevocationLine | None:
-    """A line; None where it is none."""
+    """Parse a line; return None if it is malformed."""
     try:
         match json.loads(line):
             case {"key": str(key), "at": float(at), "successor": (str() | None) as successor, "signature": str(signed)}:

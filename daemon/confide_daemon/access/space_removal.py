@@ -1,7 +1,8 @@
-"""A space is removed: its name stays, and stands for a new and empty one; what was kept of the old one goes.
+"""Removal of a space: its name then stands for a new, empty space; the old data is deleted.
 
-Three steps, between which a kill may come: a mark beside the database, the registry, the files. Whoever opens the spaces finishes what is
-left (`finish`): where the registry still knows the space the mark goes, else the files do.
+The removal has three steps, and the process may be killed between any two: a marker beside the
+database, the registry, the files. The next process that opens the spaces completes it (`finish`):
+if the registry still has the space it deletes the marker, otherwise the files.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from confide_daemon.errors import BadNameError, TakenError
 
 _MARK: Final = ".removed"
 _KEPT_OF: Final = ("roster_entries", "pairings", "unsealed")
-"""Tables of the registry with rows of a space by its id."""
+"""Tables of the registry with rows of a space, by its id."""
 
 
 def remove(state: RegistryState, name: str) -> int:
-    """Removes a space that no machine may enter; how many bytes that gives back.
+    """Remove a space that no device may enter; return the number of bytes freed.
 
-    A process that serves keeps its open files until it closes them; no machine reaches them any more.
+    A serving process keeps its open files until it closes them; no device can reach them any more.
 
-    Raises BadNameError: there is no such space; TakenError: machines may still connect to it, or are invited to; StorageError.
+    Raises BadNameError: there is no such space; TakenError: devices may still connect to it, or are
+    invited to it; StorageError.
     """
     finish(state)
     space_id = state.registry.spaces().get(name)
@@ -61,7 +63,7 @@ def remove(state: RegistryState, name: str) -> int:
 
 
 def finish(state: RegistryState) -> None:
-    """Does what is left of a removal that was cut off. Raises StorageError: the registry cannot be read."""
+    """Complete interrupted removals. Raises StorageError: the registry cannot be read."""
     marks = sorted(state.folder.spaces.glob(f"*{_MARK}"))
     if not marks:
         return
@@ -74,9 +76,11 @@ def finish(state: RegistryState) -> None:
 
 
 def finish_elsewhere(state: RegistryState) -> None:
-    """Removes what this node has of spaces that were removed on another one. Raises StorageError: the registry cannot be read.
+    """Delete this node's files of spaces that were removed on another node. Raises StorageError:
+    the registry cannot be read.
 
-    One of which the registry merely knows nothing stays: a store that lost something may come back with a registry from before it.
+    A space that is merely missing from the registry stays: a store that lost data may return with
+    an older registry.
     """
     with state.registry.reading() as database:
         removed = {str(space_id) for (space_id,) in database.execute("SELECT id FROM removed_spaces")}
@@ -86,7 +90,9 @@ def finish_elsewhere(state: RegistryState) -> None:
 
 
 def files(folder: DataFolder, space_id: str) -> list[Path]:
-    """All that lies in the folder of a space: its database with what SQLite keeps beside it, and who keeps its key."""
+    """Return all files of a space: its database with SQLite's additional files, and the file that
+    says which key it has.
+    """
     return sorted(path for path in folder.spaces.glob(f"{space_id}.*") if path.suffix != _MARK)
 
 

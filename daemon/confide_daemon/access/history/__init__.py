@@ -1,1 +1,3 @@
-"""A registry against one of another time: of an older version (`upgrades`), or of a store that was put back (`rollback`)."""
+"""A registry compared with an earlier state: an older version of Confide (`upgrades`), or a store
+that was restored (`rollback`).
+"""

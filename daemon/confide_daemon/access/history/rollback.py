@@ -1,8 +1,11 @@
-"""A registry that the store shows, against the copy of it that is here: whether it goes on from that, and what it may not bring back.
+"""Compares the registry in the store with the local copy, and keeps a restored store from giving
+back access that was taken away.
 
-Whoever runs the PostgreSQL can forge no entry, but can put its log back to an earlier state. Access that was taken away would come back by
-that. So what takes access away is carried over from the copy here, whatever the store shows: ended keys, used and deleted invites, narrowed
-rights, ended sign-ins and applications, removed devices and spaces. Whoever is new in what the store shows waits until a person approves.
+The operator of the PostgreSQL can forge no entry, but can restore its log to an earlier state.
+Revoked access would return with it. So everything that takes access away is carried over from the
+local copy, whatever the store holds: ended keys, used and deleted invites, narrowed rights, ended
+sign-ins and applications, removed devices and spaces. Callers that the local copy does not know
+need the operator's approval.
 """
 
 from __future__ import annotations
@@ -26,16 +29,22 @@ from confide_daemon.access.enrolled_callers import (
 
 _WHY: Final = "before the store was put back"
 _OWN: Final = ("daemon_keys", "codes", "tokens")
-"""Tables that are as in the copy here: of a key, a code or a token an earlier state is one that has ended."""
+"""Tables that are replaced by the local copy: an earlier state of a key, a code or a token is one
+that has ended.
+"""
 _NONE_NEW: Final = {"invites": "invite_id", "applications": "id", "pairings": "public_key"}
-"""Tables of which no row counts that the copy here does not have, by what a row is known."""
+"""Tables from which rows that the local copy lacks are deleted, with the column that identifies a
+row.
+"""
 _OF_A_SPACE: Final = ("roster_entries", "pairings", "unsealed")
 
 
 def goes_on(shown: apsw.Connection, own: apsw.Connection) -> bool:
-    """Whether the registry that is shown has all that has happened to the copy here, by the newest row of its audit log.
+    """Return True if the store's registry continues the local copy: it has the newest row of the
+    copy's audit log.
 
-    One that has gone on for so long that it has dropped that row has nothing left as old as it.
+    It also continues if it has gone so far that it has dropped that row, and all rows as old, from
+    its audit log.
     """
     newest = own.execute("SELECT id, at, event, kind FROM audit ORDER BY id DESC LIMIT 1").fetchone()
     if newest is None:
@@ -49,11 +58,12 @@ def goes_on(shown: apsw.Connection, own: apsw.Connection) -> bool:
 
 
 def carry_over(shown: apsw.Connection, own: apsw.Connection, *, now: float) -> None:
-    """Have a registry that was put back give no access that the copy here does not give, inside the caller's transaction.
+    """Reduce the access in a restored registry to what the local copy gives, inside the caller's
+    transaction.
 
     Args:
-        shown: with the rows of the store; it is changed.
-        own: the copy that was here before.
+        shown: the registry with the rows of the store; it is changed.
+        own: the local copy from before.
         now: for the audit log, in seconds since the epoch.
     """
     _carry_spaces(shown, own, now)
@@ -82,7 +92,7 @@ def carry_over(shown: apsw.Connection, own: apsw.Connection, *, now: float) -> N
 
 
 def _carry_spaces(shown: apsw.Connection, own: apsw.Connection, now: float) -> None:
-    """What was removed stays so: its name stands for the space that it stands for here."""
+    """Keep removed spaces removed: a name stands for the same space as in the local copy."""
     _copy(shown, own, "removed_spaces")
     removed = "SELECT name, id FROM spaces WHERE id IN (SELECT id FROM removed_spaces)"
     for name, space_id in shown.execute(removed).fetchall():
@@ -106,7 +116,9 @@ def _carry_ends(shown: apsw.Connection, own: apsw.Connection, now: float) -> Non
 
 
 def _hold(shown: apsw.Connection, caller: Caller, now: float) -> None:
-    """Somebody of whom nothing is known here: a machine waits for a person, and whoever comes by HTTP signs in again."""
+    """Suspend a caller that the local copy does not know: a device waits for approval, an HTTP
+    client must sign in again.
+    """
     if caller.gateway is not None:
         _end(shown, caller, now)
         return
@@ -121,7 +133,7 @@ def _end(shown: apsw.Connection, caller: Caller, now: float) -> None:
 
 
 def _narrow(shown: apsw.Connection, caller: Caller, before: Caller, now: float) -> None:
-    """Leave what a caller has both there and here."""
+    """Reduce a caller's rights to those that it has in both registries."""
     scope = min(caller.scope, before.scope, key=SCOPES.index)
     projects = _both(caller.grants.projects, before.grants.projects)
     sources = _both(caller.grants.sources, before.grants.sources)
@@ -141,14 +153,16 @@ def _narrow(shown: apsw.Connection, caller: Caller, before: Caller, now: float) 
 
 
 def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """None is all."""
+    """Intersect two sets of names; None is the set of all names."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
 def _carry_rosters(shown: apsw.Connection, own: apsw.Connection) -> None:
-    """The devices of a space are those that were known here, unless what is shown goes on from there: a removed one stays removed."""
+    """Keep the devices of each space as in the local copy, unless the store's roster continues it:
+    removed devices stay removed.
+    """
     newest = "SELECT space, max(number), hash FROM roster_entries GROUP BY space"
     for space_id, number, digest in own.execute(newest).fetchall():
         there: Any = shown.execute(
@@ -163,7 +177,7 @@ def _carry_rosters(shown: apsw.Connection, own: apsw.Connection) -> None:
 
 
 def _copy(shown: apsw.Connection, own: apsw.Connection, table: str) -> None:
-    """The rows of a table here, beside those that are there."""
+    """Add the local rows of a table to those in the store's registry."""
     names = [str(name) for (name,) in own.execute("SELECT name FROM pragma_table_info(?)", (table,))]
     said, marks = ", ".join(names), ", ".join("?" * len(names))
     rows = own.execute(f"SELECT {said} FROM {table}")  # noqa: S608 - ours

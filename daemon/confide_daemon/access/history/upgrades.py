@@ -1,8 +1,10 @@
-"""Which steps the databases of a data folder have yet to take to this version, as its registry knows it.
+"""The migrations that the databases of a data folder still need to reach this version, as its
+registry records it.
 
-The registry takes its steps when the folder is upgraded, each space when it is opened next: one that is locked may take them weeks later.
-So the registry notes to which steps of both the folder was brought, by which version, and after which snapshot. That is also how an older
-program finds out that it has been overtaken before it has touched anything.
+The registry is migrated when the folder is upgraded, each space when it is next opened: a locked
+space may be migrated weeks later. So the registry records the migration level of both, the version
+that migrated them, and the snapshot made before. An older program thereby detects a newer folder
+before it changes anything.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from confide_daemon import __version__
 from confide_daemon.store.migrations import migrations, whole, written_by_newer
 
 FIRST: Final = "0.1.0"
-"""The version that noted nothing yet."""
+"""The first version. It recorded no version in the registry."""
 _FIRST_SPACES: Final = 12
-"""The newest step of a space that it knew."""
+"""The newest migration of a space in that version."""
 _PACKAGE: Final = "confide_daemon.access"
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What an upgrade has to do."""
+    """The migrations of an upgrade."""
 
     program: str  # the version that has written the folder
     registry: int  # how many steps its registry takes
@@ -33,7 +35,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePreview:
-    """A folder as it is before an upgrade."""
+    """The state of a folder before an upgrade."""
 
     pending: Pending | None  # None: there is nothing to do
     spaces: dict[str, str]  # ids, by their names
@@ -43,7 +45,9 @@ class UpgradePreview:
 
 
 def outlook(database: apsw.Connection) -> UpgradePreview:
-    """What an upgrade finds, whatever version has written the registry. Raises StorageError: a newer one."""
+    """Return the upgrade that a registry needs, whichever version has written it. Raises
+    StorageError: a newer version.
+    """
     found = pending(database)
     spaces: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
     proxies: list[Any] = []
@@ -54,7 +58,9 @@ def outlook(database: apsw.Connection) -> UpgradePreview:
 
 
 def pending(database: apsw.Connection) -> Pending | None:
-    """The steps that are to be taken; None where there are none, or the registry is new. Raises StorageError: a newer version wrote it."""
+    """Return the migrations to run, or None if there are none or the registry is new. Raises
+    StorageError: a newer version wrote it.
+    """
     present = int(database.pragma("user_version"))
     newest, spaces_newest = _newest()
     if not present:
@@ -70,9 +76,9 @@ def pending(database: apsw.Connection) -> Pending | None:
 
 
 def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) -> None:
-    """Have the registry take its steps and note it; call it inside a transaction.
+    """Migrate the registry and record it. Call inside a transaction.
 
-    `snapshot`: the one that was made before.
+    `snapshot`: the snapshot made before the upgrade.
     """
     present = int(database.pragma("user_version"))
     newest, spaces = _newest()
@@ -89,7 +95,7 @@ def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) 
 
 
 def newest() -> int:
-    """The newest step of the registry that this version knows."""
+    """Return the number of the newest migration of the registry that this version knows."""
     return _newest()[0]
 
 
@@ -98,7 +104,9 @@ def _newest() -> tuple[int, int]:
 
 
 def _last(database: apsw.Connection) -> tuple[str, int, int] | None:
-    """The version that brought the folder to its present steps, and these; None where none has noted it."""
+    """Return the recorded version and the migration levels of the registry and of spaces, or None
+    if none are recorded.
+    """
     if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchall():
         return None
     sql = "SELECT program, registry, spaces FROM migration ORDER BY rowid DESC LIMIT 1"

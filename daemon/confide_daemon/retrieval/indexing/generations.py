@@ -42,7 +42,7 @@ class GenerationGap:
 
 
 def live_generation(store: Store) -> Generation | None:
-    """Return the live generation, or None if there is none yet."""
+    """Return the live generation, or None if no generation is live yet."""
     return next((one for one in store.vectors.generations() if one.live), None)
 
 

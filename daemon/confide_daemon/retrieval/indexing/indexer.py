@@ -125,9 +125,9 @@ class Derivation:
 
     def retry(self, store: Store, *, after: int, limit: int) -> tuple[int, int | None]:
         """Retry some documents that could not be cut, from the id after `after`; return how many
-        succeeded and the id to continue after.
+        succeeded and the id to continue after, or no id at the end.
 
-        The id is None once there are no more. Raises ConfideError: the store cannot be written to.
+        Raises ConfideError: the store cannot be written to.
         """
         found = store.documents.uncuttable(after=after, limit=limit)
         cut_now = 0

@@ -131,7 +131,7 @@ def run(
 
 
 class _Search:
-    """One search, from the legs to the hits."""
+    """A search, from the legs to the hits."""
 
     def __init__(
         self,

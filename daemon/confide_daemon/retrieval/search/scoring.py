@@ -6,7 +6,7 @@ good. The score is a logistic function of values that are comparable between que
 spaces. In a large space the best of many chunks is better by chance alone. So words count by their
 rarity in the space, the number of chunks lowers the score, and the best cosine counts by its margin
 over that of unrelated notes (`cohort`). Each query term is weighted by its rarity (`QueryTerms`): a
-rare term tells chunks apart, a term in a tenth of them does not.
+rare term separates chunks, a term in a tenth of them does not.
 
 With a vector the weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`):
 right first hits against the best hit of queries that have no answer, on the development part of
@@ -294,7 +294,7 @@ class ScoreCalibration:
 
 
 def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
-    """Return the scale measured with the vectors of `PAIRS`, or None if the model does not tell
+    """Return the scale measured with the vectors of `PAIRS`, or None if the model does not separate
     answers from other texts.
     """
     cosines = np.asarray(questions) @ np.asarray(answers).T

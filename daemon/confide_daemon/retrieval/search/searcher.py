@@ -277,8 +277,8 @@ class Searcher:
     def _search(
         self, store: Store, query: SearchQuery, asked: QueryVector, is_last: bool
     ) -> tuple[SearchResult | None, Generation | None]:
-        """Search once. The result is None if another model serves now and the query must be
-        embedded again; `is_last`: search by keywords instead.
+        """Search once. Returns no result if another model serves now and the query must be embedded
+        again; `is_last`: search by keywords instead.
         """
         kept, may_keep = self._stemmed.cache_parameters()["maxsize"], self._lines_kept
         # The share changes all the time: do not drop the cache for a small change of its size.
