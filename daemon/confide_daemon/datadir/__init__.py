@@ -1,1 +1,1 @@
-"""The daemon's data folder: paths, keys, credentials, and which process runs on it."""
+"""The daemon's data folder: paths, keys, credentials, and the lock of the process that serves it."""

@@ -1,8 +1,10 @@
-"""The control socket of a data folder, from the side of a command: a line of JSON asked of the daemon that serves, a line answered.
+"""The client side of the control socket of a data folder: a command sends one line of JSON, the
+daemon answers with one.
 
-Only who may enter the folder (mode 0700) reaches the socket in it (mode 0600). What is asked is `{"do": VERB, …}`, what is answered
-`{"ok": {…}}` or `{"error": {"code": …, "message": …, "hint": …}}`, with the codes of PROTOCOL.md 7.2. Standard library only, so that a
-command may ask before it loads anything heavy.
+Only users who may enter the folder (mode 0700) can reach the socket in it (mode 0600). A request is
+`{"do": VERB, …}`, a response `{"ok": {…}}` or `{"error": {"code": …, "message": …, "hint": …}}`,
+with the codes of PROTOCOL.md 7.2. Standard library only, so that a command can send a request
+before it loads anything heavy.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ from confide_crypto.errors import RequestError
 from confide_daemon.errors import NotServedError
 
 MOST_ASKED: Final = 64 * 1024
-"""Bytes of a line that is asked."""
+"""Most bytes of a request line."""
 MOST_ANSWERED: Final = 4 * 1024 * 1024
-"""Bytes of a line that is answered: 450 series have 45 KiB."""
+"""Most bytes of a response line: 450 metrics have 45 KiB."""
 CONNECT_S: Final = 5.0
 _MOST_ADDRESS: Final = 103
-"""Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
+"""Most bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
 
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """The path of a socket as the system takes it, to bind it or to connect to it within this.
+    """Yield a socket's path in a form that the system accepts, to bind it or to connect to it
+    within this block.
 
-    One that is too long is reached through a link to its folder, in a folder that is this user's alone and there for a moment only. Raises
-    OSError where such a link cannot be made, or is too long itself.
+    A path that is too long is replaced by a link to its folder, inside a temporary folder that
+    belongs to this user alone. Raises OSError if such a link cannot be created, or is too long
+    itself.
     """
     if len(os.fsencode(path)) <= _MOST_ADDRESS:
         yield str(path)
@@ -49,12 +53,14 @@ def address(path: Path) -> Iterator[str]:
 
 
 def _short_folder() -> str | None:
-    """`$TMPDIR` can be as long as the data folder's own path."""
+    """Return a folder with a short path. `$TMPDIR` can be as long as the data folder's own path."""
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > _MOST_ADDRESS // 2 else None  # noqa: S108 - mkdtemp makes it private
 
 
 def is_answered(path: Path) -> bool:
-    """Whether a process listens there. A socket whose process was killed stays, and nobody listens on it."""
+    """Return True if a process listens on the socket. The socket of a killed process remains
+    without a listener.
+    """
     try:
         with address(path) as where, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(CONNECT_S)
@@ -67,14 +73,15 @@ def is_answered(path: Path) -> bool:
 
 
 def ask(path: Path, verb: str, *, timeout_s: float = 10.0, **arguments: Any) -> dict[str, Any]:
-    """What the daemon that serves the folder of this socket answers.
+    """Send a request to the daemon that serves this socket, and return its response.
 
     Args:
         path: `DataFolder.control`.
-        timeout_s: for all of it; a verb that takes longer says so where it is defined.
-        arguments: of the verb, as JSON takes them.
+        timeout_s: for the whole request; verbs that take longer say so where they are defined.
+        arguments: of the verb, as JSON values.
 
-    Raises NotServedError: nobody listens, or what listens gives no answer; RequestError: the daemon's own.
+    Raises NotServedError: no process listens, or it does not answer; RequestError: the daemon's
+    own.
     """
     line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
     deadline = time.monotonic() + timeout_s
@@ -106,7 +113,9 @@ def ask(path: Path, verb: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
 
 
 def _line(connection: socket.socket, deadline: float) -> bytes:
-    """Raises TimeoutError, ValueError: it is longer than allowed, or ends before its end."""
+    """Read a line. Raises TimeoutError, ValueError: the line is longer than allowed, or ends
+    without a newline.
+    """
     got = bytearray()
     while not got.endswith(b"\n"):
         if (left := deadline - time.monotonic()) <= 0:

@@ -1,9 +1,12 @@
-"""Keys that the daemon is handed in files, or by systemd as credentials: the master key, and those of embedding providers.
+"""Keys that the daemon receives in files, or from systemd as credentials: the master key, and those
+of embedding providers.
 
-From the master key the key of every database in the data folder is derived: one file to guard and to back up apart from the data. Each
-database gets a key of its own, so that handing one space to somebody (or opening it with a tool) says nothing about another.
+The key of every database in the data folder is derived from the master key: one file to guard and
+to back up apart from the data. Each database has a key of its own, so giving one space's key to
+another person (or a tool) reveals nothing about other spaces.
 
-A provider's key is read when a request is made, so that a new one counts at once. No key is shown anywhere.
+A provider's key is read for each request, so that a new one applies at once. No key is printed or
+logged anywhere.
 """
 
 from __future__ import annotations
@@ -19,20 +22,21 @@ from confide_crypto.keys.private_files import read_private_file, write_private_f
 from confide_daemon.errors import QuotaError
 
 KEY_BYTES = 32
-# BLAKE2b's `person` keeps derivations apart; it is at most 16 bytes.
+# BLAKE2b's `person` separates derivations; it has at most 16 bytes.
 _REGISTRY = b"confide-registry"
 _SPACE = b"confide-space-1"
 _LATER_SPACE = b"confide-space-2"
 MASTER = "confide-master-key"
-"""The name of the credential that may hold the master key in place of the file."""
-# Longer than any provider's key; what is longer is some other file.
+"""The name of the credential that may hold the master key instead of the file."""
+# Longer than any provider's key; a longer file is something else.
 MAX_KEY = 1024
 
 
 def credential(name: str) -> Path | None:
-    """Where systemd has put what the service is handed under that name (systemd.exec(5), LoadCredential=), if it has.
+    """Return the file of the systemd credential with that name (systemd.exec(5), LoadCredential=),
+    or None.
 
-    It gives the folder to the service alone and makes its files 0400; their owner may be root.
+    systemd gives the folder to the service alone and makes its files 0400; their owner may be root.
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = Path(folder) / name if folder and name else None
@@ -41,7 +45,9 @@ def credential(name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """The places where a key may be, in this order: a file of mode 0600, a systemd credential, the daemon's environment."""
+    """The places where a key may be, in this order: a file of mode 0600, a systemd credential, an
+    environment variable.
+    """
 
     provider: str  # its name for people, as in "OpenAI"
     file: str  # a path, "" for none
@@ -50,9 +56,10 @@ class SecretKey:
     is_needed: bool = True  # whether the provider cannot be asked without one
 
     def read(self) -> str | None:
-        """The key; None where there is none and none is needed.
+        """Return the key, or None if there is no key and none is needed.
 
-        Raises QuotaError where there is none, its file is loose or cannot be read, or it is not a key. Never shows it.
+        Raises QuotaError if a needed key is missing, its file is open to others or cannot be read,
+        or it is not a key. The error never contains the key.
         """
         found = self._from_file() or self._from_credential() or os.environ.get(self.variable, "")
         key = found.strip()
@@ -92,7 +99,7 @@ class SecretKey:
 
 
 class MasterKey:
-    """32 random bytes that never leave this object; their derivations do."""
+    """32 random bytes that never leave this object; only keys derived from them do."""
 
     __slots__ = ("_key",)
 
@@ -104,9 +111,9 @@ class MasterKey:
 
     @classmethod
     def load(cls, path: Path) -> MasterKey:
-        """The key that systemd hands to the service, or else the one in `path`.
+        """Read the key from the systemd credential, or else from `path`.
 
-        Raises KeyFileError: missing, readable by others, of a foreign owner, or not 32 bytes long.
+        Raises KeyFileError: missing, readable by others, of another owner, or not 32 bytes long.
         """
         handed = credential(MASTER)
         if handed is None:
@@ -125,9 +132,10 @@ class MasterKey:
 
     @classmethod
     def create(cls, path: Path) -> MasterKey:
-        """A new key, written to `path` with mode 0600; an existing file is never overwritten.
+        """Create a key and write it to `path` with mode 0600; an existing file is never
+        overwritten.
 
-        Raises FileExistsError where there is one; KeyFileError where it cannot be written.
+        Raises FileExistsError if the file exists; KeyFileError if it cannot be written.
         """
         key = secrets.token_bytes(KEY_BYTES)
         write_private_file(path, key)
@@ -137,7 +145,9 @@ class MasterKey:
         return blake2b(key=self._key, person=_REGISTRY, digest_size=KEY_BYTES).digest()
 
     def space_key(self, space_id: str, generation: int = 0) -> bytes:
-        """The key of the database of one space; each generation is another one, for `confided space key --new`."""
+        """Return the key of a space's database; each generation has another key, for `confided
+        space key --new`.
+        """
         if not generation:
             return blake2b(space_id.encode(), key=self._key, person=_SPACE, digest_size=KEY_BYTES).digest()
         about = generation.to_bytes(4, "big") + space_id.encode()

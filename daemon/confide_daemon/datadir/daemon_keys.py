@@ -1,12 +1,14 @@
-"""The daemon's own key and its rotation: the files, and how a running daemon follows them (PROTOCOL.md 7.11).
+"""The daemon's own key and its rotation: the files, and how a running daemon follows them
+(PROTOCOL.md 7.11).
 
     identity.key           the current identity
     rotation.json          the statement that the current one follows the previous one, and until when both answer
     identity.previous.key  the previous identity
 
-A rotation is in force while the three agree and its time has not come. `rotate` copies the old key, writes the statement, and last
-puts the new key in the place of the old, each whole or not at all: a process killed in between leaves the old key alone in force,
-or both. `retire` begins with the statement. What such a process leaves lying about is taken for nothing, and cleared away later.
+A rotation is in force while the three agree and its time has not ended. `rotate` copies the old
+key, writes the statement, and last replaces the old key by the new one, each step atomically: after
+a kill in between, the old key alone is in force, or both. `retire` deletes the statement first.
+Files left by a killed process are ignored, and deleted later.
 """
 
 from __future__ import annotations
@@ -31,18 +33,19 @@ Stamp = tuple[tuple[int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The identity that the daemon has, and the one it had, while that still answers."""
+    """The daemon's current identity, and the previous one while it is still accepted."""
 
     current: Identity
     rotation: KeyRotation | None = None
 
 
 def load(folder: DataFolder, *, now: float | None = None) -> Keys:
-    """The keys in force at `now` (seconds since 1970; the clock's time if left out).
+    """Return the keys in force at `now` (seconds since 1970; default: the current time).
 
-    Raises KeyFileError where a file is open to others, of a foreign owner, or damaged.
+    Raises KeyFileError if a file is open to others, has another owner, or is damaged.
     """
-    # The current key first: whoever sees the new one sees what was written before it too.
+    # Read the current key first: a process that sees the new one also sees what was written before
+    # it.
     current = Identity.load(folder.identity)
     try:
         statement = read_private_file(folder.rotation) if folder.rotation.exists() else None
@@ -65,9 +68,10 @@ def load(folder: DataFolder, *, now: float | None = None) -> Keys:
 
 
 def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
-    """Make a new identity, durably; the one before answers beside it for `keep_s` seconds.
+    """Create a new identity durably; the previous one stays accepted for `keep_s` seconds.
 
-    Raises RotationError where a rotation is under way; KeyFileError where a key cannot be read or written.
+    Raises RotationError if a rotation is in progress; KeyFileError if a key cannot be read or
+    written.
     """
     with _alone(folder):
         keys = load(folder)
@@ -88,9 +92,10 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
 
 
 def retire(folder: DataFolder) -> str | None:
-    """End the old key now and delete its file; its text form, or None where the file was damaged.
+    """End the old key now and delete its file; return its text form, or None if the file was
+    damaged.
 
-    Raises RotationError where there is none; KeyFileError where a file cannot be deleted.
+    Raises RotationError if there is no old key; KeyFileError if a file cannot be deleted.
     """
     with _alone(folder):
         if not folder.rotation.exists():
@@ -105,12 +110,12 @@ def retire(folder: DataFolder) -> str | None:
 
 
 def clock(moment: float) -> str:
-    """A time to the minute, as a person reads it."""
+    """Format a time to the minute, for users."""
     return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 class LiveKeys:
-    """The keys of a running daemon, following what commands beside it do to the files."""
+    """The keys of a running daemon, which follow changes that commands make to the files."""
 
     def __init__(self, folder: DataFolder, keys: Keys) -> None:
         self._folder = folder
@@ -118,22 +123,25 @@ class LiveKeys:
         self._seen: Stamp | None = None
 
     def in_force(self) -> Keys:
-        """The keys to answer to now: always the same object, until a rotation's time ends or `refresh` finds others."""
+        """Return the keys to use now. The object is always the same until a rotation's time ends or
+        `refresh` finds other keys.
+        """
         keys = self._keys
         return Keys(keys.current) if keys.rotation is not None and keys.rotation.is_over(time.time()) else keys
 
     def is_stale(self) -> bool:
-        """Whether `refresh` has something to do. Costs four looks at the folder, some microseconds, and reads no file."""
+        """True if `refresh` has work. Costs four stat calls, some microseconds, and reads no file."""
         return self._seen != self._stamp() or self.in_force() is not self._keys
 
     def refresh(self) -> bool:
-        """Take the files up as they are, and clear away a key whose time is over. Whether the keys have changed.
+        """Read the files again and delete an expired key; return True if the keys have changed.
 
-        Raises KeyFileError where they cannot be used; the keys stay as they were, and stale.
+        Raises KeyFileError if they cannot be used; the keys then stay as before, and stale.
         """
         before = self._keys
         seen: Stamp | None = self._stamp()
-        # Not settled until all of this has gone well: what stood in its way may end without a file changing.
+        # Not settled until all of this has succeeded: an obstacle may disappear without a change of
+        # the files.
         self._seen, self._keys = None, self.in_force()
         keys = load(self._folder)
         if keys.rotation is None:
@@ -143,7 +151,7 @@ class LiveKeys:
                     if keys.rotation is None:
                         _clear(self._folder)
             except RotationError:
-                # A command is at work and the files are its own; it will be seen when it is done, or when it has died.
+                # A command is changing the files; the change is read once it has finished or died.
                 seen = None
         self._keys, self._seen = keys, seen
         return keys != before
@@ -154,7 +162,7 @@ class LiveKeys:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Another one after every change of the file, also of its mode and its owner."""
+    """Return a value that differs after every change of the file, also of its mode and owner."""
     try:
         status = path.stat()
     except OSError:
@@ -163,14 +171,14 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _clear(folder: DataFolder) -> None:
-    """End what is in force, the statement first, and remove what is left of it."""
+    """End the rotation: delete the statement first, then the remaining files."""
     for path in (folder.rotation, folder.previous, folder.following):
         remove_private_file(path)
 
 
 @contextlib.contextmanager
 def _alone(folder: DataFolder) -> Iterator[None]:
-    """Only one process changes the files at a time. Raises RotationError where another one does."""
+    """Hold the lock for changes of the files. Raises RotationError if another process holds it."""
     try:
         lock = DaemonLock.take(folder.rotation_lock)
     except OSError as error:

@@ -1,8 +1,10 @@
-"""The room on the file system of the data folder: looked at in one place, and asked by all that can wait for it.
+"""Free space on the file system of the data folder: measured in one place, and checked by all work
+that can wait for it.
 
-Documents do not ask: whatever is stored goes on until nothing is free, and is refused then. What was made of them, or can be made later,
-keeps off the last room: vectors and new generations of them, rewriting of whole databases, nightly snapshots. Each goes on by itself when
-there is room again, and until then it can be seen that it waits (docs/operating.md).
+Documents do not check it: they are stored until the disk is full, and refused then. Derived and
+deferrable data stays off the last part of the disk: vectors and new generations of them, rewriting
+of whole databases, nightly snapshots. Each continues by itself when there is free space again, and
+until then the status shows that it waits (docs/operating.md).
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ LOOK_S: Final = 10.0
 LEAST_BYTES: Final = 1 << 30
 LEAST_SHARE: Final = 0.05
 MOST_BYTES: Final = 10 << 30
-"""A twentieth of a large disk is more than anything here could need."""
+"""Upper limit of the reserve: a twentieth of a large disk would be more than Confide could need."""
 MARGIN: Final = 1.05
-"""So much more has to be free until there is room again: what goes on then must not end it at once."""
+"""Factor on the reserve until the disk counts as free again: work that resumes must not fill it at
+once.
+"""
 
 
 def least_free(total_bytes: int) -> int:
-    """How many bytes of a disk of that size are to be free."""
+    """Return the bytes to keep free on a disk of that size."""
     return max(LEAST_BYTES, min(MOST_BYTES, int(LEAST_SHARE * total_bytes)))
 
 
@@ -38,17 +42,17 @@ POSTPONED: Final[tuple[Postponed, ...]] = get_args(Postponed)
 
 
 class Disk:
-    """One for each daemon. Where nobody has it look, there is room."""
+    """The free space of a daemon's disk. Until `look` is called, it counts as sufficient."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._waiting: set[Postponed] = set()
         self._listeners: set[Callable[[], None]] = set()
         self.is_low = False
-        """Less is free than `least_free`, as last seen."""
+        """True if less than `least_free` was free at the last check."""
 
     def look(self) -> None:
-        """Waits for the disk."""
+        """Measure the free space. Blocks on the disk."""
         try:
             usage = shutil.disk_usage(self._folder)
         except OSError:
@@ -61,13 +65,13 @@ class Disk:
             log.info("there is room again where the data folder is, %.0f MB: what has waited goes on", usage.free / 1e6)
 
     async def watch(self) -> None:
-        """Looks until it is cancelled, and tells those who listen when there is room again."""
+        """Measure until cancelled, and call the listeners when there is free space again."""
         while True:
             try:
                 await self._look_once()
             except Exception as error:
                 raise_if_cancelled()
-                # Whoever waits for room would wait for ever.
+                # Work that waits for free space would wait for ever.
                 log.error("looking at the disk broke: %s", where(error))
             await asyncio.sleep(LOOK_S)
 
@@ -80,20 +84,22 @@ class Disk:
                 listener()
 
     def has_room_for(self, what: Postponed) -> bool:
-        """Whether it may be written now. Where not, it is noted that it waits; ask again. From any thread."""
+        """Return True if the data may be written now; otherwise record that it waits. Check again
+        later. Thread-safe.
+        """
         if self.is_low:
             self._waiting.add(what)
         return not self.is_low
 
     @property
     def waiting(self) -> list[Postponed]:
-        """What has asked and waits, by name."""
+        """The kinds of data that were refused and wait, by name."""
         return sorted(self._waiting.copy()) if self.is_low else []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Calls it, on the event loop, whenever there is room again."""
+        """Call the listener on the event loop whenever there is free space again."""
         self._listeners.add(listener)
 
     def forget(self, listener: Callable[[], None]) -> None:
-        """Calls it no longer."""
+        """Remove the listener."""
         self._listeners.discard(listener)

@@ -1,10 +1,11 @@
-"""The one daemon of a data folder: its lock, and where it can be reached, a small file beside that.
+"""The single daemon of a data folder: its lock, and a small file with its address.
 
-The kernel drops the lock when the process ends, however it ends. Sessions on the same machine find a daemon that was started on demand
-through the address. It can be stale (a killed process removes nothing), so a reader believes it only after a connection.
+The kernel drops the lock when the process ends, however it ends. Sessions on the same computer find
+a daemon that was started on demand by the address. It can be stale (a killed process removes
+nothing), so a reader trusts it only after a connection.
 
-Standard library only: a daemon started on demand takes the lock before it imports anything heavy, so that the one of two that comes second
-is gone at once.
+Standard library only: a daemon started on demand takes the lock before it imports anything heavy,
+so that the second of two exits at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from confide_crypto import atomic
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What `daemon.address` holds."""
+    """The content of `daemon.address`."""
 
     url: str  # `confide://host:port`
     key: str  # the daemon's public key as `confide join --pin` takes it
@@ -31,17 +32,17 @@ class Address:
 
 
 def bound(url: str, host: str) -> str:
-    """What a daemon that has this `url` and is bound to `host` listens on, as `host:port`."""
+    """Return the `host:port` on which a daemon with this `url`, bound to `host`, listens."""
     return f"{f'[{host}]' if ':' in host else host}:{url.rpartition(':')[2].strip('/')}"
 
 
 def write(path: Path, address: Address) -> None:
-    """Write the file so that a reader sees a whole one or none (mode 0600). Raises OSError where the folder is not writable or full."""
+    """Write the file atomically (mode 0600). Raises OSError if the folder is not writable or full."""
     atomic.write(path, json.dumps(asdict(address)).encode(), is_kept=False)
 
 
 def read(path: Path) -> Address | None:
-    """The address that was last written, or None where there is none that can be read."""
+    """Return the last address written, or None if no readable one exists."""
     try:
         return Address(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -49,7 +50,7 @@ def read(path: Path) -> Address | None:
 
 
 def remove(path: Path) -> None:
-    """Take the address away, as the last thing a daemon does before it gives back the lock."""
+    """Delete the address, as the daemon's last step before it releases the lock."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
@@ -64,7 +65,9 @@ class DaemonLock:
 
     @classmethod
     def take(cls, path: Path) -> DaemonLock | None:
-        """The lock at `path`, or None while another process holds it. Raises OSError where the file cannot be made or opened."""
+        """Return the lock at `path`, or None while another process holds it. Raises OSError if the
+        file cannot be created or opened.
+        """
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,5 +80,7 @@ class DaemonLock:
         return cls(handle)
 
     def release(self) -> None:
-        """Give the folder back. The file stays: removing it would let two processes lock different files."""
+        """Release the lock. The file stays: deleting it would let two processes lock different
+        files.
+        """
         os.close(self._handle)

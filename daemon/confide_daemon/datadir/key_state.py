@@ -1,4 +1,6 @@
-"""Which key a space's database is encrypted with, as a small file beside it says. It holds no key, and nothing secret."""
+"""The small file beside a space's database that says which key encrypts it. It holds no key, and
+nothing secret.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from confide_crypto.keys.private_files import read_private_file, write_private_f
 from confide_daemon.errors import StorageError
 
 Keeper = Literal["server", "caller"]
-"""Who keeps the key of a space's database: the server derives it from its master key, or the machines of the space have it."""
+"""The holder of the key of a space's database: the server derives it from its master key, or the
+space's devices have it.
+"""
 KEEPERS: Final[tuple[Keeper, ...]] = get_args(Keeper)
 _HIGHEST: Final = 2**32 - 1
 
@@ -24,25 +28,26 @@ class KeyName:
 
 @dataclass(frozen=True, slots=True)
 class Custody:
-    """Who keeps the key of a space."""
+    """The holder of a space's key."""
 
     key: KeyName  # what its database is encrypted with
-    # while that is changed, what it will be encrypted with: until the change has ended, it is one of the two
+    # the next key during a change of the key; until the change ends, the database has one of the
+    # two
     following: KeyName | None = None
     wanted: Keeper | None = None  # who is to keep it from the next opportunity on, where that is not who does
     generation: int = 0  # the highest of the server's that was ever used
 
     @property
     def names(self) -> tuple[KeyName, ...]:
-        """Those one of which opens the database, the likelier first."""
+        """The keys of which one opens the database, the likelier first."""
         return (self.key,) if self.following is None else (self.key, self.following)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """What the file says, or None where there is none: the server's first generation, as before there were others.
+        """Read the file; None if it does not exist, which stands for the server's first key.
 
-        Raises KeyFileError where others could have written it, or it cannot be read; StorageError where it is damaged, or a newer
-        version has written it.
+        Raises KeyFileError if others could have written it, or it cannot be read; StorageError if
+        it is damaged, or a newer version has written it.
         """
         if not path.exists():
             return None
@@ -56,7 +61,7 @@ class Custody:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """What the content of such a file says. Raises ValueError: it is damaged, or of a newer version."""
+        """Parse the content of such a file. Raises ValueError: damaged, or of a newer version."""
         try:
             return cls.of_json(json.loads(data))
         except RecursionError:
@@ -64,7 +69,9 @@ class Custody:
 
     @classmethod
     def of_json(cls, found: Any) -> Self:
-        """What `to_json` gave. Raises ValueError: it is damaged, or of a newer version."""
+        """Build the object from the result of `to_json`. Raises ValueError: damaged, or of a newer
+        version.
+        """
         try:
             if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
                 raise ValueError
@@ -74,11 +81,11 @@ class Custody:
             raise ValueError from None
 
     def write(self, path: Path) -> None:
-        """Brings it to the disk, whole or not at all. Raises KeyFileError where it cannot be written."""
+        """Write the file durably and atomically. Raises KeyFileError if it cannot be written."""
         write_private_file(path, json.dumps(self.to_json()).encode() + b"\n", replace=True)
 
     def to_json(self) -> dict[str, object]:
-        """As `parse` reads it."""
+        """Return the JSON form that `parse` reads."""
         named = {"key": _said(self.key), "following": self.following and _said(self.following)}
         return {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
 

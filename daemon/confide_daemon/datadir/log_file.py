@@ -1,4 +1,4 @@
-"""The log of a daemon that was started on demand: a file in its data folder that has an end."""
+"""The log of a daemon that was started on demand: a file of limited size in the data folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 
 FILE_BYTES: Final = 1 << 20
 FILES: Final = 3
-"""The one that is written, and the two before it."""
+"""The current file and the two before it."""
 
 
 class LogFile(RotatingFileHandler):
-    """Three files of 1 MiB, of mode 0600."""
+    """A rotating log of three files of 1 MiB, with mode 0600."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8", errors="replace")
@@ -29,7 +29,9 @@ class LogFile(RotatingFileHandler):
 
 
 def handler(path: Path) -> logging.Handler:
-    """Where a daemon writes its log: the file, where that is what stderr goes to, else stderr itself."""
+    """Return the handler for the daemon's log: the file if stderr is redirected to it, else stderr
+    itself.
+    """
     try:
         ours, theirs = path.stat(), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Where the daemon keeps its files; only this module knows the names.
+"""The paths of the daemon's files. No other module knows their names.
 
-With `CONFIDE_HOME` set everything lives below it, so that several daemons (and tests) fit on one machine; otherwise the platform's
-standard folders are used. `--data` and `--config` go before both.
+If `CONFIDE_HOME` is set, everything is below it, so several daemons (and tests) fit on one
+computer; otherwise the platform's standard folders are used. `--data` and `--config` override both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HOME_VARIABLE = "CONFIDE_HOME"
 
 
 class _PathName:
-    """What has this name in a data folder."""
+    """A descriptor for the path with this name in a data folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,69 +25,81 @@ class _PathName:
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The daemon's data folder (mode 0700) and what lies in it."""
+    """The daemon's data folder (mode 0700) and its files."""
 
     root: Path
 
     identity = _PathName("identity.key")
-    """The seed of the daemon's own key; what callers pin is derived from it."""
+    """The seed of the daemon's own key; callers pin the public key derived from it."""
     previous = _PathName("identity.previous.key")
-    """The seed before that one, while a rotation is under way."""
+    """The seed before that one, during a rotation."""
     following = _PathName("identity.next.key")
-    """The seed that is about to become the daemon's; there for a moment of a rotation only."""
+    """The next seed of the daemon; exists only for a moment of a rotation."""
     rotation = _PathName("rotation.json")
-    """The statement that the current key follows the previous one, and until when both answer."""
+    """The statement that the current key follows the previous one, and until when the daemon
+    accepts both.
+    """
     rotation_lock = _PathName("rotation.lock")
-    """Held while one of these files is changed."""
+    """Held while a process changes one of these files."""
     master = _PathName("master.key")
     """The key from which the keys of all databases are derived."""
     backup_key = _PathName("backup.key")
-    """The public half of the key that snapshots' keys are sealed to; nothing secret, but nobody else may choose it."""
+    """The public key to which the keys of snapshots are sealed; not secret, but protected from
+    changes by others.
+    """
     backup_signers = _PathName("backup.signers")
-    """The public keys that the daemon had before and signed snapshots with."""
+    """The daemon's previous public keys, which have signed snapshots."""
     proving = _PathName("proving")
     """Copies of databases while a snapshot is verified."""
     registry = _PathName("registry.db")
     """Callers, invites and spaces, encrypted."""
     spaces = _PathName("spaces")
-    """One encrypted database a space."""
+    """The encrypted databases, one per space."""
     standing = _PathName("daemon.spaces")
-    """Which spaces of the process that serves are locked, as JSON; absent while none serves."""
+    """The locked spaces of the running daemon, as JSON; absent while none runs."""
     authorized = _PathName("authorized")
-    """Public key lines that are trusted because only the owner of this folder can put them there."""
+    """Public key lines, trusted because only the owner of this folder can put them there."""
     lock = _PathName("daemon.lock")
-    """Held by the one process that serves this folder."""
+    """Held by the process that serves this folder."""
     address = _PathName("daemon.address")
-    """Where that process can be reached, as JSON; absent while none serves."""
+    """The address of that process, as JSON; absent while none runs."""
     node = _PathName("daemon.node")
-    """Which node of a store the last process was, and that the spaces are copies of what is there; absent without a store."""
+    """The name of the last process as a node of a store; marks the spaces as copies of the store's.
+    Absent without a store.
+    """
     control = _PathName("daemon.sock")
-    """Where the owner's commands ask that process; absent while none serves."""
+    """The socket for the owner's commands to that process; absent while none runs."""
     log = _PathName("confided.log")
-    """Of a daemon that a proxy has started on demand, which makes it."""
+    """The log of a daemon that a proxy has started on demand; the proxy creates it."""
 
     def space(self, space_id: str) -> Path:
         return self.spaces / f"{space_id}.db"
 
     def custody(self, space_id: str) -> Path:
-        """Who keeps the key of that database, as JSON; absent while it is the server's first one."""
+        """The JSON file that says who keeps the key of a space's database; absent while it is the
+        server's first key.
+        """
         return self.spaces / f"{space_id}.custody"
 
     def restored(self, space_id: str) -> Path:
-        """There from a restore until the space is opened: it counts that then, and numbers its revisions anew."""
+        """Marks a restored space until it is next opened; then the restore is counted and revisions
+        get new numbers.
+        """
         return self.spaces / f"{space_id}.restored"
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPaths:
-    """The two places that a daemon is told of."""
+    """The data folder and the configuration file of a daemon."""
 
     config: Path
     data: DataFolder
 
 
 def find(*, config: Path | None = None, data: Path | None = None) -> DaemonPaths:
-    """The daemon's places for this user, or below `CONFIDE_HOME`; an argument overrides its own place."""
+    """Return the daemon's paths for this user, or below `CONFIDE_HOME`; an argument overrides its
+    own path.
+    """
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = Path(home).expanduser().absolute()

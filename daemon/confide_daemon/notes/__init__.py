@@ -1,1 +1,1 @@
-"""Notes: small memories with fields, each a markdown file that people can read and edit."""
+"""Notes: small documents with fields, each a markdown file that users can read and edit."""

@@ -1,10 +1,12 @@
-"""Finds notes of one place that say nearly the same, and makes one of each group: nothing is lost by it.
+"""Finds near-duplicate notes of one project and merges each group into one note without losing
+anything.
 
-A group is around its newest note, to which all others of it are near. It is not a transitive closure: a chain of notes, each like the one
-before, can end far from where it began.
+A group consists of its newest note and the notes near to it. It is not a transitive closure: a
+chain of notes, each similar to the next, can end far from its beginning.
 
-The newest text stays, and takes the tags, the keywords and the importance of the others; that it supersedes them stands in its front
-matter. The others stay as they are, readable and restorable, and are no part of a group any more.
+The newest text stays, and takes the tags, keywords and importance of the others; its front matter
+states that it supersedes them. The others stay unchanged, readable and restorable, and belong to no
+later group.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ from confide_memory import note as notes
 from confide_memory.classes import AGENT, lowest
 from confide_memory.note import IMPORTANCE, MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Note, Relation
 
-# Notes that are compared at a time, so that no matrix grows with their square.
+# Notes compared at a time, so that no matrix grows with the square of all notes.
 BLOCK = 256
-# Notes of several pieces can be nearer than their centres are.
+# Notes of several chunks can be nearer than their centres.
 SLACK = 0.1
-# Words that so many notes share say nothing of two of them.
+# Words that more notes share say nothing about a pair.
 MOST_SHARING = 200
-# Notes in one group.
+# Most notes in one group.
 MOST_IN_GROUP = 64
-# Notes read in one go: 20 ms.
+# Notes read at once: 20 ms.
 SLICE = 500
-# Notes of one call, the newest; 100 MB of texts and vectors at most, if all of them are long.
+# Most notes of one call, the newest; at most 100 MB of texts and vectors, if all of them are long.
 MOST_NOTES = 20_000
 
 Tell = Callable[[int, int], Awaitable[None]]
@@ -50,7 +52,7 @@ Tell = Callable[[int, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """Notes by their places in what was given; each of `others` with how near it is to `newest`."""
+    """Indexes of notes; each of `others` comes with its similarity to `newest`."""
 
     newest: int
     others: tuple[tuple[int, Likeness], ...]
@@ -58,7 +60,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """A note of a group beside its newest."""
+    """An older note of a group, with its similarity to the newest."""
 
     row: NoteRow
     likeness: Likeness
@@ -66,13 +68,13 @@ class NearDuplicate:
 
 @dataclass(frozen=True, slots=True)
 class MergeProposal:
-    """A group and what would become of it.
+    """A group of near-duplicates and the result of merging it.
 
     Attributes:
         newest: the note that stays.
-        older: those that it would supersede.
+        older: the notes that it would supersede.
         body: the text that stays.
-        tags, keywords, importance: what the newest note would have.
+        tags, keywords, importance: those that the newest note would have.
         changes: fields of its front matter that would change.
     """
 
@@ -87,7 +89,7 @@ class MergeProposal:
 
 @dataclass(frozen=True, slots=True)
 class DedupeResult:
-    """The groups, the largest first; `compared` notes were looked at, and `left` older ones were not."""
+    """The groups, largest first; `compared` notes were compared, and `left` older ones were not."""
 
     mergers: list[MergeProposal]
     compared: int
@@ -100,9 +102,11 @@ class Deduplication:
     _notes: Notes
 
     async def find(self, projects: frozenset[str] | None, threshold: float, tell: Tell) -> DedupeResult:
-        """The groups of the projects (None: of all): each of notes of one project, and of one task or none.
+        """Return the groups in the projects (None: in all). Each group is within one project, and
+        within one task or outside tasks.
 
-        `threshold`: how near each is to the newest at least. `tell` is told how many of how many steps are done.
+        `threshold`: the least similarity to the newest note. `tell` is called with the number of
+        finished and of all steps.
         """
         places = await self._threads.read(lambda store: _places(store, projects))
         left = places[MOST_NOTES:]
@@ -136,7 +140,9 @@ class Deduplication:
         return DedupeResult(mergers, len(seen), len(left))
 
     async def merge(self, merger: MergeProposal, *, author: str) -> PutResult:
-        """Writes the fields of the newest note, in one transaction. Raises as `Notes.edit`, also where another one has changed or gone."""
+        """Write the fields of the newest note in one transaction. Raises as `Notes.edit`, also if
+        another note of the group was changed or deleted.
+        """
         older = [alike.row for alike in merger.older]
 
         def check(store: Store) -> None:
@@ -152,14 +158,14 @@ class Deduplication:
             lambda text: front_matter.edit(text, merger.changes),
             author=author,
             base=merger.newest.revision,
-            # Words of all of them are in it from now on.
+            # It contains words of all notes from now on.
             by=lowest((AGENT, *(row.class_ for row in older))),
             check=check,
         )
 
 
 def _places(store: Store, projects: frozenset[str] | None) -> list[tuple[int, object]]:
-    """(document, where it lies), the newest first, without what is superseded."""
+    """Return (document, project and task), newest first, without superseded notes."""
     with store.reading():
         found = store.notes.places(projects)
         gone = store.notes.superseded([place.document for place in found], projects)
@@ -177,7 +183,7 @@ def _mergers(store: Store, found: Sequence[tuple[int, Sequence[tuple[int, Likene
 
 
 def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -> MergeProposal | None:
-    """What would become of the group; None where it has changed meanwhile."""
+    """Return the proposal for a group, or None if it has changed meanwhile."""
     with store.reading():
         kept = _note(store, newest)
         older = [(read, likeness) for document, likeness in others if (read := _note(store, document))]
@@ -187,7 +193,7 @@ def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -
     room = max(0, MAX_RELATIONS - len(note.relations))
     older = older[:room]
     notes_of = [other for (_, other, _), _ in older]
-    # What a note does not say of its importance is no reason to change what another one says.
+    # A note without importance does not change that of another one.
     stated = [other.importance for (_, other, own), _ in older if own.get("importance") is not None]
     tags = _united(note.tags, (other.tags for other in notes_of), MAX_TAGS)
     keywords = _united(note.keywords, (other.keywords for other in notes_of), MAX_KEYWORDS)
@@ -215,7 +221,7 @@ def _note(store: Store, document: int) -> tuple[NoteRow, Note, dict[str, Any]] |
 
 
 def _united(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) -> tuple[str, ...]:
-    """All words, each once however it is written; the newest note's own first."""
+    """Return all words without case-insensitive repetitions, the newest note's first."""
     found = {word.casefold(): word for word in reversed(own)}
     kept = dict(reversed(found.items()))
     for words in others:
@@ -225,7 +231,9 @@ def _united(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) 
 
 
 def groups(notes: Sequence[NoteFingerprint], threshold: float) -> Iterator[list[DuplicateGroup]]:
-    """The groups among the notes, which are given the newest first; step by step, a list for each BLOCK of them."""
+    """Yield the groups among the notes, which are sorted newest first: a list for each BLOCK of
+    notes.
+    """
     centres = _centres(notes)
     is_single = np.array([len(note.weights) == 1 and not note.is_long for note in notes], dtype=np.bool_)
     sharing = _Sharing([frozenset(note.words.split()) for note in notes], threshold)
@@ -251,7 +259,9 @@ def groups(notes: Sequence[NoteFingerprint], threshold: float) -> Iterator[list[
 
 
 def _centres(notes: Sequence[NoteFingerprint]) -> Vectors:
-    """A row for each note; zero where it has no vectors, so that it is near to none."""
+    """Return the centre of each note as a row; zero without vectors, so that it is near to no
+    other.
+    """
     rows = [note.centre for note in notes]
     dimensions = next((len(row) for row in rows if row is not None), 1)
     centres = np.zeros((len(notes), dimensions), dtype=np.float32)
@@ -262,15 +272,17 @@ def _centres(notes: Sequence[NoteFingerprint]) -> Vectors:
 
 
 class _Sharing:
-    """Which notes may have nearly the same words, by their rarest ones.
+    """An index of notes that may have nearly the same words, by their rarest ones.
 
-    Of two sets with a Jaccard index of j each must hold one of the (1 - j) |set| + 1 rarest words of the other (prefix filtering: Bayardo,
-    Ma and Srikant, "Scaling up all pairs similarity search", WWW 2007), so that few notes meet at all.
+    Of two sets with a Jaccard index of j each must hold one of the (1 - j) |set| + 1 rarest words
+    of the other (prefix filtering: Bayardo, Ma and Srikant, "Scaling up all pairs similarity
+    search", WWW 2007), so that few notes are compared at all.
     """
 
     def __init__(self, sets: Sequence[frozenset[str]], threshold: float) -> None:
         counts = Counter(word for words in sets for word in words)
-        # A changed word is one less that both have and one more of all: letters and words agree about so well.
+        # A changed word is missing from the intersection and added to the union: similarity by
+        # letters and by words agree about this well.
         jaccard = max(0.5, 2 * threshold - 1.1)
         self._rarest = []
         self._holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -282,6 +294,6 @@ class _Sharing:
                 self._holders[word].append(place)
 
     def with_words_of(self, place: int) -> set[int]:
-        """The notes that share a rare word with this one."""
+        """Return the notes that share a rare word with this one."""
         holders = [self._holders[word] for word in self._rarest[place]]
         return {other for held in holders if len(held) <= MOST_SHARING for other in held}

@@ -1,8 +1,9 @@
-"""Whether a note that is being stored says what another one says already.
+"""Checks if a note that is being stored repeats another one.
 
-The note is embedded while it is written, so that this takes its time from nobody, and neither the thread that writes nor the note itself
-waits for a model: what does not come within the deadline is done without, which is said. Vectors that come (late ones too) are stored
-as those of its pieces, so that nothing is embedded, or paid for, twice.
+The note is embedded while it is written, so the check adds no time, and neither the writer thread
+nor the note itself waits for a model. If vectors do not arrive within the deadline, the check works
+without them and says so. Vectors (late ones too) are stored for the note's chunks, so nothing is
+embedded, or paid for, twice.
 """
 
 from __future__ import annotations
@@ -33,16 +34,19 @@ from confide_daemon.store.threads import StoreThreads
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 1.5
-# Notes being embedded at once, those included that nobody waits for any more; one more is compared by its words.
+# Most notes embedded at once, including those past their deadline; further ones are compared by
+# their words.
 MOST_AT_ONCE = 16
-# A text of so many is cut where it is, in 10 ms.
+# A text up to this length is cut on the event loop, in 10 ms.
 LONG_CHARACTERS = 16_000
 BY_TEXT = "duplicates were looked for by text alone"
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateCheck:
-    """What looking for duplicates came to, the nearest first; `tags` are those in use that stand in the note's text."""
+    """The result of a duplicate check, nearest notes first; `tags` are existing tags that occur in
+    the note's text.
+    """
 
     near: tuple[Near, ...] = ()
     tags: tuple[str, ...] = ()
@@ -51,7 +55,7 @@ class DuplicateCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Embedded:
-    """The vectors of texts, by their hashes, in a generation."""
+    """The vectors of texts in a generation, by hash."""
 
     generation: Generation
     vectors: dict[bytes, Vectors]
@@ -60,7 +64,7 @@ class _Embedded:
 
 @dataclass(eq=False, slots=True)
 class Duplicates:
-    """For one space, until `close`."""
+    """The duplicate checks of one space, until `close`."""
 
     threads: StoreThreads
     indexer: Indexer
@@ -69,19 +73,20 @@ class Duplicates:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def close(self) -> None:
-        """Nobody waits for a model any more."""
+        """Cancel the checks in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def looking(self, body: str) -> AsyncIterator[Look]:
-        """Around the storing of a note with this text, which begins to be embedded at once."""
-        # A long text takes most of a second, in which nobody else would be answered.
+        """Start embedding a text and yield the check, around the write of the note."""
+        # A long text takes most of a second, which would block the event loop.
         texts = self._first(body) if len(body) <= LONG_CHARACTERS else await asyncio.to_thread(self._first, body)
         look = self._begin(texts)
         try:
-            # Its task has its turn first: what takes longest is to begin before the write, which keeps the interpreter busy.
+            # Let the task run first: the slowest step should begin before the write, which keeps
+            # the interpreter busy.
             await asyncio.sleep(0)
             yield look
         finally:
@@ -101,17 +106,18 @@ class Duplicates:
         return look
 
     async def _follow(self, look: Look) -> None:
-        """Embeds the note, then gives its pieces the vectors, once there are both."""
+        """Embed the note, then store the vectors for its chunks once it is written."""
         try:
             embedded = await self._embed(look.texts)
             look.embedded.set_result(embedded)
-            # Who stores and never searches is compared as quickly.
+            # A caller that stores but never searches gets a fast comparison, too.
             self._searcher.warm(embedded.generation)
             await self._keep(embedded, await look.document)
         except ConfideError as error:
             look.give_up(str(error))  # once it has its vectors, the indexer, which does the rest again, tells of it
         except Exception as error:
-            # A bug must not leave the caller waiting; its text may quote anything.
+            # A bug must not leave the caller waiting. Log only its type, since its text may quote
+            # anything.
             log.error("embedding a note broke: %s", type(error).__name__)
         finally:
             look.give_up("the note could not be embedded")
@@ -134,7 +140,7 @@ class Duplicates:
         asked, tokens = dict(list(unknown.items())[:count]), sum(sizes[:count])
         with provider.paying(tokens):
             if provider.is_counted:
-                # On disk before it is sent, as in `indexing.backfill`.
+                # Save the count before sending, as in `indexing.backfill`.
                 await self.threads.write(self.indexer.budget.flush)
             rows = await in_thread(lambda: provider.model.embed(list(asked.values()), in_turn=False))
         fresh = dict(zip(asked, rows, strict=True))
@@ -147,7 +153,9 @@ class Duplicates:
         return str(wanted.reason or otherwise)
 
     async def _keep(self, embedded: _Embedded, document: int | None) -> None:
-        """Stores what was embedded: for the pieces of the document, or, where it was not written, for whoever says the same."""
+        """Store the vectors: for the document's chunks or, if it was not written, in the cache for
+        the same text.
+        """
         generation, vectors = embedded.generation, embedded.vectors
 
         def keep(store: Store) -> None:
@@ -180,7 +188,7 @@ class Look:
             self.embedded.cancel()
 
     def leave(self) -> None:
-        """Nobody looks any more; whatever was written is the indexer's now."""
+        """End the check; the indexer embeds what was written."""
         if not self.document.done():
             self.document.set_result(None)
             self._duplicates.indexer.wake()
@@ -194,19 +202,19 @@ class Look:
         words: Sequence[str],
         is_limited: bool = False,
     ) -> DuplicateCheck:
-        """The duplicates of the note that was written.
+        """Return the duplicates of the note that was written.
 
         Args:
-            projects: where notes are looked for.
-            apart: ids of notes whose likeness is known already.
-            words: folded; those that are tags in use are answered.
-            is_limited: whoever stores reaches a part of the space, and may learn nothing of the rest.
+            projects: the projects to search.
+            apart: ids of notes whose similarity is known already.
+            words: case-folded; those that are existing tags are returned.
+            is_limited: the caller may read only a part of the space, and must learn nothing of the rest.
         """
         if not self.document.done():
             self.document.set_result(row.document)
         threads, least = self._duplicates.threads, self._duplicates.similarity
         try:
-            # What needs no vectors is looked for while they are computed.
+            # Search by words while the vectors are computed.
             first, embedded = await asyncio.gather(
                 threads.read(lambda store: first_look(store, row, projects, words, is_limited=is_limited)),
                 self._vectors(),
@@ -220,11 +228,11 @@ class Look:
         except StorageError as error:  # the note is written, which matters more
             return DuplicateCheck(warnings=(f"duplicates could not be looked for: {error.message}",))
         if embedded is not None:
-            # So that the next note is compared with this one.
+            # Wait until the vectors are stored, so that the next note is compared with this one.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DEADLINE_S):
                     await self.is_kept.wait()
-        # The first note of a space may be quicker than the index, and there is nothing to compare it with.
+        # The first note of a space may precede the index, and there is nothing to compare it with.
         warnings = (f"{self._problem}; {BY_TEXT}",) if embedded is None and not first.is_only else ()
         return DuplicateCheck(tuple(near), first.tags, warnings)
 
@@ -234,14 +242,15 @@ class Look:
             self._problem = f"the embedding model did not answer within {DEADLINE_S:g} s"
             return None
         if self.embedded.cancelled():
-            # It was given up before there was a piece. What still runs is waited for: the indexer would only ask for the same again.
+            # The check ended before the note had chunks. A running call is not abandoned: the
+            # indexer would only repeat it.
             self._duplicates.indexer.wake()
             return None
         return self.embedded.result()
 
 
 def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
-    """The live generation, and what it has of these texts."""
+    """Return the live generation with its cached vectors of these texts."""
     with store.reading():
         live = live_generation(store)
         return None if live is None else _Embedded(live, dict(store.vectors.known(live, hashes)))

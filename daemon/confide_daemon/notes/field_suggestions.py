@@ -1,6 +1,8 @@
-"""What importance and which tags a note might have, by what its text says: suggested to whoever gave none, never written.
+"""Suggests importance and tags of a note from its text, if the caller gave none. Suggestions are
+never stored.
 
-A plain table of English patterns. Tags that are in use already come before those of the table, so that one thing keeps one name.
+A plain table of English patterns. Existing tags come before those of the table, so that one topic
+keeps one tag.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from confide_memory.documents import STOP_WORDS
 
 MOST_CHARACTERS = 8_000
 MOST_TAGS = 5
-# Words of a text that are looked for among the tags in use, each by itself and with the next one.
+# Most words of a text that are compared with existing tags, each alone and with the next word.
 MOST_WORDS = 150
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPattern:
-    """What a text with one of these expressions is about; `importance` None: that says nothing of it.
+    """A pattern for a topic with its tag and importance; `importance` None: the topic implies none.
 
-    `is_sure`: it alone is enough to say so; the others are words of every day ("always", "prefers"), of which it takes two.
+    `is_sure`: one match is enough; the others are everyday words ("always", "prefers"), of which
+    two patterns must match.
     """
 
     tag: str | None
@@ -94,11 +97,13 @@ PATTERNS: Final[tuple[FieldPattern, ...]] = (
 
 
 def importance_for(text: str) -> str | None:
-    """The word for how important a note with this text might be, "core" or "high"; None where that is not rather sure."""
+    """Return the likely importance of a note with this text, "core" or "high", or None if
+    uncertain.
+    """
     matching = _matching(text)
     if any(pattern.importance == "core" for pattern in matching):
         return "core"
-    # What is temporary goes by, whatever it is about; a fix of something important stays worth knowing.
+    # Temporary notes are never important, but a fix of something important is.
     if any(pattern.tag == "temporary" for pattern in matching):
         return None
     high = [pattern for pattern in matching if pattern.importance == "high"]
@@ -106,13 +111,17 @@ def importance_for(text: str) -> str | None:
 
 
 def tags_for(text: str, in_use: Sequence[str]) -> list[str]:
-    """Tags that a note with this text might have, MOST_TAGS at most: those in use that stand in it, then what the table knows."""
+    """Return likely tags for a note with this text, at most MOST_TAGS: existing tags that it
+    contains, then those of the table.
+    """
     own = [pattern.tag for pattern in _matching(text) if pattern.tag is not None]
     return list(dict.fromkeys([*in_use, *own]))[:MOST_TAGS]
 
 
 def words_of(text: str) -> list[str]:
-    """What of a text could be a tag: its words, folded, and neighbours joined as people join them; in the order of the text."""
+    """Return possible tags in a text, in its order: case-folded words, and neighbouring words
+    joined as in tags.
+    """
     words = re.findall(r"\w+(?:[-./+#]\w+)*", text[:MOST_CHARACTERS].casefold())[:MOST_WORDS]
     found: dict[str, None] = {}
     for at, word in enumerate(words):

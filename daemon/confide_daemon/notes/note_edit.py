@@ -1,4 +1,6 @@
-"""A note's document: as it is drafted, and changes of its fields, its text, what it states of other notes. Pure functions."""
+"""Pure functions on a note's document: compose it from a draft; change its fields, text and
+relations.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The fields of a new note; `created` is seconds since 1970, `importance` as it is to stand in the file."""
+    """The fields of a new note; `created` is in seconds since 1970, `importance` as it is written
+    in the file.
+    """
 
     body: str
     created: float
@@ -39,16 +43,18 @@ class Draft:
 
     @property
     def heading(self) -> str:
-        """Its title, or what its text gives for one."""
+        """The title, or a title made from the text."""
         return note_names.heading_of(self.title, self.body)
 
     def named(self, seed: bytes) -> tuple[str, str]:
-        """Its id and the path of its file; the same for the same seed."""
+        """Return the note's id and the path of its file; the same for the same seed."""
         identity = self.id or note_names.new_id(self.entity, self.heading, created=self.created, seed=seed)
         return identity, note_names.path_of(identity, self.heading, self.task_id)
 
     def is_said_by(self, title: str, entity: str | None) -> bool:
-        """Whether a note of the same text, with this title, is the same memory: what a draft says of itself is not thrown away."""
+        """Return True if a note of the same text has the draft's title and entity, as far as the
+        draft gives them; otherwise they would be lost.
+        """
         own = (self.title is None or self.heading == title, self.entity is None or same_name(self.entity, entity))
         return all(own)
 
@@ -76,7 +82,7 @@ class Draft:
 
 
 def same_name(one: str | None, other: str | None) -> bool:
-    """Whether two entities are one: however they are written."""
+    """Return True if two names of entities are equal, ignoring case and form."""
     return folded(one or "") == folded(other or "")
 
 
@@ -84,9 +90,11 @@ Change = Callable[[str], str]
 
 
 def united(draft: Draft) -> Change:
-    """The change that gives a note of the same text the tags, keywords and relations of a draft that it lacks.
+    """Return the change that adds the draft's tags, keywords and relations to a note of the same
+    text.
 
-    The change raises ToolError: they are too many together, or the front matter cannot be read, or not be changed in that way.
+    The change raises ToolError: too many tags or keywords, or front matter that cannot be read or
+    changed in this way.
     """
 
     def change(text: str) -> str:
@@ -115,13 +123,13 @@ def united(draft: Draft) -> Change:
 def of_fields(
     fields: Mapping[str, object], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
 ) -> Change:
-    """The change that sets these fields ("" or empty: takes them out) and this text.
+    """Return the change that sets these fields ("" or empty removes one) and this text.
 
     Args:
-        stated: a kind of relation, and all notes that it is to be stated of.
-        now: seconds since 1970, for `updated`, which stays what it is where nothing else changes.
+        stated: a kind of relation, and all notes that the note is to have it with.
+        now: seconds since 1970, for `updated`, which stays unchanged if nothing else changes.
 
-    The change raises ToolError where the front matter cannot be read, or not be changed in that way.
+    The change raises ToolError if the front matter cannot be read or changed in this way.
     """
 
     def change(text: str) -> str:
@@ -134,7 +142,9 @@ def of_fields(
 
 
 def of_relation(relation: Relation, *, now: float) -> Change:
-    """The change that adds what is stated, unless it is stated already. It raises as `of_fields`."""
+    """Return the change that adds a relation unless the note states it already. It raises as
+    `of_fields`.
+    """
 
     def change(text: str) -> str:
         raw = front_matter.parse(text).fields.get("relations")
@@ -157,14 +167,14 @@ def _edited(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _dated(before: str, after: str, now: float) -> str:
-    """With the time of the change, where there was one and the note has front matter to say so."""
+    """Return the text with the time of the change, if the text has changed and has front matter."""
     if after == before or not front_matter.split(after)[0]:
         return after
     return _edited(after, {"updated": iso(now)})
 
 
 def _with_content(text: str, content: str | None) -> str:
-    """With another text below the front matter, set apart from it as it was."""
+    """Replace the text below the front matter, and keep the blank lines between them."""
     if content is None:
         return text
     head, body = front_matter.split(text)
@@ -178,13 +188,16 @@ def _with_content(text: str, content: str | None) -> str:
         head += ends
     plain = content.replace("\r\n", "\n").strip("\n") + "\n"
     if head in ("", MARK) and front_matter.split(plain)[0]:
-        # A text that begins like front matter would be taken for it, and the note for another one.
+        # A text that begins like front matter would be read as front matter, and the note as
+        # another one.
         head, above = head + (front_matter.FENCE * 2).replace("\n", ends), ends
     return head + above + plain.replace("\n", ends)
 
 
 def _stating(text: str, kind: str, others: Sequence[str]) -> Any:
-    """The field `relations` in the form that it has, with exactly these for the kind; what else it holds stays, understood or not."""
+    """Return the field `relations` in its present form, with exactly these notes for the kind; all
+    other content stays, understood or not.
+    """
     raw = front_matter.parse(text).fields.get("relations")
     if isinstance(raw, dict):
         found: Any = {**raw, kind: list(others)} if others else {name: raw[name] for name in raw if name != kind}

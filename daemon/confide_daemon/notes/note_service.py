@@ -1,4 +1,4 @@
-"""The notes of one space: written, found by their ids, changed in single fields."""
+"""The notes of one space: store, find by id, change fields."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ from confide_memory.documents import check_path, check_text
 from confide_memory.mentions import folded
 from confide_memory.note import Note
 
-# Below that two names have little in common but letters.
+# Least similarity of names; below it they share little but letters.
 LEAST = 60.0
-# Names that quick measures put first, from which the thorough one chooses: it takes 15 ms for 10,000 of them, and all of this 3.
+# Names that quick measures preselect for the thorough one, which takes 15 ms for 10,000 names; with
+# preselection, 3 ms.
 LOOKED_AT = 200
 
 
 def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, float]]:
-    """(name, similarity in 0 to 1) of those of the names that are like the query, the nearest first."""
+    """Return (name, similarity in 0 to 1) of the names similar to the query, nearest first."""
     from rapidfuzz import fuzz, process, utils  # late: 3 MB, for what few ask
 
     names = dict(enumerate(utils.default_process(key) for key in keys))
@@ -61,30 +62,33 @@ def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, f
 def search(
     store: Store, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
 ) -> list[tuple[EntityRow, float]]:
-    """(entity, similarity of its name), the nearest first; of equally near ones the most written about."""
+    """Return (entity, similarity of its name), nearest first; equally near ones by their number of
+    notes.
+    """
     with store.reading():
         near = dict(matches(query, store.entities.keys(projects, tasks=tasks), limit=limit))
-        # Counted for these alone: to list all 10,000 takes three times as long as to find the names that are like one.
+        # Count notes for these only: listing all 10,000 takes three times as long as finding
+        # similar names.
         found = [(one, near[folded(one.name)]) for one in store.entities.among(list(near), projects, tasks=tasks)]
     return sorted(found, key=lambda pair: -pair[1])[:limit]
 
 
-# Notes that a short id may mean, of which an error tells.
+# Most notes that an error names for an ambiguous short id.
 MOST_CANDIDATES = 5
 MAX_DELETED = 10_000
-# Of notes whose file names tell nothing, so many texts are read.
+# Most texts read to find notes whose file names do not contain the id.
 MAX_READ = 200
-# A chain of notes that supersede each other is followed no further; each step is a look into an index.
+# Longest chain of superseding notes that is followed; each step is an index lookup.
 MAX_CHAIN = 1000
 SUPERSEDES = "supersedes"
-# Links told of a note.
+# Most links that are returned with a note.
 MOST_LINKED = 100
 
 T = TypeVar("T")
 
 
 class SpaceWrite(Protocol):
-    """Runs a write of the space in the thread that writes."""
+    """Runs a write of the space on the writer thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -98,7 +102,9 @@ class StoredNote:
 
 @dataclass(frozen=True, slots=True)
 class FullNote:
-    """A note with all there is to know of it; `relations` in both directions, between notes of the projects asked for."""
+    """A note with its text, relations and links; `relations` in both directions, within the
+    requested projects.
+    """
 
     row: NoteRow
     note: Note
@@ -110,7 +116,7 @@ class FullNote:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """For one space, until it is closed."""
+    """The notes of one space, until it is closed."""
 
     _threads: StoreThreads
     _writer: Writer
@@ -126,13 +132,13 @@ class Notes:
         look: Look | None = None,
         by: str = UNTRUSTED,
     ) -> StoredNote:
-        """Writes a new note, unless its place has one that says exactly the same: that one gets the tags and relations that it lacks.
+        """Store a new note, unless one in the same place says exactly the same: that one gets the
+        tags and relations that it lacks.
 
-        The same is text, title and entity, as far as the draft has them. `look` sees to the vectors of its pieces.
-
-        `by`: the class of who writes; where the note says that a rule made it, it is no higher than that.
-
-        Raises InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for another change.
+        The same means text, title and entity, as far as the draft has them. `look` embeds its
+        chunks. `by` is the writer's class, lowered if the note says that a rule created it. Raises
+        InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for
+        another change.
         """
         seed = operation.id.encode() if operation else os.urandom(16)
         identity, path = draft.named(seed)
@@ -155,44 +161,52 @@ class Notes:
         return await (self._written(work) if look is None else self._threads.write(work))
 
     async def was_made(self, operation: RepeatableChange | None) -> bool:
-        """Whether a change under this id was made before."""
+        """Return True if a change with this id was made before."""
         if operation is None:
             return False
         return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """Return what `work` finds, in a thread that reads."""
+        """Return the result of `work`, run on a reader thread."""
         return await self._threads.read(work)
 
     async def write(self, work: Callable[[Writer], T]) -> T:
-        """Return what `work` came to, which writes notes, in the thread that writes. Raises StorageError: nothing was written."""
+        """Return the result of `work`, which writes notes on the writer thread. Raises
+        StorageError: nothing was written.
+        """
         return await self._written(lambda _store: work(self._writer))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
-        """A note by its id, where it and those related with it may lie (None: anywhere).
+        """Return a note by its id. It and its related notes are within these projects (None: any).
 
-        Raises NotFoundError; ToolError: it is a short one that several notes begin with.
+        Raises NotFoundError; ToolError: a short id that matches several notes.
         """
         return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
-        """The note that a document is. Raises as `get`."""
+        """Return the note at a path. Raises as `get`."""
         return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
 
     async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
-        """(project, path) of a note, or of one that was deleted and can come back. Raises as `get`."""
+        """Return (project, path) of a note, or of a deleted one that can be restored. Raises as
+        `get`.
+        """
         return await self._threads.read(lambda store: _place(store, identity, projects))
 
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
-        """What is listed of a note. Raises as `get`."""
+        """Return the listed fields of a note. Raises as `get`."""
         return await self._threads.read(lambda store: _found(store, identity, projects))
 
     async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
-        """The short forms of ids, by the ids: as short as they are among the notes of these projects (None: of all)."""
+        """Return the short form of each id, unique among the notes of these projects (None: of
+        all).
+        """
         return await self._threads.read(lambda store: store.notes.short(identities, projects))
 
     async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """A page of the notes that pass, by `store.tables.note_listing.SORTS`."""
+        """Return a page of the notes that match, sorted by one of
+        `store.tables.note_listing.SORTS`.
+        """
 
         def work(store: Store) -> NoteList:
             with store.reading():
@@ -203,7 +217,9 @@ class Notes:
     async def superseded(
         self, documents: Sequence[int], projects: frozenset[str] | None, *, classes: frozenset[str] | None
     ) -> frozenset[int]:
-        """Those of the notes, by their documents, that another note of these projects and classes supersedes."""
+        """Return the notes, by document, that another note of these projects and classes
+        supersedes.
+        """
 
         def work(store: Store) -> frozenset[int]:
             with store.reading():
@@ -213,17 +229,19 @@ class Notes:
         return await self._threads.read(work) if documents else frozenset()
 
     async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
-        """The notes that were changed last, those of tasks apart."""
+        """Return the notes changed last, without those of tasks."""
         found = await self._threads.read(lambda store: _listed(store, projects, "updated", limit))
         return [row for row, _ in found.notes]
 
     async def important(self, level: str, projects: frozenset[str] | None, *, limit: int) -> list[tuple[NoteRow, str]]:
-        """The notes of one level (`note.IMPORTANCE`) with their texts, the last changed first; those of tasks apart."""
+        """Return notes of one level (`note.IMPORTANCE`) with their texts, last changed first,
+        without those of tasks.
+        """
 
         def work(store: Store) -> list[tuple[NoteRow, str]]:
             with store.reading():
-                # The levels above it come first, so that a few of them do not push these out.
-                # Nobody asks for one of these, so what is untrusted is not among them.
+                # Higher levels come first, so the page is large enough that they do not push these
+                # out. These notes are shown unrequested, so untrusted ones are excluded.
                 wanted = NoteFilter(projects=projects, classes=TRUSTED)
                 most = limit * len(notes.IMPORTANCE)
                 listed = store.note_listing.page(wanted, sort="importance", limit=most, offset=0)
@@ -235,14 +253,16 @@ class Notes:
         return await self._threads.read(work)
 
     async def superseding(self, row: NoteRow, projects: frozenset[str] | None) -> list[str]:
-        """The ids of the notes there that say they supersede it, the newest first."""
+        """Return the ids of the notes in these projects that state that they supersede this one,
+        newest first.
+        """
         found = await self._threads.read(lambda store: store.notes.supersessions([row.document], projects))
         return [one.id for one in found]
 
     async def entities(
         self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
     ) -> list[EntityRow]:
-        """What the notes are about, the most written about first; see `Store.entities`."""
+        """Return the entities of the notes, those with the most notes first; see `Store.entities`."""
 
         def work(store: Store) -> list[EntityRow]:
             with store.reading():
@@ -253,11 +273,11 @@ class Notes:
     async def entities_like(
         self, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
     ) -> list[tuple[EntityRow, float]]:
-        """(entity, similarity in 0 to 1) of those whose names are like the query; see `search`."""
+        """Return (entity, similarity in 0 to 1) for names similar to the query; see `search`."""
         return await self._threads.read(lambda store: search(store, query, projects, tasks=tasks, limit=limit))
 
     async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
-        """How many notes there are in the projects."""
+        """Return the number of notes in the projects."""
         return await self._threads.read(lambda store: store.entities.note_counts(projects))
 
     async def edit(
@@ -271,9 +291,11 @@ class Notes:
         by: str = UNTRUSTED,
         check: Callable[[Store], None] | None = None,
     ) -> PutResult:
-        """Changes a note's document, from its text to another. Raises as `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
+        """Change a note's document with `change`, from its text to another. Raises as
+        `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
 
-        `check` raises where the change must not be made, as things are right before; not asked about one that was made already.
+        `check` is called right before the change and raises to prevent it; it is not called for a
+        change that was made already.
         """
 
         def work(store: Store) -> PutResult:
@@ -294,7 +316,7 @@ def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int
 
 
 def now() -> float:
-    """Seconds since 1970, whole: notes are dated by the second."""
+    """Return whole seconds since 1970: notes are dated by the second."""
     return float(int(time.time()))
 
 
@@ -306,9 +328,10 @@ def _found(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
 
 
 def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
-    """The living note of these projects that an id means, whole or short, or its file's path or name.
+    """Return the existing note in these projects with this id, whole or short, or with this file
+    path or name.
 
-    Raises ToolError: several begin with a short id, or have that name.
+    Raises ToolError: a short id or a name that matches several notes.
     """
     begins = note_names.SHORT.fullmatch(said)
     if begins is None:
@@ -325,7 +348,9 @@ def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow 
 
 
 def _refuse(said: str, candidates: Sequence[str], *, what: str = "the id") -> NoReturn:
-    """By their ids alone: a title may say anything, and an error has no word that it is stored data."""
+    """Raise an error that lists candidates by id only: a title is stored data, and an error cannot
+    mark it as such.
+    """
     more = ", ..." if len(candidates) > MOST_CANDIDATES else ""
     raise ToolError(
         f"{said} is {what} of several notes", hint=f"one of {', '.join(candidates[:MOST_CANDIDATES])}{more}"
@@ -354,14 +379,16 @@ def _row_at(store: Store, project: str, path: str) -> NoteRow:
 
 
 def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[str, str]:
-    """(project, path) of a note of these projects (None: of any), living, or deleted not too long ago. Raises as `_found`."""
+    """Return (project, path) of a note in these projects (None: any), existing or recently deleted.
+    Raises as `_found`.
+    """
     with store.reading():
         row = _meant(store, said, projects)
         if row is not None:
             return row.project, row.path
         gone: dict[str, tuple[str, str]] = {}
         left = MAX_READ
-        # The last one first: a file that was renamed is deleted under its old name before.
+        # The latest deletion first: a renamed file counts as deleted under its old name before.
         for document in store.documents.deleted_notes(projects, limit=MAX_DELETED):
             is_named = note_names.is_named(document.path, said)
             is_named = is_named or note_names.may_mean(said, note_names.id_of_path(document.project, document.path))
@@ -378,7 +405,7 @@ def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[st
 
 
 def _id_in(store: Store, row: DocumentRow, said: str) -> str | None:
-    """The id of a deleted note by which `said` means it; None where it is another one's."""
+    """Return the id of a deleted note if `said` refers to it, else None."""
     last = store.documents.revision(row.id, store.documents.before(row.id, row.revision))
     if last is None or last.text is None:
         return None
@@ -387,9 +414,11 @@ def _id_in(store: Store, row: DocumentRow, said: str) -> str | None:
 
 
 def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:
-    """Refuses that the note supersedes these, if at however many removes it would supersede itself: neither would be the newer one.
+    """Refuse to let the note supersede these if it would then supersede itself, directly or through
+    others.
 
-    Raises ToolError. What lies outside of `projects`, where the caller reaches (None: anywhere), is not told of.
+    Raises ToolError. Notes outside `projects`, those that the caller may access (None: all), are
+    not considered.
     """
     seen, waiting = set(others), list(others)
     while waiting and len(seen) < MAX_CHAIN:

@@ -1,7 +1,8 @@
-"""How much two notes say the same: by the vectors of their first pieces, and by their words.
+"""The similarity of two notes, by the vectors of their first chunks and by their words.
 
-Both measures are 0 to 1 and go both ways, so that a note is no duplicate of one that says the same and much more. Of a note that was just
-written, the near ones are sought among those that its place and the global one have. No model is known here: vectors are given, or stored.
+Both measures are in 0 to 1 and symmetric, so a note is no duplicate of one that says the same and
+much more. Notes near to one that was just written are searched in its own project and the global
+one. This module calls no model: vectors are passed in, or stored.
 """
 
 from __future__ import annotations
@@ -25,23 +26,26 @@ from confide_memory.documents import STOP_WORDS
 from confide_memory.mentions import folded
 from confide_memory.tools.question import keyword_query
 
-# What of a long note is compared: 8 pieces by meaning (some 300 words), 64 by words.
+# The first chunks of a note that are compared: 8 by meaning (some 300 words), 64 by words.
 FIRST = 8
 FIRST_WORDS = 64
-# Of two notes that are longer than what is compared, how much shorter one may be.
+# The least ratio of lengths of two notes that are too long to be compared as a whole.
 LEAST_LENGTH = 0.8
-# Pieces that are looked at by meaning and by words, and notes that are told of.
+# Chunks that are examined by meaning and by words, and the most notes that are reported.
 CANDIDATES = 64
 SHARING = 24
 MOST_TOLD = 5
-# The longest words of a note are looked for: those with nearly the same words have nearly all of them, and few others do.
+# The number of longest words to search for: notes with nearly the same words have nearly all of
+# them, and few others do.
 MOST_WORDS = 6
 ENOUGH_SEEN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NoteNames:
-    """What a note is called and what it is about, folded, and the signs in its text that are neither letters nor known to most models."""
+    """The case-folded title and entity of a note, and the symbols in its text that are no letters
+    and unknown to most models.
+    """
 
     title: str = ""
     entity: str = ""
@@ -50,16 +54,16 @@ class NoteNames:
 
 @dataclass(frozen=True, slots=True)
 class NoteFingerprint:
-    """What of a note is compared.
+    """The data by which a note is compared.
 
     Attributes:
-        vectors: unit rows of its first pieces; None where one of them has no vector.
-        weights: tokens of these pieces.
-        words: all its words in lower case and in order of the alphabet.
-        tokens: of all pieces looked at.
-        is_long: it has more than is compared by meaning.
-        sealed: what stands in for its text, where all of that was sealed: nobody here knows what it says.
-        names: what it is called, and what it is about.
+        vectors: unit rows of its first chunks; None if one of them has no vector.
+        weights: tokens of these chunks.
+        words: all its words in lower case, sorted.
+        tokens: of all chunks read.
+        is_long: it is longer than the part compared by meaning.
+        sealed: the placeholders of its text, if all of it was sealed and the server cannot read it.
+        names: its title and entity.
     """
 
     vectors: Vectors | None
@@ -72,7 +76,9 @@ class NoteFingerprint:
 
     @property
     def centre(self) -> Vectors | None:
-        """The mean of its vectors, of unit length: notes that are near have centres that are about as near."""
+        """The mean of its vectors, of unit length: similar notes have centres that are about as
+        near.
+        """
         if self.vectors is None:
             return None
         mean = self.weights @ self.vectors
@@ -83,7 +89,9 @@ class NoteFingerprint:
 def compared(
     pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None
 ) -> NoteFingerprint:
-    """What is compared of a note with these first pieces (FIRST_WORDS at most), in order, and the vectors they have."""
+    """Build the fingerprint of a note from its first chunks (FIRST_WORDS at most), in order, and
+    their vectors.
+    """
     first = pieces[:FIRST]
     rows = [vectors[piece.id] for piece in first if piece.id in vectors]
     text = " ".join(piece.text for piece in pieces)
@@ -99,19 +107,23 @@ def compared(
 
 
 def _signs(text: str) -> frozenset[str]:
-    """Emoji and the like: which of them it is, is all that two texts may differ in, and neither words nor vectors tell."""
+    """Return the emoji and similar symbols of a text: two texts may differ in them alone, which
+    words and vectors do not show.
+    """
     if text.isascii():
         return frozenset()
     return frozenset(sign for sign in text if not sign.isascii() and unicodedata.category(sign) == "So")
 
 
 def sorted_words(text: str) -> str:
-    """Its words as they are compared: in lower case, in order, so that where they stand does not matter."""
+    """Return the words of a text in lower case and sorted, so that their order does not matter."""
     return " ".join(sorted(re.findall(r"\w+", text.lower())))
 
 
 def by_meaning(one: NoteFingerprint, other: NoteFingerprint) -> float:
-    """The mean of each piece's best cosine in the other note, weighted by length, of both sides the lower one; 0 without vectors."""
+    """Return the mean of each chunk's best cosine in the other note, weighted by length; the lower
+    of both directions; 0 without vectors.
+    """
     if one.vectors is None or other.vectors is None or not _alike_in_length(one, other):
         return 0.0
     cosines = one.vectors @ other.vectors.T
@@ -121,7 +133,9 @@ def by_meaning(one: NoteFingerprint, other: NoteFingerprint) -> float:
 
 
 def by_words(one: NoteFingerprint, other: NoteFingerprint, least: float) -> float:
-    """RapidFuzz's `token_sort_ratio`: of all letters, the words in order, the share that both have in the same order; 0 below `least`."""
+    """Return the share of letters that both sorted word lists have in the same order (RapidFuzz's
+    `token_sort_ratio`); 0 below `least`.
+    """
     if not one.words or not other.words or not _alike_in_length(one, other):
         return 0.0
     from rapidfuzz import fuzz  # late: 3 MB, for who stores notes that are alike
@@ -137,38 +151,41 @@ def _alike_in_length(one: NoteFingerprint, other: NoteFingerprint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How near two notes are, and what says so: `embedding` or `text`."""
+    """The similarity of two notes, and the measure it is from: `embedding` or `text`."""
 
     value: float
     by: str = field(default="embedding")
 
 
 def likeness(one: NoteFingerprint, other: NoteFingerprint, least: float) -> Likeness | None:
-    """The higher of both measures, if it is `least` or more.
+    """Return the higher of both measures if it reaches `least`, else None.
 
-    None of two that were sealed and are not the same, and of two that their names tell apart.
+    Also None for two different sealed texts, and for two notes whose names differ.
     """
     if one.sealed != other.sealed or _are_apart(one, other):
         return None
     meaning, words = by_meaning(one, other), by_words(one, other, least)
     best = Likeness(words, "text") if words > meaning else Likeness(meaning)
-    # A cosine of equal vectors is 1 but for the rounding.
+    # The cosine of equal vectors is 1 up to rounding.
     return best if best.value >= least - 1e-6 else None
 
 
 def _are_apart(one: NoteFingerprint, other: NoteFingerprint) -> bool:
-    """Whether two notes are about different things though their texts are alike, as one port of two services."""
+    """Return True if two notes with similar texts are about different things, such as the same port
+    of two services.
+    """
     if one.names.signs != other.names.signs:
         return True
     if one.names.entity and other.names.entity and one.names.entity != other.names.entity:
         return True
-    # Of texts that say the same in other words the titles do so too; of one text title and entity are all there is.
+    # Texts in other words have titles in other words, too; for identical texts, only title and
+    # entity can differ.
     return one.words == other.words and one.names != other.names
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A note that says nearly the same."""
+    """A near-duplicate note."""
 
     row: NoteRow
     likeness: Likeness
@@ -176,7 +193,9 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What is seen without vectors: documents with the note's longest words, and the tags in it. `is_only`: there is no other note."""
+    """The result without vectors: documents with the note's longest words, and tags in its text.
+    `is_only`: there is no other note.
+    """
 
     documents: frozenset[int]
     tags: tuple[str, ...]
@@ -186,9 +205,10 @@ class FirstLook:
 def first_look(
     store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str], *, is_limited: bool = False
 ) -> FirstLook:
-    """What is to be seen of the note without its vectors, in these projects; `words`, folded, may be tags.
+    """Search these projects for candidates by words, and for tags among `words` (case-folded).
 
-    `is_limited`: nothing that lies elsewhere has a part in it, as whoever stores may not reach it.
+    `is_limited`: other projects have no influence on the result, since the caller may not access
+    them.
     """
     with store.reading():
         texts = [piece.text for piece in store.notes.first_pieces([row.document], first=FIRST)]
@@ -210,11 +230,12 @@ def find_near(
     *,
     is_limited: bool = False,
 ) -> list[Near]:
-    """The notes of these projects that are as near as `least`, the nearest first; MOST_TOLD at most.
+    """Return the notes of these projects with a similarity of `least` or more, nearest first, at
+    most MOST_TOLD.
 
     Args:
-        apart: ids of notes that are left out, as are those that another one supersedes.
-        generation, vectors: those of the note's first pieces, by their hashes; None: it has none yet.
+        apart: ids of notes to leave out; superseded notes are left out as well.
+        generation, vectors: those of the note's first chunks, by hash; None: no vectors yet.
         is_limited: as in `first_look`.
     """
     with store.reading():
@@ -239,20 +260,23 @@ def find_near(
 
 
 def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
-    """Whether it lies in these projects, and is of no task, or of the same one."""
+    """Return True if the note is in these projects, and in no task or in the same one."""
     return note.project in projects and (
         note.task_id is None or (note.task_id, note.project) == (row.task_id, row.project)
     )
 
 
 def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
-    """What is compared of these notes, by document; without vectors where there is no generation. Within a view of the store."""
+    """Return the fingerprints of these notes, by document; without vectors if `generation` is None.
+    Call within a snapshot of the store.
+    """
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
     for piece in store.notes.first_pieces(sorted(documents), first=FIRST_WORDS):
         by_document[piece.document].append(piece)
     first = [piece for pieces in by_document.values() for piece in pieces[:FIRST]]
     if any(one.id == generation and one.model == PACKAGED_MODEL for one in store.vectors.generations()):
-        # Of texts that it does not understand it gives none by now, but older ones are still there.
+        # The model no longer returns vectors for scripts that it does not know, but older ones are
+        # still stored.
         first = [piece for piece in first if is_mostly_latin(piece.text)]
     ids = [piece.id for piece in first]
     vectors = store.vectors.of_pieces(generation, ids) if generation is not None else {}
@@ -260,14 +284,15 @@ def read_compared(store: Store, generation: int | None, documents: Collection[in
     return {document: compared(pieces, vectors, rows.get(document)) for document, pieces in by_document.items()}
 
 
-# To say which documents may be seen takes longer than to look at all, which is good enough for who may see all: nothing that is left out
-# tells them anything. For others it is said first. Among many near ones those of elsewhere would push out some of theirs, and so show.
+# Filtering by document takes longer than searching all. For a caller that may read all projects,
+# results are filtered afterwards. For others the filter comes first: among many near notes, those
+# of other projects would push out some of theirs, and thereby reveal themselves.
 
 
 def _by_meaning(
     store: Store, generation: int, vectors: Vectors, projects: frozenset[str], least: float, *, is_limited: bool
 ) -> set[int]:
-    """The documents with a piece that is near one of these: at least one of a duplicate's is."""
+    """Return the documents with a chunk near one of these vectors; a duplicate has at least one."""
     found: set[int] = set()
     for vector in vectors:
         allowed = _among(projects) if is_limited else Filter()
@@ -279,7 +304,7 @@ def _by_meaning(
 
 
 def _by_words(store: Store, text: str, projects: frozenset[str], *, is_limited: bool) -> set[int]:
-    """The documents that have most of the note's longest words."""
+    """Return the documents with most of the note's longest words."""
     words = dict.fromkeys(word for word in text.split() if word.lower().strip(".,:;!?()") not in STOP_WORDS)
     match = keyword_query(" ".join(sorted(words, key=lambda word: -len(word))[:MOST_WORDS]))
     allowed = _among(projects) if is_limited else Filter()

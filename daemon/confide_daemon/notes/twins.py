@@ -1,4 +1,4 @@
-"""The note that is the same memory as one that comes: of one text, and with nothing in its title or entity that tells them apart."""
+"""Finds the note that a new one repeats: the same text, and no difference in title or entity."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from confide_memory.note import digest_of
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A note that is the same memory as a draft; `change` gives it what it lacks of that, None: nothing."""
+    """A note that a draft repeats; `change` adds the draft's fields that it lacks, None if it lacks
+    none.
+    """
 
     row: NoteRow
     change: Callable[[str], str] | None
 
 
 def find_twin(store: Store, project: str, draft: Draft, *, by: str) -> Twin | None:
-    """The note of the draft's place that says the same, unless it cannot take what the draft says beside that.
+    """Return the note of the draft's project and task with the same text, unless it cannot take the
+    draft's other fields.
 
-    `by`: the class of who writes. Words of a lower class would take the note's own away, so there it stays two.
+    `by`: the writer's class. If it is lower than the note's, the draft's fields would lower the
+    note's class, so both notes are kept.
     """
     for row in store.notes.twins(project, draft.task_id, digest_of(draft.body)):
         if not draft.is_said_by(row.title, row.entity):
