@@ -1,4 +1,4 @@
-"""The daemon's process: its data folder opened, its parts put together, and the event loop around them."""
+"""The daemon's process: opens the data folder, assembles the parts and runs the event loop."""
 
 from __future__ import annotations
 
@@ -41,15 +41,20 @@ from confide_daemon.store.quota import Quota
 log = logging.getLogger(__name__)
 
 RESERVE: Final = 128
-"""The registry, the model, the log, and what Python opens for a moment."""
+"""Open files for the registry, the model, the log and short-lived uses by Python."""
 PER_SPACE: Final = 10
-"""A writer and two readers, each with the database, its log and the log's index; and one while a change is folded in."""
+"""Open files of an open space: a writer and two readers, each with the database, its WAL and its
+shared memory; one more for a checkpoint.
+"""
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"
 COLLECTED_AFTER: Final = (10_000, 3, 2)
-"""Objects that have come, less those that have gone, behind which garbage is looked for; and so many such looks behind which it is looked
-for among what has stayed. Python's own (700, 10, 10) are as many in all, but each look is at all that is young, dead or not: connections
-that come and go caused ten a second, of up to 4 ms."""
+"""Thresholds of the garbage collector: net new objects before a young collection, and young
+collections before an older generation's.
+
+Python's default (700, 10, 10) collects the old as rarely, but each collection scans all young
+objects, live or dead: connections that come and go caused ten a second, of up to 4 ms.
+"""
 
 
 def run(
@@ -62,15 +67,16 @@ def run(
     on_demand: bool,
     wants_snapshot: bool = True,
 ) -> None:
-    """Serve until told to stop; on demand, on a free port of this machine and until nobody is connected.
+    """Serve until stopped. With `on_demand`, listen on a free loopback port and end when no client
+    is connected.
 
     Args:
         config_file: where the configuration is, or would be.
-        wants_snapshot: whether a folder of an older version is changed only after a snapshot of it.
+        wants_snapshot: True to change a folder of an older version only after a snapshot of it.
 
-    Raises ConfideError: what keeps the daemon from serving.
+    Raises ConfideError if the daemon cannot serve.
     """
-    # A process that crashes would leave on the disk what it holds in memory, keys of spaces among it.
+    # A core dump would write the memory of the process to disk, including keys of spaces.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if folder.node.exists() and log_store(config) is None:
         raise DataFolderError(
@@ -78,7 +84,8 @@ def run(
             "has copies of spaces whose logs are in a store, and daemon.toml names none",
             hint="set url of [store] again, or take them out of it: confided store --to-files",
         )
-    # A new node has nothing to upgrade before it has joined; any other folder is upgraded before it is compared with the store.
+    # A new node joins first, as it has nothing to upgrade; any other folder is upgraded before it
+    # is compared with the store.
     if not folder.identity.exists():
         _join(folder, config)
     if folder.identity.exists():
@@ -128,8 +135,8 @@ async def _serve(
             spaces=replace(config.spaces, max_open_spaces=open_spaces),
         )
         spaces = _spaces(state, config, on_demand=on_demand)
-        # What is loaded by now stays. Looked at again in every full collection, it would stop all calls for 100 ms, and a flood of
-        # connections leaves enough garbage for one every few seconds.
+        # Objects loaded so far live forever. Scanned in every full collection they would stop all
+        # calls for 100 ms, and a flood of connections causes one every few seconds.
         gc.freeze()
         gc.set_threshold(*COLLECTED_AFTER)
         gc.enable()
@@ -153,13 +160,13 @@ async def work(
     names: dict[str, str],
     follow: Callable[[str, str, int, int], None],
 ) -> dict[str, dict[str, Any]]:
-    """Do a job in spaces while no daemon runs; what it came to in each.
+    """Run a job in spaces while no daemon runs; return each space's result.
 
     Args:
         names: the spaces' ids by their names.
-        follow: told of the space, the step, how much of that is done, and how much there is.
+        follow: called with the space, the step, how much of it is done, and its total.
 
-    Raises ConfideError: a space cannot be opened or written.
+    Raises ConfideError if a space cannot be opened or written.
     """
     done: dict[str, dict[str, object]] = {}
     with closing(open_state(folder, store=log_store(config))) as state:
@@ -208,16 +215,18 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, beside: int = 0) -> tuple[int, int]:
-    """How many sessions this process can hold, and how many spaces open at once: as many as configured, or as its files allow.
+    """Return how many sessions and open spaces this process can hold: as configured, or as its
+    limit of open files allows.
 
-    Raises its soft limit of open files as far as that needs. Each connection is one file, an open space `PER_SPACE`, and a process that has
-    none left can neither accept nor open a database. How many spaces there are does not matter: those that are closed have none.
+    Raises the soft limit of open files as far as needed. Each connection takes one file and an open
+    space `PER_SPACE`; a process without a free file can neither accept a connection nor open a
+    database. Closed spaces take none, so their number does not matter.
 
     Args:
-        per_session: how many files a session may take.
-        beside: how many what is served beside may take: whoever comes there must not keep a space from being opened.
+        per_session: files that a session may take.
+        beside: files that add-ons may take for what they serve, so that their clients do not keep a space from opening.
 
-    Raises DescriptorsError: the hard limit leaves room for hardly anybody.
+    Raises DescriptorsError if the hard limit is too low for a useful daemon.
     """
     others = MAX_STRANGERS + RESERVE + PER_SPACE * SPARE + beside
     wanted = others + per_session * max_sessions + PER_SPACE * max_open_spaces
@@ -225,7 +234,7 @@ def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, 
     left = allowed - others
     if allowed >= wanted:
         return max_sessions, max_open_spaces
-    # Half for each, and to the sessions what the spaces leave of theirs.
+    # Half of the files each; sessions get those that the spaces leave over.
     open_spaces = min(max_open_spaces, max(FEWEST_OPEN, left // 2 // PER_SPACE))
     sessions = min(max_sessions, (left - PER_SPACE * open_spaces) // per_session)
     if sessions < FEWEST_SESSIONS:
@@ -245,20 +254,21 @@ def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, 
 
 
 def _grow_table(files: int) -> None:
-    """Have room for as many in the kernel's table of this process's files.
+    """Grow the kernel's file table of this process to `files` entries in advance.
 
-    Linux doubles it as files come, and has a process of several threads wait for all processors then: an accept took 10 to 20 ms.
+    Linux doubles the table as files are opened, and makes a multi-threaded process wait for all
+    processors each time: an accept took 10 to 20 ms.
     """
     with open(os.devnull, "rb") as nothing:
         os.close(fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, files - 1))
 
 
 def _raise_to(wanted: int) -> int:
-    """Raise the soft limit to `wanted`, or as far as it goes; what it is now."""
+    """Raise the soft limit of open files towards `wanted`; return the limit that results."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
-    # macOS calls the hard limit infinite and takes no more than OPEN_MAX, 10240.
+    # macOS reports the hard limit as infinite but accepts no more than OPEN_MAX, 10240.
     for target in (wanted, 10240):
         reachable = target if hard == resource.RLIM_INFINITY else min(target, hard)
         if reachable <= soft:

@@ -1,11 +1,13 @@
-"""What a caller may cost once it has proven its key (PROTOCOL.md 8.2): so much a second, on all of its connections together.
+"""The rate limit of a caller that has proven its key (PROTOCOL.md 8.2), shared by all of its
+connections.
 
-The unit is a small request. What came is paid for before it is parsed, by what it will cost: a record of 16 KiB, 256 lists or objects and
-4,096 other values are one each. Over its rate a caller's request waits before it is handled, and a caller that is far over is not read any
-further: a greedy one slows down itself and nobody else.
+The unit is a small request. A message is paid for before it is parsed, by its estimated cost: each
+16 KiB record, 256 lists or objects, or 4,096 other values cost one unit. A caller over its rate
+waits before its request is handled; far over it, the daemon stops reading from it. So a greedy
+caller slows down only itself.
 
-Paying first is what protects the others. Parsing in a thread does not: json's parser keeps the interpreter to itself, so that 200,000 empty
-lists stop everybody for 100 ms either way (measured; a thread took 200 ms).
+Paying before parsing protects the other callers. Parsing in a thread does not: json's parser holds
+the GIL, so 200,000 empty lists block every caller for 100 ms (measured; 200 ms with a thread).
 """
 
 from __future__ import annotations
@@ -23,30 +25,40 @@ from confide_crypto.limits import MAX_CONTAINERS, MAX_REQUEST, MAX_VALUES
 from confide_memory.wire.operation import OPERATIONS
 
 REQUESTS_PER_S: Final = 200.0
-"""MCP messages and sync requests. An agent sends a few a second; a first sync asks four at a time and stays below."""
+"""Sustained rate of MCP messages and sync requests. An agent sends a few a second; a first sync
+sends four at a time and stays below.
+"""
 BURST: Final = 1000.0
 MAX_WAIT_S: Final = 5.0
-"""The peer's deadline is 10 s and more: a request that would wait for longer than this is refused while it can still be tried again."""
+"""The longest wait. A peer's deadline is at least 10 s, so a refused request can still be tried
+again.
+"""
 
 CONNECTION: Final = 10.0
-"""A connection, at so many requests: a session takes 6 ms to begin and to end. So a key may come 100 times at once, then 20 a second."""
+"""Price of a connection in requests: a session takes 6 ms to begin and end. A key may connect 100
+times at once, then 20 times a second.
+"""
 RECORD_BYTES: Final = 16 * 1024
-"""Of what comes, at the price of a request."""
+"""Received bytes for the price of a request."""
 ANSWERED_BYTES: Final = 64 * 1024
-"""Of an answer, at the price of a request: it costs a seal, not a parse."""
+"""Bytes of an answer for the price of a request: an answer is encrypted, not parsed."""
 CONTAINERS: Final = 256
 VALUES: Final = 4096
-"""Lists and objects, and values of any kind, at the price of a request: 0.15 ms and 0.3 ms of parsing."""
+"""Lists and objects, and values of any kind, for the price of a request: 0.15 ms and 0.3 ms of
+parsing.
+"""
 SMALL: Final = 1024
-"""What is no longer is not looked at: 340 lists at most."""
+"""Messages up to this length are not inspected: they hold 340 lists at most."""
 _LOOKED_AT: Final = 1 << 20
-"""Looked through at once, in 2 ms; then others get their turn."""
+"""Bytes inspected at once, in 2 ms, before other tasks run."""
 
 _OP: Final = re.compile(rb'"op"\s*:\s*"([a-z-]{1,32})"')
 
 
 class TokenBucket:
-    """So many a second, and some at once. Begins full; tokens below zero are waits that have been promised."""
+    """A token bucket: `per_second` tokens, and `burst` at once. It begins full; a negative balance
+    is waits already promised.
+    """
 
     def __init__(self, per_second: float, burst: float, *, clock: Callable[[], float] | None = None) -> None:
         self._per_second = per_second
@@ -57,24 +69,25 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """How long somebody waits who takes one now."""
+        """Seconds that a caller who takes a token now must wait."""
         self._refill()
         return max(0.0, (1.0 - self._tokens) / self._per_second)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing of it is used: a new one would be the same."""
+        """True if the bucket is full, and so equal to a new one."""
         self._refill()
         return self._tokens >= self._burst
 
     def take(self) -> bool:
-        """Take a token that is there; False if there is none."""
+        """Take a token; return False if the bucket is empty."""
         return self.borrow(0.0) is not None
 
     def borrow(self, longest_s: float, price: float = 1.0) -> float | None:
-        """Take tokens and say how many seconds to wait before using them; None, and no token, if that is over `longest_s`.
+        """Take tokens and return the seconds to wait before using them; take none and return None
+        if that exceeds `longest_s`.
 
-        The wait is for those who came before; who comes next waits for these.
+        The wait is for earlier callers; the next caller waits for these tokens.
         """
         wait_s = self.wait_s
         if wait_s > longest_s:
@@ -92,9 +105,11 @@ class TokenBucket:
 
 
 async def price_of(data: bytes) -> float:
-    """What a JSON text costs besides its records. Brackets and commas in its strings count too: to tell them apart is to parse it.
+    """Return the price of a JSON text besides its records. Brackets and commas in strings count
+    too: separating them would mean parsing.
 
-    Raises RequestError: `too_large`, it has more of them than anybody needs. 16 MiB can hold five million lists.
+    Raises RequestError (`too_large`) if it has more than any request needs. 16 MiB can hold five
+    million lists.
     """
     if len(data) <= SMALL:
         return 0.0
@@ -115,9 +130,10 @@ def _is_large(op: str) -> bool:
 
 
 def check_size(data: bytes) -> None:
-    """Refuse a request that need not be so large. Raises RequestError: `too_large`.
+    """Raise RequestError (`too_large`) for a request of needless size.
 
-    Who names another `op` deeper inside is let through, has paid for it, and is refused for what it asks.
+    A request that names a large `op` deeper inside passes, is paid for, and is refused for its real
+    operation.
     """
     if len(data) > MAX_REQUEST and not any(_is_large(op.decode()) for op in _OP.findall(data)):
         problem = f"a request of {len(data):,} bytes is over the limit of {MAX_REQUEST:,}"
@@ -125,7 +141,7 @@ def check_size(data: bytes) -> None:
 
 
 class Rate:
-    """How fast one caller may ask, on all of its connections together."""
+    """The rate limit of one caller, over all of its connections."""
 
     def __init__(self, bucket: TokenBucket) -> None:
         self._bucket = bucket
@@ -133,36 +149,39 @@ class Rate:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody is connected, and a new one would be the same."""
+        """True if no connection uses it and its bucket is full, so that it can be dropped."""
         return not self.connections and self._bucket.is_full
 
     async def pass_connection(self) -> bool:
-        """Wait until a connection that has proven its key may come in; False where that would take more than `MAX_WAIT_S`."""
+        """Wait until an authenticated connection may proceed; return False if that takes over
+        `MAX_WAIT_S`.
+        """
         wait_s = self._bucket.borrow(MAX_WAIT_S, CONNECTION)
         if wait_s:
             await asyncio.sleep(wait_s)
         return wait_s is not None
 
     async def pass_message(self, data: bytes) -> None:
-        """Return when an MCP message, or JSON that came as a body, may be parsed, however long that takes: what is behind it waits anyway.
+        """Wait until an MCP message, or a JSON body, may be parsed. The wait is unlimited: later
+        messages queue behind it anyway.
 
-        Raises RequestError: `too_large`.
+        Raises RequestError (`too_large`).
         """
         wait_s = self._bucket.borrow(math.inf, 1.0 + await price_of(data))
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    # `confide_crypto.transport.inbox.RateLimit`
-
     def record(self, price: float) -> float:
-        """Pay for a record that is no whole message or request; how many seconds nothing more may be read."""
+        """Pay for a record of an incomplete message or request; return the seconds for which to
+        stop reading.
+        """
         wait_s = self._bucket.borrow(math.inf, price)
         return 0.0 if wait_s is None else max(0.0, wait_s - MAX_WAIT_S)
 
     async def request(self, data: bytes) -> None:
-        """Return when a request may be parsed and handled.
+        """Wait until a request may be parsed and handled.
 
-        Raises RequestError: `busy` where it would have to wait for more than `MAX_WAIT_S`, `too_large`.
+        Raises RequestError: `busy` if the wait would exceed `MAX_WAIT_S`, or `too_large`.
         """
         check_size(data)
         wait_s = self._bucket.borrow(MAX_WAIT_S, 1.0 + await price_of(data))
@@ -172,13 +191,15 @@ class Rate:
             await asyncio.sleep(wait_s)
 
     def answered(self, length: int) -> None:
-        """Pay for an answer of so many bytes: the next request waits for it."""
+        """Pay for an answer of `length` bytes; the caller's next request waits for it."""
         if length > SMALL:
             self._bucket.borrow(math.inf, length / ANSWERED_BYTES)
 
 
 class Rates:
-    """The rates of all callers. One outlives its connections until it is full again: reconnecting must not fill it."""
+    """The rates of all callers. A rate outlives its connections until it is full, so that
+    reconnecting does not reset it.
+    """
 
     def __init__(
         self,
@@ -195,7 +216,7 @@ class Rates:
 
     @contextmanager
     def of(self, key: bytes) -> Iterator[Rate]:
-        """The rate of the caller with this key, for the time of one connection."""
+        """Yield the rate of the caller with this key and count a connection meanwhile."""
         rate = self._rates.get(key)
         if rate is None:
             self._tidy()
@@ -207,7 +228,7 @@ class Rates:
             rate.connections -= 1
 
     async def pass_connection(self, key: bytes) -> bool:
-        """The same of the caller with this key, whose connection is none of its own yet."""
+        """Wait as `Rate.pass_connection` for a key whose connection has no session yet."""
         with self.of(key) as rate:
             return await rate.pass_connection()
 
@@ -215,7 +236,7 @@ class Rates:
         return len(self._rates)
 
     def _tidy(self) -> None:
-        """Forget the ones that say nothing, now and then: it looks at all of them."""
+        """Drop unused rates each time the number has doubled, since this scans all of them."""
         if len(self._rates) < self._tidy_at:
             return
         self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_unused}

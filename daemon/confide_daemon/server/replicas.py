@@ -1,8 +1,9 @@
-"""The working copies that one connection's machine keeps of the documents.
+"""The working copies of documents on the device at one connection.
 
-A new revision goes to every machine that keeps the project: to the caller's before its tool answers, to the others in the background. What
-a machine holds is known only from what it has confirmed, and that is also the base on which its unsynced edits are merged: taking a
-newer revision for the base would read the lines that the machine has not seen yet as lines that somebody deleted.
+A new revision goes to every device that keeps the project: to the caller's before its tool returns,
+to the others in the background. The daemon knows what a device holds only from what it confirmed,
+and that revision is also the base on which its unsynced edits are merged. With a newer base, lines
+that the device has not seen yet would look deleted.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ from confide_memory.wire.operation import Operation
 
 log = logging.getLogger(__name__)
 
-# A tool call waits for the caller's own disk, but not for long: the document is safe in the daemon already.
+# A tool call waits for the caller's disk only briefly: the daemon has stored the document already.
 WRITE_BACK_DEADLINE_S = 2.0
 BACKGROUND_DEADLINE_S = 10.0
 SCAN_DEADLINE_S = 600.0
 MAX_MERGE_ROUNDS = 3
-# Announcements of one document are folded into one, so this many different documents wait at most, with texts of so many characters. A
-# machine that is further behind compares once it has taken these.
+# Limits on the documents that wait for a device (announcements of one document merge into one) and
+# on their characters. A device that is further behind compares its files after these.
 MAX_WAITING = 4096
 MAX_WAITING_CHARS = 16 * 1024 * 1024
-# A revision that a machine did not take (it was frozen, its disk was full, its file was being edited) is brought again after so long, and
-# then twice as long. The machine's own comparisons, each five minutes, go on from there.
+# A revision that a device did not take (suspended, disk full, file in use) is sent again after
+# `AGAIN_S`, with the delay doubled each time. After `MOST_TRIES`, the device's comparison every
+# five minutes catches up.
 AGAIN_S = 1.0
 LONGEST_AGAIN_S = 60.0
 MOST_TRIES = 10
@@ -61,7 +63,7 @@ _Answer = TypeVar("_Answer")
 
 
 class _Edit(TypedDict):
-    """A text that a machine has instead of a revision, as `Documents.put` takes it."""
+    """A text that a device holds instead of a revision, as the arguments of `Documents.put`."""
 
     text: str
     base: int
@@ -71,7 +73,9 @@ class _Edit(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRevision:
-    """What a machine has confirmed of a document; the hash is unknown where it has edited the file since."""
+    """The revision of a document that a device confirmed; without a hash if its file was edited
+    since.
+    """
 
     revision: int
     hash: str | None
@@ -79,7 +83,7 @@ class ConfirmedRevision:
 
 @dataclass(frozen=True, slots=True)
 class Untaken:
-    """A revision that a machine has not taken."""
+    """A revision that a device has not taken, with the time of the next attempt."""
 
     change: DocumentChange
     tries: int
@@ -87,24 +91,26 @@ class Untaken:
 
 
 class CopiesHost(Protocol):
-    """The connection, as the working copies of its machine see it."""
+    """The interface of the connection that `Copies` uses."""
 
     @property
     def grants(self) -> Grants:
-        """What the caller may do now."""
+        """The caller's current rights."""
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """What the machine answers, for `Operation.ask_machine`."""
+        """Send a request to the device and return its answer, for `Operation.ask_machine`."""
 
     def held(self) -> AbstractAsyncContextManager[Space]:
-        """Have the space open within this. Raises RequestError."""
+        """Keep the space open within the context. Raises RequestError."""
 
     def publish(self, change: DocumentChange) -> None:
-        """Tell the others of a revision."""
+        """Announce a revision to the other devices."""
 
 
 class Copies:
-    """One connection's working copies: which projects, which revisions, and the way to bring newer ones."""
+    """The working copies of one connection: its projects, the revisions confirmed, and the queue of
+    newer ones.
+    """
 
     def __init__(self, session: CopiesHost) -> None:
         self._session = session
@@ -115,26 +121,29 @@ class Copies:
         self._has_said_untaken = False
         self._is_behind = False
         self._announced = asyncio.Event()
-        # One revision on its way to this machine at a time, so that each is applied upon the one before it.
+        # One revision at a time, so that each is applied on top of the previous one.
         self._order = asyncio.Lock()
         self.projects: set[str] = set()
-        # Of these, whose files this connection watches; the others' are watched by another connection of the machine, or by nobody.
+        # The projects whose files this connection watches; the rest are watched by another
+        # connection of the device, or not at all.
         self.watched: set[str] = set()
         self.compared_at: str | None = None
-        """When the machine has compared its files the last time."""
+        """The time of the device's last comparison."""
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
-        """The machine has said that its file is (or is an edit of) this revision."""
+        """Record that the device's file is this revision, or an edit of it (`digest` None)."""
         self._held[project, path] = ConfirmedRevision(revision, digest)
 
     def forget(self, project: str, path: str) -> None:
-        """The machine has no such file any more."""
+        """Record that the device no longer has the file."""
         self._held.pop((project, path), None)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Bring a revision to the machine's disk within two seconds, merging what a person has just written there.
+        """Write a revision to the device's disk within two seconds, merging an edit that a person
+        has just made there.
 
-        Never raises for the machine's sake: the revision is stored, and the answer says whether it is on disk as well.
+        A failure of the device raises nothing: the revision is stored, and the result says if it is
+        on disk as well.
         """
         if project not in self.projects:
             return WrittenBack(False, result)
@@ -154,10 +163,10 @@ class Copies:
         return WrittenBack(on_disk, newest[-1], warning)
 
     async def take_away(self, change: DocumentChange) -> WrittenBack:
-        """Remove the file of a deleted document from the machine's disk within two seconds; one that a person has just edited stays,
-        and brings the document back.
+        """Remove the file of a deleted document from the device's disk within two seconds.
 
-        Never raises for the machine's sake, as `write_back`; `on_disk` says that the disk is as the daemon has it.
+        A file that was just edited stays and brings the document back. A failure of the device
+        raises nothing, as in `write_back`; `on_disk` says if the disk matches the daemon.
         """
         gone = PutResult(change.revision, "", "", changed=True, merged=False, clash=False, queued=0)
         if change.project not in self.projects:
@@ -174,7 +183,7 @@ class Copies:
                 async with self._session.held() as space:
                     kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
-            why = "this machine has not confirmed that its file is gone; it goes with the next sync"
+            why = "this machine has not confirmed that its file was deleted; the next sync deletes it"
             return WrittenBack(False, gone, f"deleted, but {why}")
         except ConfideError as error:
             return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
@@ -184,9 +193,11 @@ class Copies:
         )
 
     async def flush(self, project: str, path: str) -> None:
-        """Let the machine send what a person has just written there, so that a store builds upon it instead of merging with it later.
+        """Ask the device to send a fresh edit first, so that a store builds on it instead of
+        merging with it later.
 
-        Never raises: a machine that does not answer in time is merged with when it does.
+        Raises nothing if the device does not answer in time: its edit is then merged when it
+        arrives.
         """
         if project not in self.projects:
             return
@@ -194,19 +205,19 @@ class Copies:
         await self._in_time(asking, "did not send its file before a store")
 
     async def backlog(self) -> Backlog | None:
-        """What waits on the machine to be sent, as it counts it; None if it does not say."""
+        """Return the device's count of what it still has to send; None if it does not answer."""
         if not self.projects:
             return None
         asking = BACKLOG.ask_machine(self._session.ask, {}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not count its backlog")
 
     async def workplace(self, project: str) -> Workplace | None:
-        """Where the agent works, as its machine says; None if it does not."""
+        """Return where the agent works, as the device reports it; None if it does not answer."""
         asking = WORKPLACE.ask_machine(self._session.ask, {"project": project}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not say where it works")
 
     async def _in_time(self, asking: Awaitable[_Answer], failing: str) -> _Answer | None:
-        """The machine's answer; None where it gives none in time."""
+        """Return the device's answer, or None if it fails or is late; log that it `failing`."""
         try:
             return await asking
         except (TimeoutError, ConnectionLost, RequestError) as error:
@@ -214,16 +225,16 @@ class Copies:
             return None
 
     async def scan(self, *, force: bool, timeout_s: float) -> Scanned | None:
-        """Let the machine compare its files with the daemon's; None if it keeps none.
+        """Ask the device to compare its files with the daemon's; return None if it keeps none.
 
-        Raises RequestError, ConnectionLost, TimeoutError where it could not.
+        Raises RequestError, ConnectionLost or TimeoutError if the comparison fails.
         """
         if not self.projects:
             return None
         return await SCAN.ask_machine(self._session.ask, {"force": force}, timeout_s)
 
     def announce(self, change: DocumentChange) -> None:
-        """Let the machine have a revision that another one made, soon."""
+        """Queue a revision that another device made for this one."""
         if change.project not in self.watched or not self._session.grants.reaches(change.project, change.path):
             return
         if source_of(change.path) == "sessions":
@@ -248,7 +259,7 @@ class Copies:
         return change
 
     async def run(self) -> None:
-        """Bring what is announced, and again what was not taken, for as long as the connection stands."""
+        """Send queued revisions, and retry those not taken, while the connection lasts."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._due_s()):
@@ -261,7 +272,9 @@ class Copies:
                 return
 
     async def _catch_up(self) -> None:
-        """Bring what waits, and have the machine compare if that was not all. Raises ConnectionLost."""
+        """Send the queue; have the device compare its files if the queue overflowed. Raises
+        ConnectionLost.
+        """
         while self._waiting:
             change = self._taken_out(next(iter(self._waiting)))
             assert change is not None
@@ -274,7 +287,7 @@ class Copies:
                 log.info("a machine that was behind did not compare: %s", type(error).__name__)
 
     async def _tell(self, change: DocumentChange) -> None:
-        """Let the machine have a revision; one that it does not take is brought again."""
+        """Send a revision to the device; schedule a retry if it is not taken."""
         earlier = self._untaken.pop((change.project, change.path), None)
         tries = earlier.tries if earlier else 0
         try:
@@ -289,13 +302,15 @@ class Copies:
             self._say_untaken(error)
 
     def _say_untaken(self, error: Exception) -> None:
-        """Log it, once: a machine that takes nothing does not fill the log."""
+        """Log a refused revision once per connection, so that one device cannot fill the log."""
         if not self._has_said_untaken:
             log.info("a revision was not taken, and perhaps others: %s", type(error).__name__)
         self._has_said_untaken = True
 
     def bring_later(self, change: DocumentChange, tries: int = 0) -> None:
-        """Let the machine have a revision in a while, unless it has it by then; `tries`: how often it was brought again already."""
+        """Schedule a retry of a revision, after `tries` earlier ones; dropped if the device gets it
+        before.
+        """
         if change.project not in self.watched:
             return  # another connection of the machine's brings it, or none does
         key = (change.project, change.path)
@@ -304,16 +319,18 @@ class Copies:
             return
         pause_s = min(AGAIN_S * 2**tries, LONGEST_AGAIN_S)
         self._untaken[key] = Untaken(change, tries + 1, asyncio.get_running_loop().time() + pause_s)
-        self._announced.set()  # whoever waits looks anew until when
+        self._announced.set()  # `run` computes its timeout again
 
     def _due_s(self) -> float | None:
-        """In how many seconds something is to be brought again; None where nothing is."""
+        """Return the seconds until the next retry; None if none is scheduled."""
         if not self._untaken:
             return None
         return max(0.0, min(one.due for one in self._untaken.values()) - asyncio.get_running_loop().time())
 
     def _take_up(self) -> None:
-        """What is due waits with the others; the newest of a document alone."""
+        """Move retries that are due into the queue, unless a newer revision of the document waits
+        there.
+        """
         now = asyncio.get_running_loop().time()
         for key, one in self._untaken.items():
             if one.due <= now and key not in self._waiting:
@@ -321,7 +338,9 @@ class Copies:
                 self._waiting_chars += len(one.change.text or "")
 
     async def _bring(self, project: str, path: str, newest: list[PutResult], before: str | None) -> bool:
-        """Apply the last of `newest`; append what merging makes of a person's edit, and apply that."""
+        """Apply the last of `newest`; append the result of merging an edit on the device, and apply
+        that. Return True on success.
+        """
         held = self._held.get((project, path))
         taken: list[str] = []
         for _ in range(MAX_MERGE_ROUNDS):
@@ -338,12 +357,14 @@ class Copies:
             if merged.revision != result.revision:
                 self._session.publish(DocumentChange.of(project, path, merged, result.hash))
             newest.append(merged)
-            # The file is now known to hold just what was merged, so that (and nothing else) may be overwritten.
+            # The file holds exactly the text that was merged, so only that may be overwritten.
             self._held[project, path] = ConfirmedRevision(told["base"], answer["hash"])
         return False
 
     async def _apply(self, change: DocumentChange, before: str | None, timeout_s: float) -> Applied | None:
-        """Ask the machine to take a revision: None if it has, else what its file holds instead."""
+        """Send a revision to the device; return None if it applied it, else what its file holds
+        instead.
+        """
         self._session.grants.require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
         held = self._held.get(key)
@@ -375,7 +396,9 @@ class Copies:
         return None
 
     async def _has_confirmed(self, change: DocumentChange, answer: Applied) -> bool:
-        """Whether the machine's file is, unedited, a revision that the history here has, so that nothing is lost with it."""
+        """Return True if the device's file is an unedited revision of the history, so that
+        replacing it loses nothing.
+        """
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
         async with self._session.held() as space:
@@ -385,11 +408,11 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedMachine:
-    """The machine at the other end of a connection, with the progress of one call."""
+    """The device at the other end of a connection, with the progress callback of one call."""
 
     copies: Copies
-    publish: Callable[[DocumentChange], None]  # tells the other machines of the space of a revision
-    progress: Callable[..., Any]  # tells the client how far the call is
+    publish: Callable[[DocumentChange], None]  # announces a revision to the other devices
+    progress: Callable[..., Any]  # reports the call's progress to the client
     session_id: str
 
     async def flush(self, project: str, path: str) -> None:
@@ -402,19 +425,25 @@ class ConnectedMachine:
         return await self.copies.workplace(project)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Bring a stored revision to the caller's disk, and to the other machines of the space."""
+        """Write a stored revision to the caller's disk and announce it to the other devices of the
+        space.
+        """
         if result.changed:
             self.publish(DocumentChange.of(project, path, result, before))
         return await self.copies.write_back(project, path, result, before)
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
-        """Remove the file of a deleted document from the caller's disk, and from the other machines of the space."""
+        """Remove the file of a deleted document from the caller's disk and from the other devices
+        of the space.
+        """
         change = DocumentChange(project, path, revision, "", before, None)
         self.publish(change)
         return await self.copies.take_away(change)
 
     async def scan(self, *, force: bool) -> Scanned | None:
-        """Let the machine compare its files; None if it keeps none here. Raises RequestError where it could not."""
+        """Ask the device to compare its files; return None if it keeps none. Raises RequestError on
+        failure.
+        """
         try:
             return await self.copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)
         except (ConnectionLost, RequestError, TimeoutError) as error:
@@ -425,15 +454,16 @@ class ConnectedMachine:
 
 
 def _answered(answer: Applied) -> Applied | None:
-    """What the file holds instead; None where the machine has made the change."""
+    """Return what the file holds instead of the revision; None if the device applied it."""
     return None if answer["applied"] else answer
 
 
 def _told(answer: Applied, held: ConfirmedRevision | None, taken: Sequence[str] = ()) -> _Edit:
-    """What a machine's file holds instead of a revision, as `Documents.put` takes it; `taken` are the hashes of what it said just before.
+    """Return the device's text as arguments of `Documents.put`; `taken` lists the hashes of texts
+    it sent just before.
 
-    It comes from what the machine says itself where it names that text too, which can be checked; else from what it confirmed last, here
-    or over another of its connections.
+    The base is the one that the device names if it gives that text's hash, which can be checked;
+    else the one it confirmed last, here or over another of its connections.
     """
     base, said = answer["base"], answer["baseHash"]
     if said is None:

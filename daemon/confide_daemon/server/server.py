@@ -1,4 +1,6 @@
-"""The daemon: a session for every connection that has proven an enrolled key, until it is told to stop."""
+"""The daemon: it serves a session on every connection that has proven an enrolled key, until it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -48,20 +50,22 @@ from confide_daemon.spaces.space import Space
 
 log = logging.getLogger(__name__)
 
-# How soon a change made by another process (a revoked caller) is seen. Asking costs a microsecond.
+# Delay until a change by another process (such as a revoked caller) is seen. A check costs a
+# microsecond.
 REGISTRY_POLL_S = 0.2
 STOP_DEADLINE_S = 10.0
-# How often a space may be another node's by the time that it is opened here; then its machine comes again.
+# Attempts to open a space, each of which another node may win; after them the device must
+# reconnect.
 OPENED_AT_ONCE = 3
-# A proxy asks at once; whoever has not asked by then will not.
+# A proxy sends its first request at once; a caller that sent none by then never will.
 EXPLAIN_S = 10.0
 DISK: Final = "disk"
-"""The word of `/health` while there is little room."""
+"""The problem that `/health` reports while the disk is nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen, and for how long without anybody."""
+    """The address to listen on, and the idle time after which the daemon ends."""
 
     host: str
     port: int  # 0 takes a free one
@@ -69,16 +73,16 @@ class Listen:
 
 
 class Daemon(SpacesHost):
-    """A running daemon; `run` serves until it is told to stop.
+    """A running daemon; `run` serves until it is stopped.
 
     Attributes:
-        config_file: goes into backups.
-        is_on_demand: it was started by the machine that it serves.
-        addons: that have something in each session, or beside them.
-        revocations: where keys that end are noted as well.
-        callers: who may come in.
-        desk: the devices of all spaces.
-        services: what add-ons do beside the sessions.
+        config_file: path of the configuration, which backups include.
+        is_on_demand: True if the proxy of this computer started it.
+        addons: the add-ons with a part in sessions, or services of their own.
+        revocations: the file outside the data folder that also records ended keys.
+        callers: decides which keys may connect.
+        desk: the device rosters of all spaces.
+        services: the add-ons' services.
         peers: other daemons that serve the same spaces.
     """
 
@@ -95,7 +99,9 @@ class Daemon(SpacesHost):
         is_on_demand: bool = False,
         addons: Sequence[Addon] = (),
     ) -> None:
-        """`exposition`: where metrics are had over TCP; opened and closed with the daemon."""
+        """Prepare the daemon. `exposition` serves the metrics over TCP, opened and closed with the
+        daemon.
+        """
         self.state, self.spaces, self.addons = state, spaces, addons
         self.config, self.config_file, self.is_on_demand = config, config_file, is_on_demand
         self.timers = timers or Timers.every(config.server.keepalive_s)
@@ -107,7 +113,7 @@ class Daemon(SpacesHost):
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
         self._keys_complaint = self._registry_complaint = ""
-        # Of its own: a revocation must not wait until one of the others is free.
+        # A thread of its own, so that a revocation never waits for a busy thread pool.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="confide-registry")
         pause_s = PAUSE_S if state.registry.shared is None else SHARED_PAUSE_S
         self._audit = AuditLog(state.registry.transaction, pause_s=pause_s)
@@ -123,74 +129,78 @@ class Daemon(SpacesHost):
 
     @property
     def registry(self) -> Registry:
-        """Who may connect."""
+        """The registry of keys that may connect."""
         return self.state.registry
 
     @property
     def answers_callers(self) -> bool:
-        """Whether a service answers callers that another node passes on."""
+        """True if a service answers callers that another node forwards."""
         return self.services.answers_callers
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing is to be begun any more."""
+        """True once the daemon is stopping; nothing new may begin."""
         return self._stop.is_set()
 
     def keys(self) -> Keys:
-        """Return those that are in force."""
+        """Return the daemon keys that are in force."""
         return self._keys.in_force()
 
     def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> SocketListener:
-        """Return a socket of its own, for whom `authorize` lets in."""
+        """Return a separate listening socket for the keys that `authorize` accepts."""
         return SocketListener(self, authorize, on_open)
 
     @property
     def verbs(self) -> Verbs:
-        """What commands may ask of it."""
+        """The verbs of the control socket."""
         return self.operator.control
 
     @property
     def gauges(self) -> Gauges:
-        """Its metrics."""
+        """The daemon's metrics."""
         return self.operator.metrics
 
     def announce(self, space_id: str, change: DocumentChange) -> None:
-        """Tell all machines of a space, and all services, of a revision that none of the machines made."""
+        """Announce a revision that no device made to all devices of a space and all services."""
         for session in self.sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
         self.services.changed(space_id, change)
 
     def health_problems(self) -> set[str]:
-        """What does not work as it should, in the words of `/health`."""
+        """Return the current problems, as `/health` names them."""
         found = self.spaces.health_problems() | self.services.health_problems() | self.peers.health_problems()
         found |= {"storage"} if self._registry_complaint else set()
         return found | ({DISK} if self.spaces.disk.is_low else set())
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Credentials in clear in a space, and whether it has a proven backup, as far as either is known."""
+        """Return the number of credentials stored in clear in a space and if it has a verified
+        backup; None for an unknown.
+        """
         counted = self.desk.unsealed.of(space_id)
         return None if counted is None else counted.findings, self.services.is_backed_up
 
     def announce_news(self, space_id: str) -> None:
-        """Tell all machines of a space to look again: it is unlocked, or a key is needed."""
+        """Notify all devices of a space to fetch its state again: it was unlocked, or needs a key."""
         self.desk.announce(space_id)
 
     def stop(self) -> None:
-        """Ask the daemon to end in good order."""
+        """Stop the daemon in good order."""
         self._stop.set()
 
     async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
-        """Serve; `on_ready` gets the address (`confide://host:port`) once connections are taken.
+        """Serve; call `on_ready` with the address (`confide://host:port`) once connections are
+        accepted.
 
-        Raises ListenError where the address cannot be bound; OvertakenError: nodes of a newer version are to go on in its place.
+        Raises ListenError if the address cannot be bound, OvertakenError if nodes of a newer
+        version take over.
         """
-        # First of all: whoever reads the address may stop the daemon that same moment.
-        # Its terminal goes too, unless whoever has started it says that it is to outlive that (nohup).
+        # Before the address is published, since its reader may stop the daemon at once. SIGHUP
+        # stops it too, unless it was started to outlive its terminal (nohup).
         hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
         for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        # Before anybody is let in, whose rights could change unseen.
+        # Before any connection is accepted, or a change of a caller's rights could be missed.
         self._seen = (self.state.registry.version(), self.state.registry.last_change())
         await self.peers.confirm()
         await self._listener.open(listen.host, listen.port)
@@ -209,7 +219,7 @@ class Daemon(SpacesHost):
                 on_ready(url)
             await self._until_stopped(url, listen.idle_exit_s)
         finally:
-            self._stop.set()  # whoever is between its welcome and its session sees it, and goes no further
+            self._stop.set()  # a connection between its welcome and its session checks this and stops
             instance.remove(self.state.folder.address)
             await self.operator.close()
             await self.services.close()
@@ -220,7 +230,7 @@ class Daemon(SpacesHost):
             await asyncio.gather(looking, return_exceptions=True)
             await self._work.close()
             await self.spaces.close()
-            await self.peers.close()  # until here it has told others that its spaces are about to be free
+            await self.peers.close()  # until here it announced to other nodes that its spaces become free
             auditing.cancel()
             await asyncio.gather(auditing, *self._leaving, return_exceptions=True)
             await self._audit.flush()
@@ -231,17 +241,19 @@ class Daemon(SpacesHost):
             raise self.peers.failure
 
     def why_unready(self) -> str | None:
-        """Return why no sessions are taken now; None where they are."""
+        """Return why no sessions are accepted now, or None if they are."""
         if self._stop.is_set():
             return "stopping"
         return self.peers.why_unready()
 
     async def is_cut_off(self) -> bool:
-        """Whether what other nodes have changed may not be known here: then nobody new is let in."""
+        """Return True if changes by other nodes may be unknown here; no new caller is then
+        admitted.
+        """
         return await self.peers.is_cut_off()
 
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
-        """Serve a channel until its end, for the caller that it is of."""
+        """Serve an opened channel until it ends, with the rights of its caller."""
         if is_by_http:
             await self._admission.let_in_node(connection, self.services.serve)
             return
@@ -257,9 +269,13 @@ class Daemon(SpacesHost):
     async def _serve_here_or_elsewhere(
         self, connection: Connection, caller: Caller, rate: Rate, *, is_passed_on: bool
     ) -> None:
-        """At this node, or at the one that holds the space. Raises StorageError where it cannot be opened."""
+        """Serve a caller here, or forward it to the node that holds the space.
+
+        Raises StorageError if the space cannot be opened.
+        """
         for _ in range(OPENED_AT_ONCE):
-            # What a node has passed on is not passed on again: two that take each other for the holder would do so without end.
+            # A forwarded connection is not forwarded again: two nodes that each name the other as
+            # holder would loop.
             if not is_passed_on and await self.peers.pass_on(connection, caller.space_id, rate):
                 return
             try:
@@ -272,15 +288,15 @@ class Daemon(SpacesHost):
         await connection.close("restart")
 
     async def _serve_caller(self, connection: Connection, caller: Caller, rate: Rate) -> None:
-        """Run the session of a caller. Raises StorageError where its space cannot be opened."""
+        """Run a caller's session. Raises StorageError if its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
             async with self.spaces.held(caller.space_id) as space:
                 pass
-        # Whoever was revoked while the space was being opened had no session yet that could be closed.
+        # A caller that was revoked while the space was opening had no session that could be closed.
         current = self.callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:
-            # It may have been given another space as well: this one is not its own any more.
+            # The caller may also have been given another space meanwhile.
             await connection.close(self.callers.why_closed(connection.peer_key))
             return
         if self._stop.is_set():
@@ -289,8 +305,10 @@ class Daemon(SpacesHost):
         await self._run(Session(connection, current, space, self, rate))
 
     async def _explain(self, connection: Connection, error: ConfideError, rate: Rate) -> None:
-        """Answer every request of this connection with why its space cannot be used, so that a person hears it; then close."""
-        if self._stop.is_set():  # whoever is told of that was told already, and would not be waited for
+        """Answer each request of this connection with the reason why its space cannot be used, for
+        the user; then close.
+        """
+        if self._stop.is_set():  # the caller got its goodbye already, and is not waited for
             await connection.close("shutdown")
             return
 
@@ -319,7 +337,7 @@ class Daemon(SpacesHost):
             log.info("session %s: %s", connection.session_id, type(error).__name__)
         except Exception as error:
             ending = "broken"
-            # One broken session must not go unseen, nor its text (which may quote content) be written down.
+            # Log every broken session, but not the error's text, which may quote content.
             log.error("session %s broke: %s", connection.session_id, where(error))
             await connection.close("internal")
         finally:
@@ -337,7 +355,9 @@ class Daemon(SpacesHost):
         )
 
     async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
-        """Watch the registry and the keys for what other processes change, and the clock for idleness."""
+        """Poll the registry and the keys for changes by other processes, and end the daemon when
+        idle.
+        """
         version, change = self._seen
         busy_at = time.monotonic()
         while not self._stop.is_set():
@@ -355,13 +375,15 @@ class Daemon(SpacesHost):
             if self._admission.is_anybody_in or self._work.is_busy or self.services.is_busy:
                 busy_at = time.monotonic()
             elif idle_exit_s is not None and time.monotonic() - busy_at >= idle_exit_s:
-                log.info("nobody connected for %.0f s", idle_exit_s)
+                log.info("no client connected for %.0f s", idle_exit_s)
                 return
 
     async def _follow_registry(self, version: int, change: int) -> tuple[int, int]:
-        """Apply changes of the registry; return its version and the change number up to which they are applied.
+        """Apply changes of the registry; return its version and the number of the last applied
+        change.
 
-        A registry that cannot be read is read again at the next poll. Until then new machines are refused, and connected ones stay.
+        If the registry cannot be read, the next poll tries again. Until then new connections are
+        refused and existing ones stay.
         """
         try:
             now = self.state.registry.version()
@@ -383,13 +405,15 @@ class Daemon(SpacesHost):
         return now, change
 
     def _complain(self, complaint: str) -> None:
-        """Once for each trouble, however often it is met."""
+        """Log a problem with the registry once, however often it recurs."""
         if complaint != self._registry_complaint:
             self._registry_complaint = complaint
             log.error("%s", complaint)
 
     async def _look_at_spaces(self) -> None:
-        """Health is not "ok" over a space that nobody has used since the start."""
+        """Check all spaces regularly, so that `/health` covers spaces that no caller has used since
+        the start.
+        """
         while True:
             try:
                 await self.spaces.look_at_all()
@@ -402,14 +426,16 @@ class Daemon(SpacesHost):
             await asyncio.sleep(LOOK_S)
 
     async def _follow_keys(self, url: str) -> None:
-        """Take up a rotation that was begun or ended; sessions that are open stay, they were proven with the key of their time."""
+        """Load a key rotation that began or ended. Open sessions stay: they were authenticated with
+        the key of their time.
+        """
         try:
             if await asyncio.to_thread(self._keys.refresh):
                 log.info("the daemon's key was rotated, or its old one ended")
                 await self._write_address(url)
             self._keys_complaint = ""
         except (ConfideError, OSError) as error:
-            # They are looked at again with every poll until they can be used; once is enough to say it.
+            # Every poll retries; log the same problem once.
             if str(error) != self._keys_complaint:
                 self._keys_complaint = str(error)
                 log.error("the key files cannot be used, so the keys stay as they were: %s", error)
@@ -423,7 +449,9 @@ class Daemon(SpacesHost):
                 log.error("%s", error)
 
     async def _apply_registry(self, number: int) -> int:
-        """Give every session its caller's rights as they are now, where these changed behind that change; the number of the newest."""
+        """Give each session its caller's current rights if they changed after change `number`;
+        return the newest number.
+        """
         connected = {session.connection.peer_key for session in self.sessions}
         passed_on = self.peers.passed_on
         newest, changed = await asyncio.get_running_loop().run_in_executor(
@@ -436,7 +464,7 @@ class Daemon(SpacesHost):
             key = session.connection.peer_key
             if key in connected and key not in changed:
                 continue
-            # Of one that came meanwhile, nobody knows whether that was before the change.
+            # A session that began during the query may have read its rights before the change.
             caller = changed[key] if key in changed else self.callers.current(key)
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
@@ -451,7 +479,9 @@ class Daemon(SpacesHost):
                 self._shut_out(session, "expired")
 
     def _shut_out(self, session: Session, word: str) -> None:
-        """End a session, beside all others: one that does not read its goodbye must not hold up the rest."""
+        """End a session in the background, so that a peer that does not read its CLOSE delays no
+        other.
+        """
         if session.ended_by is None:
             name, alias = session.connection.session_id, session.caller.alias
             extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
@@ -460,7 +490,7 @@ class Daemon(SpacesHost):
             self._in_background(session.shut_out(word))
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Whether a key has a live session of this id, here or passed on to another node."""
+        """Return True if a key has a live session with this id, here or forwarded to another node."""
         is_here = any(
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
@@ -470,7 +500,9 @@ class Daemon(SpacesHost):
         return is_here or self.peers.is_live(public_key, session_id)
 
     def send_elsewhere(self, space_id: str) -> None:
-        """Another node holds the space: its sessions have to go there, by coming again."""
+        """End the sessions of a space that another node holds now, so that their devices reconnect
+        there.
+        """
         if self.peers.ways is None:
             return
         for session in self.sessions:
@@ -479,7 +511,7 @@ class Daemon(SpacesHost):
         self.services.elsewhere(space_id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin what nobody waits for before the end."""
+        """Start a task that only the daemon's end waits for."""
         task = asyncio.create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

@@ -1,7 +1,8 @@
-"""One connection: the MCP server of an agent's session, and the sync requests of its machine.
+"""A session on one connection: the MCP server for the agent, and the sync requests of its device.
 
-The channel carries JSON-RPC messages (MSG) both ways; here they meet the SDK's low-level server over in-memory streams, which serves both
-protocol eras and pairs requests itself. Rights are those of the key that completed the handshake.
+The channel carries JSON-RPC messages (MSG) both ways. They go through in-memory streams to the
+SDK's low-level server, which serves both protocol eras and matches answers to requests. The rights
+are those of the key that completed the handshake.
 """
 
 from __future__ import annotations
@@ -67,57 +68,67 @@ log = logging.getLogger(__name__)
 
 MAX_CALLS_AT_ONCE = 32
 MAX_LEFT = 32
-"""Changes of a connection that are under way though nobody waits for their answer any more; more are begun when these have ended."""
+"""Limit on the changes of a connection that still run after their caller stopped waiting; at the
+limit, new ones are refused.
+"""
 MAX_PROJECTS = 8
 DRAIN_DEADLINE_S = 5.0
 FINISH_DEADLINE_S = 60.0
-"""For changes whose connection is gone. Beyond, the other machines are told by their next comparison."""
+"""Limit for changes that outlive their connection. After it, other devices learn of them at their
+next comparison.
+"""
 CHANGING = frozenset({"compare", "put", "remove", "restore"})
-"""The requests that change documents of which the other machines are told; of a class (`trust`, `lower`) they are not."""
+"""Requests that change documents and so are announced to other devices; a change of a text's class
+(`trust`, `lower`) is not.
+"""
 _OF_TOOLS = frozenset({"call", "lookup"})
 _CHANGING_DEVICES = frozenset({"extend", "pair", "pair-answer", "invite"})
-"""What changes the devices of a space, which must not while it is on its way: there would be two lists that go on from one."""
-# For a CLOSE to a caller that is shut out; one that does not read is cut off.
+"""Requests that change a space's devices, refused while the space moves to another daemon: the list
+of devices would fork.
+"""
+# Time to send CLOSE to a caller that loses its access; a caller that does not read is disconnected.
 GOODBYE_S = 0.5
 
 _Result = TypeVar("_Result")
 
 
 class SessionsHost(Protocol):
-    """The daemon, as its sessions see it."""
+    """The interface of the daemon that its sessions use."""
 
     @property
     def config(self) -> DaemonConfig:
-        """What daemon.toml says."""
+        """The settings from daemon.toml."""
 
     @property
     def desk(self) -> RosterDesk:
-        """The devices of all spaces."""
+        """The device rosters of all spaces."""
 
     @property
     def spaces(self) -> Spaces:
-        """All spaces."""
+        """All spaces of this daemon."""
 
     @property
     def registry(self) -> Registry:
-        """Who may connect."""
+        """The registry of keys that may connect."""
 
     @property
     def sessions(self) -> Iterable[Session]:
-        """All that there are now."""
+        """All current sessions."""
 
     @property
     def services(self) -> AddonServices:
-        """What is told of changes beside the machines."""
+        """The add-ons' services, which are notified of changes as the devices are."""
 
     @property
     def addons(self) -> Sequence[Addon]:
-        """What answers requests besides."""
+        """The installed add-ons, which may answer further requests in a session."""
 
 
 @dataclass(slots=True)
 class _Machine:
-    """What a machine has said of itself (`attach`): the groups of tools, the project first named, its name and its version."""
+    """Facts that the device reported with `attach`: groups of tools, first project named, device
+    name and version.
+    """
 
     toolsets: tuple[str, ...] = ("core",)
     project: str | None = None
@@ -126,29 +137,33 @@ class _Machine:
 
 
 class UnderWay:
-    """What is under way of a connection."""
+    """The tasks of one connection that are still running."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[Any]] = set()
-        """What a shutdown waits for."""
+        """Tasks that a shutdown waits for."""
         self.finishing: set[asyncio.Task[Any]] = set()
-        """Changes, which run to their end."""
+        """Changes, which run to completion."""
         self.left: set[asyncio.Task[Any]] = set()
-        """Those of them whose caller has met its deadline, or is gone."""
+        """The members of `finishing` whose caller no longer waits: its deadline passed, or it
+        disconnected.
+        """
 
 
 class Session:
-    """One authenticated connection, from its welcome to its close.
+    """An authenticated connection, from its welcome to its close.
 
     Attributes:
-        ended: nothing of it runs any more.
-        ended_by: why the caller is shut out, once it is; from then on it may do nothing.
+        ended: set once none of the session's tasks runs any more.
+        ended_by: the reason, once the caller's access has ended; from then on it has no rights.
     """
 
     def __init__(
         self, connection: Connection, caller: Caller, space: Space | None, daemon: SessionsHost, rate: Rate
     ) -> None:
-        """`space`: None while it is locked; then all that needs it is refused, until a machine has brought its key."""
+        """Begin a session. `space` is empty while the space is locked: requests that need it are
+        refused until a device unlocks it.
+        """
         self.connection = connection
         self.caller = caller
         self.desk, self.registry = daemon.desk, daemon.registry
@@ -159,13 +174,16 @@ class Session:
         self._attached = _Machine()
         self._under = UnderWay()
         self._misanswered: set[str] = set()
-        """What the machine answered in another form than was agreed, and was logged."""
+        """Operations for which a malformed answer of the device was logged already."""
         self._is_closing = False
         self._goes_elsewhere = False
-        """It is told to connect anew, where it is served at once: what comes from now on is asked again there."""
+        """True once the caller is asked to reconnect: it repeats later calls there, where they are
+        served at once.
+        """
         self.ended = asyncio.Event()
         self.ended_by: str | None = None
-        # By these a machine comes to its keys, so they are answered while the space is locked.
+        # Devices get their keys through these requests, so they are answered while the space is
+        # locked.
         self._rosters = RosterRequests(self, daemon.spaces)
         self._parts = [part for addon in daemon.addons for part in addon.session(self)]
         self._early = {op: answer for part in self._parts for op, answer in part.early.items()}
@@ -179,7 +197,11 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[Space]:
-        """The space, open within this; it may have been closed since the last call. Raises RequestError: it is locked, or does not open."""
+        """Yield the space and keep it open meanwhile, reopening it if it was closed since the last
+        call.
+
+        Raises RequestError if it is locked or cannot be opened.
+        """
         self._require_unlocked()
         async with contextlib.AsyncExitStack() as holding:
             try:
@@ -191,7 +213,7 @@ class Session:
             yield space
 
     def _use(self, space: Space) -> None:
-        """Answer from it what is asked from now on."""
+        """Answer all requests from this space from now on."""
         self._space = space
         self._sync = SyncRequests(space, self._copies, self)
         projects = ProjectRequests(space, self)
@@ -204,34 +226,40 @@ class Session:
         of_addons: dict[str, Answerer] = {}
         for part in self._parts:
             part.use(space)
-            # A name that the core has stays the core's, with all that is asked before it is answered.
+            # An add-on cannot replace a core operation, nor skip the checks before it.
             of_addons |= {op: answer for op, answer in part.operations.items() if op not in core}
         self._requests = core | of_addons
-        # Of more projects than a machine attaches, or of the space as a whole.
+        # Operations on projects that need not be attached, or on the space as a whole.
         operations = {*overview.operations, *sealed.operations, *classes.operations, *of_addons}
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest epoch of the space's devices for a key that is among them, else None. Raises StorageError."""
+        """Return the newest key epoch of the space if `key` is one of its devices, else None.
+        Raises StorageError.
+        """
         return await self._rosters.epoch_for(key)
 
     @property
     def grants(self) -> Grants:
-        """What the caller may do, as it is now; nothing once its access has ended."""
+        """The caller's current rights; empty once its access has ended."""
         return self.caller.grants.without_any() if self.ended_by else self.caller.grants
 
     def _facts(self, **more: Any) -> dict[str, Any]:
-        """What a line of the log for programs has beside its text, or, as `event`, in its place: there a machine's name is none of it."""
+        """Return the fields of a structured log line; with `event` given, that replaces the text,
+        which may contain a device's name.
+        """
         return {"session": self.connection.session_id, "space": self.caller.space_id, **more}
 
     def caller_now(self) -> Caller:
-        """Return the caller as it is now. Raises GrantError: its access has ended."""
+        """Return the caller with its current rights. Raises GrantError if its access has ended."""
         if self.ended_by:
             raise GrantError("this machine's access has ended")
         return self.caller
 
     async def shut_out(self, code: str) -> None:
-        """Close the session of a caller that may not connect any more, within a second, whatever is under way."""
+        """Close the session of a caller whose access has ended, within a second, whatever is under
+        way.
+        """
         try:
             async with asyncio.timeout(GOODBYE_S):
                 await self.connection.close(code)
@@ -239,7 +267,9 @@ class Session:
             self.connection.abort()
 
     async def run(self) -> None:
-        """Serve until the peer closes. Raises ConnectionLost, ProtocolViolation where the link broke, or the peer broke the protocol."""
+        """Serve until the peer closes. Raises ConnectionLost or ProtocolViolation if the link or
+        the peer broke.
+        """
         started = time.monotonic()
         connected = self._facts(event="session connected")
         log.info("session %s: %s connected", self.connection.session_id, self.caller.alias, extra=connected)
@@ -278,7 +308,7 @@ class Session:
         await self._copies.run()
 
     async def close(self, code: str) -> None:
-        """Let running calls finish (a few seconds at most), then close the channel."""
+        """Wait up to `DRAIN_DEADLINE_S` for running calls to finish, then close the channel."""
         self._is_closing, self._goes_elsewhere = True, code == "restart"
         self._agent.close()
         with contextlib.suppress(ConnectionLost, TimeoutError):
@@ -289,18 +319,16 @@ class Session:
         await self.connection.close(code)
 
     async def _expire(self) -> None:
-        # A client moves to fresh keys long before (PROTOCOL.md 7.9); one that does not has to come again.
+        # A client rekeys long before this limit (PROTOCOL.md 7.9); any other must reconnect.
         await asyncio.sleep(self._daemon.config.server.max_session_s)
         await self.close("expired")
 
     def announce(self, change: DocumentChange) -> None:
-        """Another connection of the space has made this revision."""
+        """Pass on a revision that another connection of the space made."""
         if self._space is None:
             return
         self._copies.announce(change)
         self._agent.changed(change)
-
-    # The channel
 
     async def _on_message(self, data: bytes) -> None:
         try:
@@ -324,9 +352,10 @@ class Session:
             log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
             data = _too_large(message)
         if data:
-            # As that of a request is: what its caller asks next waits for it.
+            # Charged to the caller's rate like the answer to a request: its next request waits for
+            # it.
             self._rate.answered(len(data))
-            # With a goodbye or without one: the reader, which meets the end as well, says which.
+            # The reading task sees the same end, and reports if it came with a CLOSE.
             with contextlib.suppress(ConnectionLost):
                 await self.connection.send_message(data)
 
@@ -343,7 +372,7 @@ class Session:
         if op in self._rosters.operations:
             answered = await self.tracked(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
-                # Whoever reads the answer may go on at once.
+                # The caller may use the space as soon as it has read this answer.
                 async with self._spaces.held(self.caller.space_id) as space:
                     if self._space is None:
                         self._use(space)
@@ -375,12 +404,16 @@ class Session:
             raise RequestError.of(LockedError())
 
     def _require_settled(self, op: str = "") -> None:
-        """Refuse what an add-on keeps the space from, as while it is on its way to another daemon (PROTOCOL.md 9.8)."""
+        """Raise the refusal of an add-on that blocks the space, for instance while it moves to
+        another daemon (PROTOCOL.md 9.8).
+        """
         if self._space is not None and (refusal := self._space.refusal(self.connection.session_id, op)) is not None:
             raise refusal
 
     async def close_others(self) -> None:
-        """End the other sessions of the space, and wait until nothing of them runs. Raises RequestError: one does not end."""
+        """Close the other sessions of the space and wait until their tasks have ended. Raises
+        RequestError on timeout.
+        """
         space_id = self.caller.space_id
         others = [one for one in self._daemon.sessions if one is not self and one.caller.space_id == space_id]
         try:
@@ -442,14 +475,18 @@ class Session:
         }
 
     async def _note_version(self, version: str) -> None:
-        """Write down what the machine runs, for who upgrades the daemon. What cannot be written down now is at the next `attach`."""
+        """Record the device's version of confide, for the operator who upgrades. A failed write is
+        repeated at the next `attach`.
+        """
         if parsed(version) is None or version == self.caller.proxy_version:
             return
         with contextlib.suppress(StorageError):
             await asyncio.to_thread(self.registry.note_proxy_version, self.connection.peer_key, version)
 
     async def _rotate(self, asked: RotationStatement) -> Nothing:
-        """Note the caller's new key, which is in force from its first handshake on (PROTOCOL.md 7.10)."""
+        """Record the caller's new key, which is valid from its first handshake on (PROTOCOL.md
+        7.10).
+        """
         old_key, session_id = self.connection.peer_key, self.connection.session_id
         new_key = verify_rotation(asked, old_key, session_id)
         try:
@@ -461,7 +498,9 @@ class Session:
         return {}
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """The machine's answer, for `Operation.ask_machine`, which has its type."""
+        """Send a request to the device and return its answer; `Operation.ask_machine` gives it its
+        type.
+        """
         answer = await operation.sent(self.connection, body, timeout_s=timeout_s)
         try:
             return operation.read_answer(answer)
@@ -473,28 +512,28 @@ class Session:
             problem = "the machine's answer is not of the agreed form"
             raise RequestError("invalid", problem, "update confide on that machine") from None
 
-    # MCP
-
     @property
     def toolsets(self) -> tuple[str, ...]:
-        """The groups of tools that the agent is shown."""
+        """The groups of tools that the agent sees."""
         return self._attached.toolsets
 
     @property
     def withheld(self) -> tuple[str, ...]:
-        """A machine's agent has all of them."""
+        """The tools withheld from the agent: none for an agent on a device."""
         return ()
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
-        """What the machine says of a call. Raises RequestError."""
+        """Return what the device states about a call. Raises RequestError."""
         return CallOrigin.of_meta(meta)
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
-        """Those of a call in the project that the machine named first. Raises LockedError."""
+        """Return the context for a call in the project that the device attached first. Raises
+        LockedError.
+        """
         return self._surroundings(self._attached.project, report)
 
     def refusal(self) -> RequestError | None:
-        """Why no call of the agent's is taken now; None: it is."""
+        """Return why the agent's calls are refused now, or None if they are accepted."""
         if self._is_closing and not self._goes_elsewhere:
             return RequestError("unavailable", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
@@ -531,7 +570,7 @@ class Session:
         )
 
     async def tracked(self, work: Awaitable[_Result]) -> _Result:
-        """Run something that a shutdown waits for."""
+        """Await `work` as something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
         self._under.running.add(task)
@@ -541,10 +580,13 @@ class Session:
             self._under.running.discard(task)
 
     async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run something that changes documents to its end, whatever becomes of the connection or of a deadline: the thread that writes
-        makes the change in any case, and the machines are to hear of it. Asked again, it would be nothing new, of which nobody is told.
+        """Run a change of documents to completion, even if the connection or its deadline ends
+        first.
 
-        Raises RequestError: so many are under way without anybody who waits that no more is begun.
+        The writer thread makes the change in any case, and other devices must learn of it:
+        repeated, the request would find nothing to change and announce nothing.
+
+        Raises RequestError if `MAX_LEFT` changes already run without a waiting caller.
         """
         if len(self._under.left) >= MAX_LEFT:
             work.close()
@@ -562,7 +604,7 @@ class Session:
             raise
 
     async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run something with the space open until its end, also when whoever asked for it is gone."""
+        """Await `work` with the space open until it ends, even if the caller disconnects."""
         try:
             async with self.held():
                 return await work
@@ -570,7 +612,9 @@ class Session:
             work.close()
 
     async def _finish(self) -> None:
-        """Let what was begun end: soon, since whoever asks the machine is told that it is gone."""
+        """Wait for the changes under way. They end soon, since requests to the device fail once it
+        is disconnected.
+        """
         try:
             async with asyncio.timeout(FINISH_DEADLINE_S):
                 while self._under.finishing:
@@ -584,7 +628,7 @@ class Session:
                 task.cancel()
 
     def publish(self, change: DocumentChange) -> None:
-        """Tell all others of the space, and all services, of a revision."""
+        """Announce a revision to all other sessions of the space and to all services."""
         self._agent.changed(change)
         for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
@@ -592,7 +636,9 @@ class Session:
         self._daemon.services.changed(self.caller.space_id, change)
 
     def publish_here_too(self, change: DocumentChange) -> None:
-        """For a revision that the caller's machine has not got, though it asked for it."""
+        """Announce a revision to all devices, including the caller's, which asked for it and does
+        not hold it.
+        """
         self.publish(change)
         self._copies.announce(change)
 
@@ -609,7 +655,9 @@ def _unknown() -> RequestError:
 
 
 def _id_in(data: bytes) -> str | int | None:
-    """The id of what is no message otherwise (half of a surrogate pair somewhere in it), so that whoever waits under it hears of it."""
+    """Return the id of a malformed message (such as one with half a surrogate pair), so that its
+    sender gets the error.
+    """
     try:
         message = json.loads(data)
         found = message["id"]
@@ -620,13 +668,15 @@ def _id_in(data: bytes) -> str | int | None:
 
 
 def _refused(error: RequestError) -> bytes:
-    """The answer to a message of which not even the id is read."""
+    """Return the error for a message that was refused before its id was read."""
     text = f"{error.message}: {error.hint}"
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": text}}).encode()
 
 
 def _too_large(message: mcp_protocol.Message) -> bytes:
-    """The error to send in place of an answer that the channel cannot carry; nothing in place of a notification."""
+    """Return the error to send instead of an answer that exceeds the channel's limit; empty for a
+    notification.
+    """
     identifier = message.get("id")
     if identifier is None:
         return b""

@@ -1,1 +1,1 @@
-"""How machines come in: the sockets, the handshakes begun on them, who may go on, and what is counted of all that."""
+"""Incoming connections: sockets, handshakes, admission of callers, and counts of refusals."""

@@ -1,4 +1,4 @@
-"""Whose connections are let in: callers that may connect, as many of each as it may have, at the rate that it may come."""
+"""Admission of callers: enrolled keys, within their limits of connections and rate."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ Serve = Callable[[Connection, Caller, Rate], Awaitable[None]]
 
 
 class Admitting(Protocol):
-    """The daemon, as it is seen by who lets its callers in."""
+    """The interface of the daemon that admission uses."""
 
     @property
     def state(self) -> RegistryState:
-        """The data folder, opened."""
+        """The opened data folder."""
 
     @property
     def config(self) -> DaemonConfig:
-        """How many may be in."""
+        """The configuration, with its limits on sessions."""
 
     async def is_cut_off(self) -> bool:
-        """As `Gate.is_cut_off`."""
+        """Return True as `Gate.is_cut_off`."""
 
     def is_live(self, key: bytes, session_id: str) -> bool:
-        """As `Gate.is_live`."""
+        """Return True as `Gate.is_live`."""
 
 
 class Admission(Gate):
-    """One for a daemon, for all the addresses at which it listens; on the event loop."""
+    """The admission of one daemon, shared by all addresses it listens on. Use on the event loop
+    only.
+    """
 
     def __init__(self, daemon: Admitting, refusals: Refusals, audit: AuditLog) -> None:
         self._daemon = daemon
@@ -53,27 +55,27 @@ class Admission(Gate):
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody fits in."""
+        """True if the limit on sessions is reached."""
         return self._open.total() >= self._most
 
     def sessions_of(self, key: bytes) -> int:
-        """How many live connections a key has."""
+        """Return the number of live connections of a key."""
         return self._open[key]
 
     def is_live(self, key: bytes, session_id: str) -> bool:
-        """Whether a key has a live session of this id, here or at another node."""
+        """Return True if a key has a live session with this id, here or on another node."""
         return self._daemon.is_live(key, session_id)
 
     async def is_cut_off(self) -> bool:
-        """Whether what other nodes have changed may not be known here."""
+        """Return True if changes by other nodes may be unknown here."""
         return await self._daemon.is_cut_off()
 
     async def pass_connection(self, key: bytes) -> bool:
-        """Wait until a key may come in once more, at the rate that it may come."""
+        """Wait for the rate limit of a key's new connections; return False if the wait is too long."""
         return await self.rates.pass_connection(key)
 
     def refused(self, key: bytes, reason: str) -> None:
-        """Have it in the audit log that a key may not come in."""
+        """Write to the audit log that an authenticated key was refused."""
         self._audit.refused(key, reason)
 
     @property
@@ -81,16 +83,18 @@ class Admission(Gate):
         return bool(self._open)
 
     async def let_in(self, connection: Connection, serve: Serve) -> None:
-        """Count a channel that has just been opened, and serve it for as long as `serve` takes; one too many is closed."""
+        """Count a newly opened channel and run `serve` on it; close one that exceeds the limits."""
         await self._counted(connection, self._let_in(connection, serve))
 
     async def let_in_node(self, connection: Connection, serve: Callable[[Connection], Awaitable[None]]) -> None:
-        """The same of a channel by which another node passes on what a caller asks by HTTP (PROTOCOL.md 12.5)."""
+        """Count and serve a channel on which another node forwards a caller's HTTP requests
+        (PROTOCOL.md 12.5).
+        """
         await self._counted(connection, serve(connection))
 
     async def _counted(self, connection: Connection, serving: Awaitable[None]) -> None:
         key = connection.peer_key
-        # Counted from here without a pause, so that many handshakes at once cannot slip past the limit together.
+        # No await before this line, so that simultaneous handshakes cannot pass the limit together.
         self._open[key] += 1
         try:
             await serving

@@ -1,4 +1,4 @@
-"""What plain HTTP gets on the port of the machines: `/health`, `/ready`, and nothing else."""
+"""The plain HTTP answers on the daemon's port: `/health`, `/ready` and nothing else."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from confide_daemon import __version__
 
 
 class Answering(Protocol):
-    """The daemon, as strangers may hear of it."""
+    """The interface of the daemon that the health endpoint uses."""
 
     def health_problems(self) -> set[str]:
-        """What does not work as it should, in the words of `/health`."""
+        """Return the current problems, as `/health` names them."""
 
     def why_unready(self) -> str | None:
-        """Why no sessions are taken now; None where they are."""
+        """Return why no sessions are accepted now, or None if they are."""
 
 
 class Answers:
-    """The same to everybody: behind a tunnel or a proxy every stranger comes from this machine."""
+    """The HTTP handler. It answers every client alike: behind a tunnel or proxy, all come from this
+    computer.
+    """
 
     def __init__(self, daemon: Answering | None = None) -> None:
-        """`daemon`: None where not even that is told, as at the address for nodes."""
+        """Create the handler. Without `daemon`, as at the address for nodes, every path is not
+        found.
+        """
         self._daemon = daemon
 
     def __call__(self, request: Request) -> Response:
         if self._daemon is None:
             return not_found()
         path = request.path.partition("?")[0]
-        # websockets before 16 knows no other method than GET.
+        # websockets before 16 accepts GET only and has no `method`.
         is_get = getattr(request, "method", "GET") in ("GET", "HEAD")
         if is_get and path.rstrip("/").endswith("/health"):
             return _health(self._daemon.health_problems())
@@ -50,19 +54,21 @@ def _health(health_problems: set[str]) -> Response:
 
 
 def _readiness(why: str | None) -> Response:
-    """For balancers. A damaged space is no reason to send everybody elsewhere: that is `/health`."""
+    """Return the answer for load balancers. A damaged space does not affect it: `/health` reports
+    that.
+    """
     if why is not None:
         return response(http.HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unready", "reason": why})
     return response(http.HTTPStatus.OK, {"status": "ready"})
 
 
 def not_found() -> Response:
-    """What is told of everything else."""
+    """Return the answer for every other path."""
     return response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
 
 
 def response(status: http.HTTPStatus, body: dict[str, str]) -> Response:
-    """A JSON answer, after which the connection ends."""
+    """Return a JSON answer that closes the connection."""
     data = json.dumps(body).encode() + b"\n"
     headers = Headers({"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"})
     headers["Cache-Control"] = "no-store"

@@ -1,6 +1,8 @@
-"""A socket on which channels are opened: strangers on it are bounded, HTTP is answered, and each handshake that ends well is passed on.
+"""The listening socket: it bounds unauthenticated connections, answers HTTP and passes on completed
+handshakes.
 
-`GET /health` and `/ready` are all that strangers are told. Everything else is a websocket that begins with the handshake.
+Unauthenticated clients get `GET /health` and `/ready` only. Everything else is a websocket that
+begins with the handshake.
 """
 
 from __future__ import annotations
@@ -26,15 +28,20 @@ from confide_daemon.server.listening.refused_connections import Refusals, result
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, GuardedConnection, Strangers, limit_http
 
 ACCEPTED_AT_ONCE: Final = 8
-"""Connections taken in before calls are looked at again: each costs some 0.1 ms, and a flood brings them without end."""
+"""Connections accepted before other events are handled: each costs about 0.1 ms, and a flood never
+ends.
+"""
 MAX_WAITING_CONNECTIONS: Final = 1024
-"""In the kernel's queue: whoever finds it full tries again after a second, and after a restart all callers come at once."""
+"""Length of the kernel's accept queue. When it is full a client retries after a second, and after a
+restart all callers reconnect at once.
+"""
 
 
 def where_of(host: str, port: int) -> dict[str, Any]:
-    """Where `serve` is to listen. Raises OSError: the address cannot be bound.
+    """Return the address arguments for `serve`. Raises OSError if the address cannot be bound.
 
-    `::` is every address of both families, as it is where others listen. asyncio would take IPv6 alone there.
+    `::` means every address of both families, as in other servers; asyncio would listen on IPv6
+    only.
     """
     try:
         is_everywhere = ipaddress.IPv6Address(host).is_unspecified
@@ -48,22 +55,24 @@ def where_of(host: str, port: int) -> dict[str, Any]:
 
 
 class SocketOwner(Protocol):
-    """The daemon, as its sockets see it."""
+    """The interface of the daemon that its sockets use."""
 
     @property
     def timers(self) -> Timers:
-        """Of its channels."""
+        """The timers for its channels."""
 
     @property
     def refusals(self) -> Refusals:
-        """Where it is counted why some became no session."""
+        """The counters of refused connections."""
 
     def keys(self) -> Keys:
-        """Return those that are answered to now."""
+        """Return the daemon keys in force."""
 
 
 class SocketListener:
-    """Takes connections from `open` until `shut`; what was let in by then is its owner's to end."""
+    """A socket that accepts connections from `open` to `shut`; its owner ends the channels it
+    opened.
+    """
 
     def __init__(
         self,
@@ -72,22 +81,21 @@ class SocketListener:
         on_open: Callable[[Connection], Awaitable[None]],
         answers: Answers | None = None,
     ) -> None:
-        """
-        Args:
-            authorize: says who may come in.
-            on_open: called, without a pause, with each channel that was opened; it serves it until its end.
-            answers: to plain HTTP; None: there is nothing to be found.
+        """Args:
+        authorize: decides which keys are accepted.
+        on_open: called for each opened channel, with no await in between; it serves the channel until its end.
+        answers: the plain HTTP handler; None answers every path with not found.
         """
         self._daemon = daemon
         self._authorize = authorize
         self._on_open = on_open
         self._answers = answers or Answers()
-        # Of its own for each socket: a flood at one address must not keep those of another one out.
+        # One per socket, so that a flood at one address does not lock out clients of another.
         self.strangers = Strangers(daemon.refusals)
         self._server: Server | None = None
 
     async def open(self, host: str, port: int) -> None:
-        """Listen there; 0 takes a free port. Raises ListenError: the address cannot be bound."""
+        """Listen on the address; port 0 takes a free one. Raises ListenError if it cannot be bound."""
         limit_http()
         try:
             self._server = await serve(
@@ -115,36 +123,37 @@ class SocketListener:
 
     @property
     def bound(self) -> tuple[str, int]:
-        """The address and the port that were taken."""
+        """The address and port that were bound."""
         assert self._server is not None
         host, port = next(iter(self._server.sockets)).getsockname()[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """Where it can be reached from this machine."""
+        """The URL at which this computer reaches the socket."""
         host, port = self.bound
         if host in ("0.0.0.0", "::"):  # noqa: S104 - what was bound, to be replaced by what can be reached
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
         return f"confide://[{host}]:{port}" if ":" in host else f"confide://{host}:{port}"
 
     def shut(self) -> None:
-        """Take no more connections; those that there are stay."""
+        """Accept no more connections; keep the existing ones."""
         if self._server is not None:
             self._server.close(close_connections=False)
 
     async def close(self) -> None:
-        """End, with all whom nobody knows."""
+        """Close the socket and all unauthenticated connections."""
         if self._server is not None:
             self._server.close()
             self.strangers.cut_all()
             await self._server.wait_closed()
 
     def _answer(self, _connection: ServerConnection, request: Request) -> Response | None:
-        """Answer plain HTTP; None lets a websocket pass on to its handshake."""
+        """Answer plain HTTP; return None for a websocket, which goes on to its handshake."""
         if "websocket" not in request.headers.get("Upgrade", "").lower():
             return self._answers(request)
-        # Every browser sends `Origin` and no client of ours does: what any page could open, also to this machine, is not opened at all.
+        # Every browser sends `Origin` and no client of ours does. A web page could connect even to
+        # a loopback address, so refuse it.
         if not request.headers.get_all("Origin"):
             return None
         self.strangers.refuse_page()
@@ -172,7 +181,11 @@ class SocketListener:
 
 
 def quiet_logger() -> logging.Logger:
-    """websockets logs tracebacks of failed handshakes and whole frames; strangers must not be able to fill the log."""
+    """Return a logger for critical errors only.
+
+    websockets logs tracebacks of failed handshakes and whole frames, with which unauthenticated
+    peers could fill the log.
+    """
     quiet = logging.getLogger("confide_daemon.websockets")
     quiet.setLevel(logging.CRITICAL)
     return quiet

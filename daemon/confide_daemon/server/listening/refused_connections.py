@@ -1,6 +1,6 @@
-"""Connections that became no session: counted, and told to the log once a minute.
+"""Counts of connections that never became a session, logged once a minute.
 
-A flood is never written down line by line: whoever can open a connection must not be able to fill the disk.
+They are not logged line by line: any peer that can connect could fill the disk.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ log = logging.getLogger(__name__)
 
 REPORT_EVERY_S: Final = 60.0
 DENIALS_LOGGED: Final = 10
-"""Lines about proven keys that may not come in, in a minute: the operator who enrolls somebody needs to see them."""
+"""Lines a minute about authenticated keys that were refused, which an operator who enrolls a device
+needs to see.
+"""
 FAILURES_LOGGED: Final = 10
-"""Lines about failures of our own, in a minute: strangers can bring them about where the registry cannot be read."""
+"""Lines a minute about internal failures, which any peer can cause while the registry is
+unreadable.
+"""
 
 
 class Refusals:
-    """Counts what was refused, and tells the log once a minute."""
+    """Counters of refused connections, logged once a minute."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,11 +36,13 @@ class Refusals:
         self._denials = self._failures = 0
 
     def count(self, kind: str) -> None:
-        """One more of this kind; `kind` is ours, never a peer's word."""
+        """Count a refusal; `kind` is one of ours, never text from a peer."""
         self._counts[kind] += 1
 
     def note(self, error: Exception) -> None:
-        """A handshake that failed, a proven key that may not come in, or a failure of our own: why a connection became no session."""
+        """Count or log why a connection became no session: a failed handshake, a denied key or an
+        internal failure.
+        """
         if isinstance(error, HandshakeError | TimeoutError):
             self.count("while others were under way" if isinstance(error, BusyError) else "failed")
         elif isinstance(error, DeniedError):
@@ -48,14 +54,14 @@ class Refusals:
         else:
             self._failures += 1
             if self._failures <= FAILURES_LOGGED:
-                # A bug only by its class: its text may quote anything.
+                # A bug is logged by its class only, since its text may quote anything.
                 why = error if isinstance(error, ConfideError) else type(error).__name__
                 log.error("a connection was given up by a failure here: %s", why)
             else:
                 self.count("by a failure here")
 
     def report(self, *, is_last: bool = False) -> None:
-        """Write the counts down, if a minute has passed since the last time or the daemon ends."""
+        """Log the counts if a minute has passed since the last report, or if the daemon ends."""
         now = self._clock()
         if now - self._since < REPORT_EVERY_S and not is_last:
             return
@@ -68,7 +74,7 @@ class Refusals:
 
 
 def result_of(error: Exception) -> str:
-    """What has become of a handshake that failed, as the figures call it."""
+    """Return the metric label for a failed handshake."""
     if isinstance(error, HandshakeError | TimeoutError):
         return "busy" if isinstance(error, BusyError) else "failed"
     return "denied" if isinstance(error, DeniedError) else "internal"

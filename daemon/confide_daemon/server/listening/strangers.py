@@ -1,4 +1,4 @@
-"""What a connection may cost before anybody has proven a key on it (PROTOCOL.md 8.1)."""
+"""Limits on connections before a peer has proven a key (PROTOCOL.md 8.1)."""
 
 from __future__ import annotations
 
@@ -21,37 +21,56 @@ from confide_daemon.server.rates import TokenBucket
 
 MAX_STRANGERS: Final = 256
 MAX_UNDER_WAY: Final = 64
-"""Of them, with a handshake under way."""
+"""Limit on those with a handshake under way."""
 OPENINGS_PER_S: Final = 1000.0
 OPENINGS_AT_ONCE: Final = 1000.0
-"""Connections on which something came: a websocket opened in vain costs 350 us. So whoever has opened one has 0.19 s for message 1 at least
-before newer ones push it out; in peace it has 5 s."""
+"""Rate and burst of connections that sent something: a useless websocket costs 350 us to open.
+
+So a client has at least 0.19 s for message 1 before newer connections evict it; without a flood it
+has 5 s.
+"""
 HANDSHAKES_PER_S: Final = 200.0
 HANDSHAKES_AT_ONCE: Final = 400.0
-"""Answers to a message 1 that is one, for which its sender must know this daemon's key, or have recorded somebody who does. One costs half
-a millisecond; whoever holds such a place has 0.32 s for message 3 at least. Garbage costs a Diffie-Hellman of 80 us, and no place."""
+"""Rate and burst of answers to a valid message 1, for which a sender must know this daemon's key,
+or replay a recording.
+
+An answer costs half a millisecond; its sender has at least 0.32 s for message 3. Garbage costs a
+Diffie-Hellman of 80 us, and takes no place.
+"""
 HTTP_DEADLINE_S: Final = 5.0
 MAX_MESSAGE: Final = 2048
-"""Of a stranger; message 1, the longest that may come, has 1256 bytes."""
+"""Limit on a message before authentication; message 1, the longest valid one, has 1256 bytes."""
 MAX_BYTES: Final = 32 * 1024
-"""All that a stranger may send: an HTTP request, messages 1 and 3, and a few small records behind them."""
+"""Limit on all bytes before authentication: an HTTP request, messages 1 and 3, and a few small
+records after them.
+"""
 MAX_FRAMES: Final = 16
-"""The same in websocket frames: the smallest has 6 bytes and costs some 200 here."""
+"""Limit on websocket frames before authentication: the smallest has 6 bytes and costs about 200
+here.
+"""
 
 MAX_HTTP_LINE: Final = 4096
 MAX_HTTP_HEADERS: Final = 64
-"""A websocket's own are 8; a tunnel or a reverse proxy adds a dozen. Caddy and nginx take some 100, of 8 KiB."""
+"""Limit on HTTP headers. A websocket has 8 and a reverse proxy adds a dozen; Caddy and nginx accept
+some 100, of 8 KiB.
+"""
 
 MAX_LOOSE_FRAMES: Final = 64
-"""Pings and fragments from one whole message to the next. We use neither; a middlebox may, rarely."""
+"""Limit on pings and fragments between two whole messages. Our clients send neither; a middlebox
+may, rarely.
+"""
 MAX_UNREAD: Final = 1024 * 1024
-"""Our senders wait from 32 KiB on. What piles up beyond that is answers to pings that the peer does not read."""
+"""Limit on unsent output. Our senders wait from 32 KiB on, so more than that is answers to pings
+that the peer does not read.
+"""
 _PIECE: Final = 16 * 1024
-"""Fed to the parser at once, so that a read full of tiny frames is noticed before all of it has been parsed."""
+"""Bytes passed to the parser at once, so that a read full of tiny frames is detected before all of
+it is parsed.
+"""
 
 
 class Stage(IntEnum):
-    """How far a stranger has come; who has come less far makes way first."""
+    """The progress of an unauthenticated connection; the least advanced are evicted first."""
 
     CONNECTED = 0  # nothing came yet
     OPENED = 1  # an HTTP request, or a part of one
@@ -59,10 +78,11 @@ class Stage(IntEnum):
 
 
 class Strangers:
-    """The connections on which nobody has proven a key yet, HTTP requests included.
+    """The connections that have not yet proven a key, including HTTP requests.
 
-    A place is never held against newcomers: where all are taken, the oldest that has come least far is cut. The rates say how long whoever
-    goes on has at least. So connections that do nothing keep nobody out, however many there are; sessions are counted elsewhere.
+    At the limit, the oldest of the least advanced connections is cut, so idle connections never
+    lock out new ones. The rates guarantee a minimum time to each peer that continues. Sessions are
+    counted elsewhere.
     """
 
     def __init__(
@@ -85,11 +105,13 @@ class Strangers:
         return sum(map(len, self._stages.values()))
 
     def count(self, stage: Stage) -> int:
-        """How many have come just so far."""
+        """Return how many connections are at exactly this stage."""
         return len(self._stages[stage])
 
     def connection_class(self) -> type[GuardedConnection]:
-        """For `serve(create_connection=...)`: a `GuardedConnection` that is counted here."""
+        """Return a `GuardedConnection` class bound to these limits, for
+        `serve(create_connection=...)`.
+        """
         return type("GuardedConnection", (GuardedConnection,), {"strangers": self})
 
     def enter(self, connection: GuardedConnection) -> None:
@@ -99,7 +121,7 @@ class Strangers:
         self._stages[Stage.CONNECTED][connection] = None
 
     def open(self, connection: GuardedConnection) -> bool:
-        """Something came on it, for the first time; False if it is to be cut."""
+        """Count the first bytes on a connection; return False if it must be cut."""
         if not self._openings.take():
             self._refuse("cut at once", "flood")
             return False
@@ -108,9 +130,10 @@ class Strangers:
 
     @contextmanager
     def handshake(self, connection: GuardedConnection) -> Iterator[None]:
-        """Hold a place while the daemon answers its message 1 and waits for message 3.
+        """Hold a place while the daemon answers message 1 and waits for message 3.
 
-        Raises BusyError: too many came in this second; the caller closes with `CLOSE_BUSY`, at once.
+        Raises BusyError if too many came in this second; the caller then closes with `CLOSE_BUSY`
+        at once.
         """
         if not self._handshakes.take():
             raise BusyError
@@ -120,22 +143,22 @@ class Strangers:
         yield
 
     def refuse_page(self) -> None:
-        """A web page tried, in a browser that says so."""
+        """Count an attempt by a web page in a browser."""
         self._refuse("by web pages", "page")
 
     def leave(self, connection: GuardedConnection) -> None:
-        """It has ended, or is none any more."""
+        """Remove a connection that ended or was authenticated."""
         for stage in self._stages.values():
             stage.pop(connection, None)
 
     def cut_all(self) -> None:
-        """The daemon ends, and waits for nobody whom it does not know."""
+        """Cut all unauthenticated connections, when the daemon ends."""
         for stage in self._stages.values():
             for connection in list(stage):
                 connection.cut()
 
     def is_one(self, connection: GuardedConnection) -> bool:
-        """Whether nobody has proven a key on it."""
+        """Return True if no key was proven on the connection."""
         return any(connection in stage for stage in self._stages.values())
 
     def _move(self, connection: GuardedConnection, stage: Stage) -> None:
@@ -144,7 +167,7 @@ class Strangers:
             self._stages[stage][connection] = None
 
     def _refuse(self, kind: str, reason: str) -> None:
-        """Count one for the log, which says `kind`, and for the figures, which say `reason`."""
+        """Count a refusal: as `kind` in the log and as `reason` in the metrics."""
         self._refusals.count(kind)
         figures.REFUSED.labels(reason).inc()
 
@@ -159,7 +182,7 @@ class Strangers:
 
 
 class GuardedConnection(ServerConnection):
-    """A websocket that ends, without a word, when its peer goes over what a peer may cost."""
+    """A websocket that is cut without notice when its peer exceeds a limit."""
 
     strangers: Strangers
 
@@ -171,7 +194,9 @@ class GuardedConnection(ServerConnection):
         self._bytes = self._frames = self._loose = 0
 
     def let_in(self) -> None:
-        """A caller has proven its key: from now on the session bounds what comes."""
+        """Lift the limits once the caller has proven its key; the session's limits apply from then
+        on.
+        """
         self._was_let_in = True
         self.strangers.leave(self)
 
@@ -179,10 +204,12 @@ class GuardedConnection(ServerConnection):
         self._is_cut = True
         self.transport.abort()
 
-    # What asyncio calls
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in. What makes a websocket of it, a task of its own, has to wait until something comes."""
+        """Register the connection. The websocket, which takes a task, is created when the first
+        bytes arrive.
+        """
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._silence = self.loop.call_later(HTTP_DEADLINE_S, self.cut)
@@ -195,7 +222,7 @@ class GuardedConnection(ServerConnection):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, until it is too much."""
+        """Parse received bytes, and cut the connection at a limit."""
         if not self._was_made and not self._is_cut:
             self._begin()
         if not self._was_let_in:
@@ -222,7 +249,7 @@ class GuardedConnection(ServerConnection):
             super().eof_received()
 
     def process_event(self, event: Event) -> None:
-        """Count frames; `ServerConnection` does the rest."""
+        """Count frames, then handle the event as `ServerConnection` does."""
         if isinstance(event, Frame):
             is_whole = event.fin and event.opcode in (Opcode.BINARY, Opcode.TEXT)
             self._loose = 0 if is_whole else self._loose + 1
@@ -234,6 +261,8 @@ class GuardedConnection(ServerConnection):
 
 
 def limit_http() -> None:
-    """Bound the HTTP request in this process (the library reads these at every request; its default is 128 lines of 8 KiB)."""
+    """Bound HTTP requests in this process; the library reads these at each request (its default is
+    128 lines of 8 KiB).
+    """
     http11.MAX_LINE_LENGTH = MAX_HTTP_LINE
     http11.MAX_NUM_HEADERS = MAX_HTTP_HEADERS

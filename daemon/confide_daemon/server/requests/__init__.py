@@ -1,1 +1,1 @@
-"""A machine's requests (PROTOCOL.md 9 and 10), one module a family."""
+"""The requests of a device (PROTOCOL.md 9 and 10), with one module per family."""

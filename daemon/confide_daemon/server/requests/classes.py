@@ -1,6 +1,8 @@
-"""The requests about where texts come from (docs/agents.md, PROTOCOL.md 9.9): `trust`, by which a person raises a class, and `lower`.
+"""The requests about a text's class (docs/agents.md, PROTOCOL.md 9.9): `trust` raises it for a
+person, `lower` lowers it.
 
-Both are for whoever may write the document; a person's trust besides for a device of the space. No tool does either.
+Both require write access to the document; `trust` also requires a device on the space's roster. No
+tool does either.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from confide_memory.wire.revisions import LOWER, TRUST, Doubt, Lowered, LowerReq
 
 
 class ClassRequests:
-    """One connection's."""
+    """The class requests of one connection."""
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
@@ -39,7 +41,7 @@ class ClassRequests:
         if hash != doubts.hash:
             problem = "the text has changed since it was shown"
             raise RequestError("conflict", problem, "look at it again, and repeat the command")
-        # Before it is done: what cannot be written down is not done.
+        # The audit entry comes first: without one, the text is not trusted.
         await asyncio.to_thread(
             self._session.registry.note_trust, caller.public_key, hash, session=self._session.connection.session_id
         )

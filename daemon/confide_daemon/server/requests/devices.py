@@ -1,7 +1,8 @@
-"""The requests about a space's devices, and of devices: roster, extend, pair, pair-answer, invite, unlock, gateway
-(PROTOCOL.md 9.7, 10.9), move-roster (9.8).
+"""The requests about a space's devices: roster, extend, pair, pair-answer, invite, unlock, gateway
+(PROTOCOL.md 9.7, 10.9) and move-roster (9.8).
 
-None of them needs the space's database, so they are answered while it is locked: it is by them that a machine comes to its keys.
+None needs the space's database, so they are answered while it is locked: devices get their keys
+through them.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ from confide_memory.wire.session import Devices
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Of entries in one answer."""
+"""Limit on the entries in one answer, in bytes."""
 NEWS_DEADLINE_S: Final = 10.0
 _INTO_NEW: Final = "a move goes into a new one: confided invite NAME; to merge: confide export, join, import"
 _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 
 
 class RosterRequests:
-    """One connection's requests about the devices of its space, and the news of them that it is told."""
+    """Requests of a connection about its space's devices, and the notifications about them that it
+    gets.
+    """
 
     def __init__(self, session: SessionHost, spaces: Spaces) -> None:
         self._session = session
@@ -72,7 +75,9 @@ class RosterRequests:
         )
 
     async def summary(self) -> Devices:
-        """What the answer to `attach` says of it. Raises StorageError where the roster cannot be read."""
+        """Return the roster's part of the answer to `attach`. Raises StorageError if the roster
+        cannot be read.
+        """
         space_id = self._session.caller_now().space_id
         roster = await self._current(space_id)
         return {
@@ -84,18 +89,22 @@ class RosterRequests:
         }
 
     async def facts(self) -> SealingFacts:
-        """What `memory_status` says of it. Raises as `summary`."""
+        """Return the roster's part of `memory_status`. Raises as `summary`."""
         caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """The newest epoch, if a device with this key is on the roster; None if not. Raises as `summary`."""
+        """Return the newest epoch if the roster has a device with this key, else None. Raises as
+        `summary`.
+        """
         roster = await self._current(self._session.caller_now().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None
 
     async def run(self) -> None:
-        """Tell the machine what others change, until cancelled: one request at a time, however much has changed meanwhile."""
+        """Notify the device of changes by others, until cancelled. One request at a time covers all
+        changes since the last.
+        """
         space_id = self._session.caller_now().space_id
         with self._desk.following(space_id, self._changed.set):
             while True:
@@ -111,10 +120,8 @@ class RosterRequests:
                     return
                 except (TimeoutError, ConfideError) as error:
                     raise_if_cancelled()
-                    # It asks for the roster itself when it connects, and before it seals.
+                    # The device fetches the roster when it connects and before it seals anyway.
                     log.info("a machine did not take news of its space's devices: %s", type(error).__name__)
-
-    # Requests
 
     async def _roster(self, asked: wire.RosterRequest) -> wire.RosterAnswer:
         caller = self._session.caller_now()
@@ -135,7 +142,9 @@ class RosterRequests:
         }
 
     async def _gateway(self, _asked: Nothing) -> wire.GatewayClients:
-        """Whom the operator lets in by HTTP. To which projects is not told: the caller may reach others."""
+        """List the HTTP clients of the space. Their projects are omitted: the caller may reach
+        other ones.
+        """
         found = await asyncio.to_thread(self._desk.gateway_clients, self._session.caller_now().space_id)
         self._session.caller_now()
         return {
@@ -162,10 +171,10 @@ class RosterRequests:
             roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, entry, by=caller.alias)
         except RosterError as error:
             is_late = isinstance(error, ForkedRosterError | MissingEntryError)
-            # Of two that begin a space, each makes one of its own.
+            # If two devices begin a space at once, each creates a roster of its own.
             is_late |= isinstance(error, ForeignEntryError) and parsed.change is RosterChange.GENESIS
             if is_late:
-                hint = "look at the list again, and make the change anew"
+                hint = "look at the list again, and make the change again"
                 raise RequestError("conflict", "the list of devices has changed meanwhile", hint) from error
             raise RequestError("invalid", error.message, error.hint) from error
         if is_new:
@@ -173,7 +182,9 @@ class RosterRequests:
         return {"number": _number(roster)}
 
     async def _move(self, asked: wire.MoveRosterRequest) -> wire.MovedRoster:
-        """Take the devices of a space that is moved here, all at once: its first one need not be the caller (PROTOCOL.md 9.8)."""
+        """Accept the whole roster of a space that moves here; its first device need not be the
+        caller (PROTOCOL.md 9.8).
+        """
         caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all or not await asyncio.to_thread(self._desk.may_decide, caller):
@@ -185,7 +196,8 @@ class RosterRequests:
             raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
         if caller.public_key not in roster.devices:
             raise GrantError("this machine is not among the devices of the space that it brings")
-        # While it is locked there is nothing: a roster comes before the first key of a database that its machines keep.
+        # A locked space is empty here: a database whose key its devices keep gets that key after
+        # its roster.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
             async with self._spaces.held(caller.space_id) as space:
                 if not await Receipts(space.threads).is_empty():
@@ -196,10 +208,11 @@ class RosterRequests:
         return {"number": _number(taken)}
 
     async def _check_right(self, entry: RosterEntry) -> None:
-        """Whether the caller may bring such an entry; who may sign it, the roster says.
+        """Raise GrantError or RequestError unless the caller may submit this entry; the roster
+        itself checks the signer.
 
-        A machine that may only read adds and removes nobody. It still follows its own key to a new one (PROTOCOL.md 7.10), one at a time,
-        or comes back by a recovery code.
+        A caller with read access adds and removes no devices. It may still move to a new key of its
+        own (PROTOCOL.md 7.10), one at a time, or return with a recovery code.
         """
         caller = self._session.caller_now()
         if entry.change is RosterChange.GENESIS:
@@ -217,7 +230,9 @@ class RosterRequests:
             self._session.caller_now().grants.require_scope()
 
     def _follows_its_key(self, roster: Roster, entry: RosterEntry, key: bytes) -> bool:
-        """Whether an entry changes nothing but the key of the caller with this one: no other device comes by it, and none goes."""
+        """Return True if an entry only replaces the caller's own key: no other device is added or
+        removed by it.
+        """
         added_by, added = roster.added_by, entry.device
         if added is not None:
             signer, mine = roster.devices.get(entry.signer), roster.devices.get(key)
@@ -264,7 +279,7 @@ class RosterRequests:
         return {}
 
     async def _invited(self, body: Carried) -> dict[str, object]:
-        # Of several that are wrong the first is told of, and the name stands before these two.
+        # The error names the first wrong field, and the name comes before these two.
         check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "machine")
         return await wire.INVITE.answered(body, self._invite)
 
@@ -304,7 +319,9 @@ class RosterRequests:
         return await asyncio.to_thread(self._desk.rosters.current, space_id)
 
     async def _waiting(self, caller: Caller, roster: Roster | None) -> list[WaitingDevice]:
-        """Who waits, for a device; for others, themselves."""
+        """Return the devices that wait for approval; a caller that is not on the roster sees only
+        itself.
+        """
         found = await asyncio.to_thread(self._desk.pairings.waiting, caller.space_id, roster)
         is_device = roster is not None and caller.public_key in roster.devices
         return [one for one in found if is_device or one.key == caller.public_key]
@@ -331,7 +348,7 @@ def _page(roster: Roster, since: int) -> list[bytes]:
 
 
 def _check_card(card: Card, key: bytes) -> None:
-    """Refuse a card that no device could add: it would only be shown to people in vain."""
+    """Raise RequestError for a card that no device could add, so that no person is shown it."""
     try:
         if card.key != key or not card.verify():
             raise RequestError("invalid", "the card is not this machine's")

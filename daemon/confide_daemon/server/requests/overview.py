@@ -1,4 +1,4 @@
-"""The requests about a memory as a whole (PROTOCOL.md 9): days, relations, what a session begins with."""
+"""The requests about a memory as a whole (PROTOCOL.md 9): days, relations and a session's briefing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from confide_memory.wire.revisions import RelationItem as Relation
 
 
 class OverviewRequests:
-    """One connection's. What its caller has no grant for is not counted."""
+    """The overview requests of one connection; they leave out everything that its caller has no
+    grant for.
+    """
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
@@ -112,7 +114,7 @@ def _link(project: str, row: LinkRow) -> Relation:
 
 
 def _piece(row: HitRow) -> BriefingPiece | None:
-    """As it is sent; None where it is all front matter."""
+    """Return a chunk as it is sent; None if it is all front matter."""
     fields, text = front_matter.split(f"{row.text}\n") if row.position == 0 else ("", row.text)
     if not text.strip():
         return None

@@ -1,7 +1,6 @@
-"""The requests about projects and about the past of a document (PROTOCOL.md 9).
+"""The requests about projects and about a document's past (PROTOCOL.md 9).
 
-projects, links, link, unlink
-history, documents, changes, deleted, restore, forget
+projects, links, link, unlink history, documents, changes, deleted, restore, forget
 """
 
 from __future__ import annotations
@@ -22,12 +21,16 @@ from confide_memory.wire.files import OfProject
 
 
 async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
-    """How many pieces wait for their vectors, of those that the caller reaches; `of_all` is the number of the whole space."""
+    """Return how many chunks within the caller's grants wait for an embedding; `of_all` is the
+    number for the whole space.
+    """
     return of_all if grants.projects is None else await space.index.queued(grants.projects)
 
 
 class ProjectRequests:
-    """One connection's. What its caller has no grant for does not exist to it."""
+    """The project requests of one connection. Anything its caller has no grant for is treated as
+    nonexistent.
+    """
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
@@ -218,7 +221,9 @@ class ProjectRequests:
         }
 
     async def _forget(self, asked: wire.ForgetRequest) -> wire.ForgetAnswer:
-        """A step: whoever asks goes on until it is complete. Of the machines none is told, since none is to touch its file."""
+        """Forget one batch; the caller repeats until it is complete. No device is notified, since
+        none may touch its file.
+        """
         project, paths = asked["project"], asked["paths"]
         self._require_writer(project)
         names = paths or [EVERYTHING]
@@ -242,5 +247,5 @@ class ProjectRequests:
         self._session.grants.require_scope()
 
     def _reaches(self, project: str) -> Callable[[str], bool]:
-        """Whether the caller may write a document now, by its path."""
+        """Return a check that the caller may currently write the document at a path."""
         return lambda path: (grants := self._session.grants).may_write and grants.reaches(project, path)

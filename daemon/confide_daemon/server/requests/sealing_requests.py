@@ -1,11 +1,11 @@
-"""The requests about what is sealed, and what is not (PROTOCOL.md 9.7).
+"""The requests about sealed and unsealed contents (PROTOCOL.md 9.7).
 
-    records, record, record-list              sealed records: kept, fetched, listed
-    is-sensitive                              a machine asks about a note that it does not see
-    stored-texts, rewrite, erase, unsealed    a machine seals what a space has stored in clear
+    records, record, record-list              store, fetch and list sealed records
+    is-sensitive                              check a note that the device does not see
+    stored-texts, rewrite, erase, unsealed    seal what a space has stored in clear
 
-A rescan is only for callers that may write in all projects and sources: a narrower one would leave the rest in clear and report a space
-as sealed that is not. What is there is replaced by devices of the roster alone.
+A rescan requires write access to all projects and sources: a narrower one would leave the rest in
+clear and report the space as sealed. Only devices on the roster replace stored texts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from confide_memory.wire import sealing as wire
 from confide_memory.wire.operation import Nothing
 
 MAX_RECORDS: Final = 256
-"""Of one request: they are written in one transaction, and the space's other writes wait for it."""
+"""Limit for one request: one transaction writes them all, and the space's other writes wait for it.
+"""
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of all of them together; one has 4 MiB at most."""
+"""Limit on all records of a request together; a single one has 4 MiB at most."""
 
 
 class SealedRequests:
-    """One connection's. None of them names a project."""
+    """The sealing requests of one connection. None of them names a project."""
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
@@ -69,18 +70,19 @@ class SealedRequests:
             hint = "look at the list of devices again; a device of the space approves this machine"
             raise RequestError("conflict", "this machine is not among the devices of its space", hint)
         if any(record.epoch != epoch for record in found):
-            hint = "look at the list of devices again, and seal anew"
+            hint = "look at the list of devices again, and seal again"
             raise RequestError("conflict", f"a record is not of the newest epoch, which is {epoch}", hint)
         self._session.caller_now().grants.require_scope()
         await self._space.records.put(found)
-        # Not how many are new: a device that reaches one project alone would learn by it whether a guess is a secret of another.
+        # Not the number of new ones: a device with access to one project could test guesses at
+        # another project's secrets.
         return {"stored": len(found)}
 
     async def _record(self, asked: wire.RecordRequest) -> wire.RecordAnswer:
         id = asked["id"]
         grants = self._session.caller_now().grants
-        # Who knows the name of a secret has it from a text, or has guessed the secret: a guess must not be confirmed to one who could
-        # not read that text.
+        # A caller knows a secret's id from a text, or from guessing the secret. A guess must not be
+        # confirmed to a caller that cannot read such a text.
         if not (grants.reaches_all or await self._space.documents.has_word(id.hex(), grants.projects, grants.sources)):
             raise unknown()
         record = await self._space.records.get(id)
@@ -103,7 +105,9 @@ class SealedRequests:
         }
 
     async def _is_sensitive(self, asked: wire.SensitiveRequest) -> wire.Sensitive:
-        """Of a document by its path, or of a note by its id; what is not there, or not to be seen, is not."""
+        """Report if a document (by path) or note (by id) is sensitive; False for one that is
+        missing or not readable.
+        """
         try:
             grants = self._session.caller_now().grants
             if "id" in asked:
@@ -130,7 +134,7 @@ class SealedRequests:
 
     async def _require_device(self) -> None:
         self._require_rescan()
-        # What is replaced here is gone for good, unlike anything else that a caller may do.
+        # Unlike any other change by a caller, a replacement here cannot be undone.
         if await self._session.epoch_for(self._session.caller_now().public_key) is None:
             hint = "a device of the space approves this machine"
             raise RequestError("denied", "this machine is not among the devices of its space", hint)
@@ -180,9 +184,9 @@ class SealedRequests:
 
 
 def _records_in(given: object) -> list[SealedRecord]:
-    """The records of a request, whose forms are good.
+    """Return the parsed records of a request.
 
-    Raises RequestError where there are too many, they are too large together, or one of them is none.
+    Raises RequestError if they are too many, too large together, or one of them is malformed.
     """
     if not isinstance(given, list):
         raise RequestError("invalid", "'records' must be a list")
@@ -221,7 +225,7 @@ def _change(item: object) -> tuple[int, str, str]:
 
 
 def _unpacked(packed: str) -> str:
-    """Raises RequestError where it is none of a text, or of a larger one than any may be."""
+    """Decompress a text. Raises RequestError if it is malformed or over the limit of a text."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(base64.b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)

@@ -1,4 +1,4 @@
-"""The sync requests that a machine makes on its connection: compare, put, remove, pull (PROTOCOL.md 9).
+"""The sync requests of a device: compare, put, remove, pull (PROTOCOL.md 9).
 
 Messages compare states and are idempotent, so a lost answer or a replay costs nothing.
 """
@@ -27,7 +27,7 @@ from confide_memory.wire.session import RECEIPT, Receipt
 
 
 class SyncRequests:
-    """One connection's sync requests against its space."""
+    """The sync requests of one connection against its space."""
 
     def __init__(self, space: Space, copies: Copies, session: CopiesHost) -> None:
         self._space = space
@@ -49,7 +49,9 @@ class SyncRequests:
         return {"receipt": (await Receipts(self._space.threads).standing()).receipt}
 
     async def _digest(self, asked: wire.DigestRequest) -> wire.Differing:
-        """The buckets in which the machine's files are not what it should have; the others are compared with this."""
+        """Return the buckets in which the device's files differ from the daemon's; the other
+        buckets count as compared.
+        """
         project, digests = asked["project"], asked["digests"]
         grants = self._session.grants
         if project == GLOBAL_PROJECT and not grants.has_project(project):
@@ -68,14 +70,15 @@ class SyncRequests:
         project, gone, gone_hashes = asked["project"], asked["gone"], asked["goneHashes"]
         grants = self._session.grants
         if project == GLOBAL_PROJECT and not grants.has_project(project):
-            # Every machine attaches it unasked: to one that has no grant for it, it is an empty project that takes nothing.
+            # Every device attaches the global project by itself; without a grant it looks empty and
+            # accepts nothing.
             return {"send": [], "adopt": [], "pull": [], "drop": []}
         grants.require_project(project)
         entries = [entry for entry in asked["entries"] if grants.reaches(project, entry[0])]
         hashes: Sequence[str | None] = [None] * len(gone) if gone_hashes is None else gone_hashes
         if len(hashes) != len(gone):
             raise RequestError("invalid", "'goneHashes' has not as many entries as 'gone'")
-        # A machine that may only read deletes nothing.
+        # A caller with read access deletes nothing.
         lost = [
             (path, base, base_hash)
             for (path, base), base_hash in zip(gone, hashes, strict=True)
@@ -103,7 +106,8 @@ class SyncRequests:
         for path, *_ in lost:
             self._copies.forget(project, path)
             if dropped.get(path):
-                # Which of them are new is not said; a machine that has the file no more, or has made it anew, leaves this be.
+                # The result does not say which deletions are new; a device without the file, or
+                # with a recreated one, ignores this.
                 self._session.publish(DocumentChange(project, path, dropped[path], "", None, None))
         return {
             "send": list(result.send) if grants.may_write else [],
@@ -114,9 +118,9 @@ class SyncRequests:
         }
 
     def check_put(self, params: Carried) -> None:
-        """Refuse a `put` whose text is still to come, if it can be refused without it.
+        """Check a `put` before its text arrives.
 
-        Raises RequestError where the caller may not write, or the parameters are not those of a put.
+        Raises RequestError if the caller may not write or the parameters are malformed.
         """
         put = wire.PUT.read(params, without=("text",))
         try:
@@ -141,7 +145,8 @@ class SyncRequests:
             by=asked["class"],
         )
         is_same = result.hash == hash
-        # After a merge the machine may or may not take the text (it may be edited again): until it says more, its base is the old one.
+        # After a merge the device may not take the text (a new edit may prevent it): its base stays
+        # the old one until it confirms.
         if is_same:
             self._copies.confirm(project, path, result.revision, hash)
         change = DocumentChange.of(project, path, result, result.previous_hash)
@@ -180,14 +185,14 @@ class SyncRequests:
         self._session.grants.require_read(project, path)
         if hash is not None and revision is None:
             revision = await self._space.documents.revision_with(project, path, hash)
-        # Nothing is confirmed by it: the machine may find its file edited when the answer comes.
+        # A pull confirms nothing: the file may be edited when the answer arrives.
         document = await self._space.documents.read(project, path, revision=revision)
         return {"revision": document.revision, "hash": document.hash, "text": document.text}
 
     def check_transcript(self, params: Carried) -> None:
-        """Refuse a `transcript` whose messages are still to come, if it can be refused without them.
+        """Check a `transcript` before its messages arrive.
 
-        Raises RequestError where the caller may not write, or the parameters are not those of a batch.
+        Raises RequestError if the caller may not write or the parameters are malformed.
         """
         project = project_of(params)
         transcripts.batch_of({**params, "messages": []}, transcripts.name_of(params, project))

@@ -1,4 +1,6 @@
-"""Who may ask for what concerns a space as a whole, believed as it comes: a device of it that may write in all of it."""
+"""Checks for requests about a whole space: the caller must be a device of it with write access to
+all of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from confide_memory.documents import SOURCES
 
 
 def require_all(session: SessionHost, what: str) -> Caller:
-    """Return the caller, which may write in every project and source. Raises GrantError: it may not. `what` it asks for, for people."""
+    """Return the caller if it may write in every project and source. `what` names the request in
+    the error.
+
+    Raises GrantError if it may not.
+    """
     caller = session.caller_now()
     caller.grants.require_scope()
     caller.grants.require_every_project(what)
@@ -21,7 +27,10 @@ def require_all(session: SessionHost, what: str) -> Caller:
 
 
 async def require_device(session: SessionHost, what: str) -> Caller:
-    """Return the caller, which is a device of the space besides. Raises GrantError as `require_all`; RequestError: it is none."""
+    """Return the caller if it is also on the space's roster.
+
+    Raises GrantError as `require_all`, and RequestError if it is not.
+    """
     caller = require_all(session, what)
     roster = await asyncio.to_thread(session.desk.rosters.current, caller.space_id)
     if roster is None or caller.public_key not in roster.devices:
