@@ -1,1 +1,1 @@
-"""The files of a project and the daemon's documents, kept the same."""
+"""Sync between the files of a project and the documents of the daemon."""

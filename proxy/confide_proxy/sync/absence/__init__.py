@@ -1,1 +1,3 @@
-"""Files of a folder that are missing: what it means (`rule`), what is told of it (`notice`), and which folder it is (`folder_identity`)."""
+"""Missing memory files: decide if they were deleted or lost (`rule`, `checkout`), report it
+(`notice`), and identify the folder that they were in (`folder_identity`).
+"""

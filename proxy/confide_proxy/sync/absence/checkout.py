@@ -1,7 +1,9 @@
-"""What git has done to memory that it tracks: a commit that is checked out, and does not follow upon the one before, has older texts and
-lacks files, and a stash takes files away. Git has what it took, and nobody meant that for other machines.
+"""Detection of memory files that git changed: checking out a commit that does not descend from the
+previous one sets files back to older texts or removes them, and a stash removes files. Git keeps
+these texts, and the user did not mean the change for other devices.
 
-Asked of git are its index of objects and of commits alone: no filter, hook or fetch of a repository that somebody else has made is run.
+Only git's objects and refs are read; no filter, hook or fetch that a foreign repository configures
+runs.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from confide_proxy.sync.project import git_says
 from confide_proxy.sync.walk import plain_file
 
 _MOST_BYTES: Final = 16 << 20
-"""Of `packed-refs`, which has a line for each branch and tag."""
+"""Bytes of `packed-refs` that are read; it has a line for each branch and tag."""
 _STALE_S: Final = 60.0
-"""A lock that is older was left behind by a git that was killed."""
+"""Age in seconds after which a lock file counts as left behind by a killed git."""
 _JUST_S: Final = 0.3
-"""A checkout writes the files, then the index, and only then which commit it is."""
+"""Seconds after a write of the index in which a checkout may still be under way: git writes the
+files, then the index, and `HEAD` last.
+"""
 _REFS: Final = "ref: "
 
 
 class Checkout:
-    """The working tree that a folder is in, or none. Methods block briefly."""
+    """The git working tree that contains a folder, if any. Methods block briefly."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -36,18 +40,21 @@ class Checkout:
         self._moved: Mapping[str, str] = {}
 
     def head(self) -> str:
-        """The commit that is checked out; "" where there is none, or none that is kept in files."""
+        """Return the id of the commit that is checked out; "" without a repository or where git
+        does not keep refs in files.
+        """
         kept = self._kept()
         named = _first_line(kept / "HEAD") if kept is not None else ""
         return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
 
     def stash(self) -> str:
-        """The commit of the newest stash; "" where there is none."""
+        """Return the id of the newest stash commit, or "" without one."""
         return self._commit_of("refs/stash")
 
     def moved(self, before: str) -> Mapping[str, str]:
-        """The memory files that git changed on its way from a commit to the one that is checked out, which does not follow upon it: each
-        with the name of its blob, "" where it is gone."""
+        """Map the memory files that differ between the commit `before` and `HEAD` to their blob ids
+        in `HEAD`, "" for a removed file. Empty if `HEAD` descends from `before`.
+        """
         now = self.head()
         if not before or not now or before == now:
             return {}
@@ -57,20 +64,20 @@ class Checkout:
         return self._moved
 
     def stashed(self) -> frozenset[str]:
-        """Memory files that git does not track, and put into its newest stash."""
+        """Return the untracked memory files that the newest stash contains."""
         names = ("ls-tree", "-r", "-z", "--name-only", "refs/stash^3", "--", *MEMORY_FILES, MEMORY_FOLDER)
         code, said = git_says(self._root, *names)
         return frozenset(_names(said)) if code == 0 else frozenset()
 
     def text(self, blob: str) -> str | None:
-        """What a blob holds; None where it is no text."""
+        """Return the text of a blob, or None if it cannot be read or is not UTF-8."""
         code, said = git_says(self._root, "cat-file", "blob", blob)
         with suppress(UnicodeDecodeError):
             return said.decode() if code == 0 else None
         return None
 
     def is_busy(self) -> bool:
-        """Whether git is just changing the working tree: where it stands is said when it is done."""
+        """Return True while git changes the working tree: `HEAD` is reliable only after that."""
         kept = self._kept()
         for name, most_s in (("index.lock", _STALE_S), ("index", _JUST_S)):
             with suppress(OSError):
@@ -100,7 +107,7 @@ class Checkout:
         return _first_line(common / name) or _packed(common / "packed-refs", name)
 
     def _kept(self) -> Path | None:
-        """The folder in which git keeps the working tree's state."""
+        """Return the git directory of the working tree, or None outside of a repository."""
         for above in (self._root, *self._root.parents):
             link = above / ".git"
             if link.is_dir():
@@ -111,7 +118,7 @@ class Checkout:
 
 
 def blob_of(text: str, like: str) -> str:
-    """How git names a text, in the form of another such name."""
+    """Return git's blob id of `text`, SHA-1 or SHA-256 according to the length of the id `like`."""
     data = text.encode()
     kind = hashlib.sha256 if len(like) == 64 else hashlib.sha1
     return kind(b"blob %d\0" % len(data) + data).hexdigest()

@@ -1,4 +1,6 @@
-"""Which folder has a path now: a clone made anew, a disk that was mounted there or a copy put in its place has the path of another one."""
+"""Identity of the folder at a path. A new clone, a newly mounted disk or a copy has the same path
+as the folder before it, but another identity.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,22 @@ from pathlib import Path
 from typing import Final
 
 _BORN: Final = 0x800
-"""STATX_BTIME, of `statx(2)`."""
+"""STATX_BTIME, of `statx(2)`: the flag for the creation time."""
 _HERE: Final = -100
-"""AT_FDCWD."""
+"""AT_FDCWD: resolve a path from the current directory."""
 _STATX_BYTES: Final = 256
 _MASK_AT, _BORN_AT = 0, 80
-"""Where `struct statx` has what it knows, and the time of birth: seconds (64 bits) and nanoseconds (32)."""
+"""Offsets in `struct statx` of the mask of filled fields and of the creation time: seconds (64
+bits), then nanoseconds (32 bits).
+"""
 
 
 def identity_of(path: Path) -> str:
-    """What tells this folder or file from every other one that had its path, also after a reboot; "" where there is none.
+    """Return a text that identifies the file or folder at `path`, stable across reboots; "" if
+    nothing exists there.
 
-    The time of its birth where the file system keeps it, since inode numbers are given again, and by some file systems at every mount.
+    Uses the creation time where the file system records it, since inode numbers are reused, and
+    some file systems assign new ones at every mount.
     """
     try:
         status = path.stat()
@@ -32,7 +38,9 @@ def identity_of(path: Path) -> str:
 
 
 def seen_as(path: Path) -> tuple[int, int] | None:
-    """Device and inode, by which a running process tells cheaply whether something else is there now; None where nothing is."""
+    """Return device and inode of `path`, None if nothing is there. A cheap check, within one
+    process, that the path still leads to the same file.
+    """
     try:
         status = path.stat()
     except OSError:
@@ -41,7 +49,9 @@ def seen_as(path: Path) -> tuple[int, int] | None:
 
 
 def born_after(path: Path, moment_ns: int) -> bool:
-    """Whether it was made after a time, in nanoseconds since 1970; False where that is not known."""
+    """Return True if the file was created at or after `moment_ns` (nanoseconds since 1970); False
+    if the creation time is unknown.
+    """
     try:
         return _birth_ns(path, path.stat()) >= moment_ns
     except OSError:
@@ -49,7 +59,7 @@ def born_after(path: Path, moment_ns: int) -> bool:
 
 
 def _birth_ns(path: Path, status: os.stat_result) -> int:
-    """0 where it is not known."""
+    """Return the creation time in nanoseconds since 1970, or 0 if it is unknown."""
     if sys.platform == "linux":
         call = _statx()
         return 0 if call is None else call(path)
@@ -58,7 +68,9 @@ def _birth_ns(path: Path, status: os.stat_result) -> int:
 
 @cache
 def _statx() -> Callable[[Path], int] | None:
-    """`os.stat` of Python leaves the time of birth out on Linux."""
+    """Return a function that reads the creation time by `statx(2)`, which Python's `os.stat` omits
+    on Linux; None if the C library lacks it.
+    """
     import ctypes  # who watches a folder has it loaded
 
     try:

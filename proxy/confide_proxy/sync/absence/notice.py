@@ -1,7 +1,8 @@
-"""What a person and an agent are told of files that went missing in a folder, or were deleted there together.
+"""The notice to users and agents about memory files of a folder that went missing, or were deleted
+together.
 
-It is a small file beside the folder's ledger, which all processes of the machine share. It names the files, so that a person can say later
-that they are to be deleted.
+It is a small file beside the folder's ledger, shared by all processes of the device. It names the
+files, so that a user can later confirm that they are to be deleted.
 """
 
 from __future__ import annotations
@@ -16,45 +17,53 @@ from typing import Any, Final
 from confide_crypto import atomic
 
 KEPT_S: Final = 86_400.0
-"""How long it is told of what came back, or was deleted."""
+"""Seconds for which a notice is shown after the files came back or were deleted."""
 _MOST_PATHS: Final = 10_000
 _MOST_BYTES: Final = 8 << 20
 
 
 class Notice:
-    """That of one folder. Methods touch the disk briefly; nothing is told where it cannot be read or written."""
+    """The notice about one folder. Methods access the disk briefly. Where the file cannot be read
+    or written, there is no notice.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def note_missing(self, hashes: dict[str, str], *, of: int, why: str, is_waiting: bool) -> None:
-        """These files, by path with the hashes of what was confirmed of them, were missing among `of`; `is_waiting`: and still are."""
+        """Record the missing files, as paths with the hashes that were last confirmed, among `of`
+        files in total. `is_waiting`: they are still missing.
+        """
         known = self._read()
         before = known.get("missing", {}) if _is_recent(known.get("at")) else {}
         missing = dict(list({**before, **hashes}.items())[:_MOST_PATHS])
         self._write({**known, "at": time.time(), "missing": missing, "of": of, "why": why, "waits": is_waiting})
 
     def note_found(self) -> None:
-        """Nothing waits any more."""
+        """Record that no file is missing any longer."""
         if self._file.exists() and (known := self._read()).get("waits"):
             self._write({**known, "waits": False})
 
     def note_dropped(self, count: int) -> None:
-        """So many files were deleted here within seconds, since they were deleted elsewhere."""
+        """Record that Confide deleted `count` files here within seconds because they were deleted
+        on other devices.
+        """
         self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
 
     def clear(self) -> None:
-        """A person has said what is meant."""
+        """Remove the notice, once a user has decided about the files."""
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
     def missing(self) -> dict[str, str]:
-        """The files that went missing, by path with their hashes."""
+        """Return the files that went missing within `KEPT_S`, as paths with their last confirmed
+        hashes.
+        """
         known = self._read()
         return dict(known["missing"]) if _is_recent(known.get("at")) else {}
 
     def sentences(self) -> list[str]:
-        """What is to be told, none of it a path."""
+        """Return the sentences of the notice; they contain no paths."""
         if not self._file.exists():
             return []
         known = self._read()

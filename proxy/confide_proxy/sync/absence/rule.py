@@ -1,23 +1,28 @@
-"""What it means that files of a folder are missing: the one rule for everything that compares, watches or receives.
+"""The rule that decides if missing files of a folder were deleted or lost. Comparison, watching and
+incoming revisions all use it.
 
-A person deletes a file or a few, and the folder around them stays as it is: the daemon is told, and all other machines delete theirs.
-A clone made anew, `git clean`, an unmounted disk or a slow `rm -rf` make files go missing too, and nobody meant that other machines lose
-theirs. So what goes missing is *lost*, and not deleted, where one of these holds:
+When a user deletes a few files, and the folder around them stays as it is, Confide reports the
+deletion to the daemon, and all other devices delete theirs. A new clone, `git clean`, an unmounted
+disk or a slow `rm -rf` make files go missing too, but no user meant other devices to lose theirs.
+So missing files count as *lost*, not deleted, in each of these cases:
 
-- more than `MOST` files, or half of all (but at least `FEW`), are missing at one look, counting those that were told within `HOLD_S`;
+- more than `MOST` files, or half of all (but at least `FEW`), are missing at one look, including
+  those that were reported as deleted within `HOLD_S`;
 - all files of the folder are missing, and it had more than one;
-- the folder, its `.git`, or the folder that they were in is another one than when it was last compared, or `.git` or `memory/` is gone;
-- a folder that is there holds none of the `FEW` files or more that it held.
+- the folder, its `.git`, or the folder that contained them has another identity than at the last
+  comparison, or `.git` or `memory/` is missing;
+- a folder exists, but contains none of its `FEW` or more files.
 
-A file whose text is in the folder under another name was renamed, and counts in none of these.
+A file whose text is in the folder under another name was renamed, and counts in none of these
+cases.
 
-Where git took them (`checkout`), they wait until it brings them back, and so do texts that it has set back: what comes from the daemon in
-between would keep git from doing so.
+Files that git removed (`checkout`) wait until git restores them, and so do texts that git has set
+back: a revision from the daemon, written in between, would prevent git from restoring them.
 
-What is lost comes back from the daemon, or waits. Whoever watches waits for `HOLD_S` first, and for as long as the project around is
-being taken apart: a file that comes back into a folder while that is removed keeps it from being removed. Deletions that were told just
-before are taken back.
-A person who means it says so: `confide sync --deleted`.
+Lost files are restored from the daemon, or wait. A watching process waits for `HOLD_S` first, and
+longer while the project around is being removed: a file that is restored into a folder during its
+removal makes the removal fail. Deletions that were reported just before the loss are undone. A user
+who does mean to delete the files confirms it: `confide sync --deleted`.
 """
 
 from __future__ import annotations
@@ -38,19 +43,23 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger
 
 MOST: Final = 10
-"""Files that somebody deletes at once by hand; ten notes are an afternoon's tidying."""
+"""Most files that a user deletes by hand at once; tidying up ten notes takes an afternoon."""
 FEW: Final = 3
-"""Of so few files, half is one or two: these are deleted by hand every day."""
+"""With fewer missing files, "half of all" does not count as a loss: users delete one or two by hand
+every day.
+"""
 HOLD_S: Final = 10.0
-"""What may be a loss is looked at again after so long. 60,000 small files are removed in 18 s."""
+"""Seconds after which a possible loss is checked again. Removing 60,000 small files takes 18 s."""
 LATE_S: Final = 60.0
-"""Deletions that were told up to so long before the whole folder went are of that; before another loss, those of `HOLD_S`."""
+"""Age in seconds up to which reported deletions count as part of a loss of the whole folder; for
+other losses it is `HOLD_S`.
+"""
 LONGEST_HOLD_S: Final = 120.0
 _GOING_S: Final = 3.0
-"""A folder in which something was removed this lately is still being taken apart."""
+"""Seconds since the last change of a subfolder in which the project counts as being removed."""
 _MOST_TOLD: Final = 1000
 _MOST_FOLDERS: Final = 500
-"""Of memory, whose identities are kept."""
+"""Folders of memory whose identities are recorded."""
 _ROOT: Final = "."
 _GIT: Final = ".git"
 _HEAD: Final = "HEAD"
@@ -59,18 +68,21 @@ _TAKEN: Final = "git has another commit checked out, or has them in its stash"
 
 
 def is_wholesale(missing: int, of: int) -> bool:
-    """Whether so many files of so many, missing at one look, are more than somebody deletes by hand."""
+    """Return True if `missing` files among `of`, found at one look, are more than a user deletes by
+    hand.
+    """
     return missing > MOST or (missing >= FEW and 2 * missing >= of) or (missing == of and missing > 1)
 
 
 class Verdict(NamedTuple):
-    """What becomes of files that are missing. One that may be there after all, such as behind a link, is in none of the three.
+    """The decision about missing files. A file that may still exist, such as one behind a symlink,
+    is in none of the three sets.
 
     Attributes:
-        deleted: a person deleted them, which the daemon is told.
-        lost: they come back from the daemon.
-        waiting: neither, for now.
-        why: they are lost, for a person; "" where none is.
+        deleted: files that a user deleted; reported to the daemon.
+        lost: files that are restored from the daemon.
+        waiting: files to decide about later.
+        why: the reason for the loss, for users; "" without one.
     """
 
     deleted: frozenset[str] = frozenset()
@@ -80,17 +92,21 @@ class Verdict(NamedTuple):
 
     @property
     def kept(self) -> frozenset[str]:
-        """Those that stay at the daemon."""
+        """Return the files that are not deleted at the daemon."""
         return self.lost | self.waiting
 
     @property
     def is_loss(self) -> bool:
-        """Whether some are lost, and not only taken by git or looked at once more."""
+        """Return True if files count as a loss, not only as removed by git or as waiting for a
+        second look.
+        """
         return bool(self.kept) and self.why not in ("", _TAKEN)
 
 
 class ReportedDeletion(NamedTuple):
-    """A deletion that the daemon was told of: what the file held, and the revision that deleted it."""
+    """A deletion that was reported to the daemon: the time, the file's last confirmed state, and
+    the revision that deleted it.
+    """
 
     at: float
     path: str
@@ -99,7 +115,9 @@ class ReportedDeletion(NamedTuple):
 
 
 class Absence:
-    """Judges one folder. Methods touch the disk briefly."""
+    """Rule applied to one folder: it decides if missing files were deleted or lost. Methods access
+    the disk briefly.
+    """
 
     def __init__(self, folder: Folder, ledger: SyncLedger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -107,34 +125,39 @@ class Absence:
         self._clock = clock
         self._told: deque[ReportedDeletion] = deque(maxlen=_MOST_TOLD)
         self._renames: set[str] = set()
-        """Files that were found to be renamed, and whose old names are not told of yet."""
+        """Renamed files whose old names have not been reported as deleted yet."""
         self._since: float | None = None
-        """When something was first seen to be lost that was not looked at again since."""
+        """When a possible loss was first seen, on the instance's clock; None if none is open."""
         self._names: frozenset[str] = frozenset()
-        """What was beside the memory at the last look."""
+        """Names of the other entries in the folder at the last look."""
         self._checkout = Checkout(folder.root)
         self._dropped: deque[float] = deque(maxlen=_MOST_TOLD)
         self.notice = Notice(ledger.notice)
 
     def is_another(self) -> bool:
-        """Whether the folder, or its repository, is another one than that of which the ledger knows."""
+        """Return True if the folder or its `.git` has another identity than the ledger recorded."""
         before = self._ledger.folder()
         root, git = self._folder.root, self._folder.root / _GIT
         if not before:
-            # A ledger from before it knew: the repository was made behind all that was confirmed.
+            # A ledger of an earlier version has no identities: compare the age of the repository
+            # with the ledger's last write.
             return self._ledger.count() > 0 and born_after(git, self._ledger.written_ns())
         now = {_ROOT: identity_of(root), _GIT: identity_of(git)}
         return any(now[name] and before.get(name) and now[name] != before[name] for name in now)
 
     def restart(self) -> dict[str, str]:
-        """Forget what was confirmed of the other one; the hashes of that which is not in this one, by path."""
+        """Clear what the ledger confirmed about the previous folder. Return the confirmed hashes,
+        by path, of the files that the new folder lacks.
+        """
         before = self._ledger.all()
         self._ledger.restart(self._identities(()))
         self._since = None
         return {path: known.hash for path, known in before.items() if self._is_absent(path)}
 
     def note_looked(self, waiting: Collection[str]) -> None:
-        """All was compared: note which folders these are, but for those of what waits, which may come back."""
+        """Record the folder's identities after a comparison of all files. Those of folders with
+        `waiting` files stay as they were, since these files may come back.
+        """
         before = self._ledger.folder()
         now = self._identities(path for path in self._ledger.all() if path not in waiting)
         if waiting:
@@ -145,23 +168,27 @@ class Absence:
             self._since = None
 
     def note_commits(self) -> None:
-        """What was seen to change was sent: note where git stands, unless something waits for it."""
+        """Record git's `HEAD` and stash after changed files were sent, unless a file waits for git
+        to restore it.
+        """
         before = self._ledger.folder()
         if before:
             self._ledger.note_folder({**before, **self._commits(before, is_waiting=False)})
 
     def _commits(self, before: dict[str, str], *, is_waiting: bool) -> dict[str, str]:
-        """What git has checked out and stashed, as it was when nothing waited for it to bring something back."""
+        """Return `HEAD` and the stash to record: the previous ones while a file waits for git to
+        restore it.
+        """
         now = {_HEAD: self._checkout.head(), _STASH: self._checkout.stash()}
         if is_waiting or self._is_set_back_anywhere():
             return {name: before[name] for name in now if name in before}
         return now
 
     def judge(self, missing: Iterable[str], *, is_patient: bool, is_meant: bool = False) -> Verdict:
-        """What it means that these are not found. `is_patient`: somebody watches, and looks again later; `is_meant`: a person says that
-        all are deleted.
+        """Decide about files that were not found. `is_patient`: the caller watches the folder and
+        checks again later. `is_meant`: a user confirmed that all of them are deleted.
 
-        Raises FolderError: the folder is not there, as on a disk that is not mounted.
+        Raises FolderError: the folder itself is missing, as on an unmounted disk.
         """
         root = self._folder.root
         if not root.is_dir():
@@ -187,17 +214,19 @@ class Absence:
             return Verdict(gone, frozenset(), taken, why)
         if is_patient and self._is_held(now):
             return Verdict(frozenset(), frozenset(), gone | taken, why)
-        # What is only read here is never written: it waits until it is there again.
+        # Confide never writes to files outside of memory (globs of `extra`): these wait until they
+        # come back.
         back = frozenset(path for path in lost if self._folder.is_memory(path))
         return Verdict(gone - lost, back, lost - back | taken, why)
 
     def is_busy(self) -> bool:
-        """Whether git is just changing the folder."""
+        """Return True while git changes the folder."""
         return self._checkout.is_busy()
 
     def is_set_back(self, path: str) -> bool:
-        """Whether a file holds what git has put there, or is gone since git took it, with a commit that does not follow upon the one
-        before."""
+        """Return True if git gave the file its present text, or removed it, by checking out a
+        commit that does not descend from the one before.
+        """
         blob = self._moved().get(path)
         if blob is None:
             return False
@@ -208,7 +237,9 @@ class Absence:
         return (blob_of(text, blob) if text is not None else "") == blob
 
     def made_from(self, path: str) -> str | None:
-        """The text that such a file was edited from; None where git has put none there."""
+        """Return the text that git wrote into a file of such a checkout, the base of the user's
+        later edits; None if git wrote none.
+        """
         blob = self._moved().get(path)
         return self._checkout.text(blob) if blob else None
 
@@ -216,7 +247,9 @@ class Absence:
         return self._checkout.moved(self._ledger.folder().get(_HEAD, ""))
 
     def _renamed(self, gone: frozenset[str]) -> frozenset[str]:
-        """Those of the files that are missing whose text is here under another name: each such file accounts for one."""
+        """Return those missing files whose text exists here under another name. Each present file
+        accounts for one missing file.
+        """
         confirmed = self._ledger.all()
         wanted = {known.hash for path, known in confirmed.items() if path in gone}
         here = Counter(
@@ -231,7 +264,9 @@ class Absence:
         return frozenset(found)
 
     def _hashes(self, confirmed: Mapping[str, Confirmed], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-        """The files that are there, with their hashes; of what was confirmed as something else that is believed."""
+        """Yield path and hash of each present file. Confirmed files are not read: they keep their
+        confirmed hash.
+        """
         if not wanted:
             return
         for file in self._folder.walk():
@@ -244,7 +279,7 @@ class Absence:
                     yield file.path, content.hash
 
     def _taken(self, gone: frozenset[str]) -> frozenset[str]:
-        """Those of the files that are missing which git took."""
+        """Return those missing files that git removed, by a checkout or a stash."""
         taken = frozenset(path for path in gone if self.is_set_back(path))
         stash = self._checkout.stash()
         if taken == gone or not stash or stash == self._ledger.folder().get(_STASH):
@@ -252,7 +287,7 @@ class Absence:
         return taken | (gone & self._checkout.stashed())
 
     def _is_set_back_anywhere(self) -> bool:
-        """Whether a file is not as it was agreed on, since git has set it back."""
+        """Return True if git has set back any file to a text that is not the confirmed one."""
         confirmed = self._ledger.all()
         for path in filter(self._folder.is_watched, self._moved()):
             try:
@@ -266,19 +301,19 @@ class Absence:
         return False
 
     def count_lost(self) -> int:
-        """How many files are taken for lost now. Raises as `judge`."""
+        """Return the number of files that count as lost now. Raises as `judge`."""
         missing = [path for path in self._ledger.all() if self._is_absent(path)]
         return len(self.judge(missing, is_patient=False).kept)
 
     def note_told(self, path: str, known: Confirmed, revision: int) -> None:
-        """The daemon was told that a file is deleted, which became this revision."""
+        """Record that the deletion of a file was reported to the daemon and became this revision."""
         if path in self._renames:
             self._renames.discard(path)
         else:
             self._told.append(ReportedDeletion(self._clock(), path, known, revision))
 
     def take_reported_deletions(self) -> list[ReportedDeletion]:
-        """The deletions that were told shortly before a loss, and are of it. Each is given once."""
+        """Return, and forget, the reported deletions that belong to the present loss."""
         is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
         since = self._clock() - (LATE_S if is_whole else HOLD_S)
         found = [told for told in self._told if told.at >= since]
@@ -287,7 +322,7 @@ class Absence:
         return found
 
     def _whole_loss(self) -> str:
-        """Why all that is missing is lost, "" where that is to be looked at file by file."""
+        """Return the reason why all missing files are lost; "" if each is judged by itself."""
         if self.is_another():
             return "the folder is another one than before, such as a new clone"
         if self._ledger.folder().get(_GIT) and not identity_of(self._folder.root / _GIT):
@@ -295,7 +330,9 @@ class Absence:
         return ""
 
     def note_dropped(self) -> None:
-        """A file was deleted here since it was deleted elsewhere: many at once are told of."""
+        """Count a deletion that came from another device; write a notice if there were many within
+        `HOLD_S`.
+        """
         now = self._clock()
         self._dropped.append(now)
         lately = sum(1 for at in self._dropped if at >= now - HOLD_S)
@@ -303,7 +340,7 @@ class Absence:
             self.notice.note_dropped(lately)
 
     def _signs(self, known: set[str], absent: set[str], now: float) -> dict[str, str]:
-        """Why each of those that are lost is."""
+        """Map each lost file to the reason, a text for users."""
         before, root = self._ledger.folder(), self._folder.root
         if whole := self._whole_loss():
             return dict.fromkeys(absent, whole)
@@ -324,14 +361,16 @@ class Absence:
         return found
 
     def _is_held(self, now: float) -> bool:
-        """Whether what is lost is to be looked at again before it comes back."""
+        """Return True if a loss is to be checked again before files are restored."""
         if self._since is None:
             self._since = now
         held_s = now - self._since
         return held_s < HOLD_S or (held_s < LONGEST_HOLD_S and self._is_going())
 
     def _is_disturbed(self, now: float) -> bool:
-        """Whether something beside the memory went at the same time: once more, a moment later, tells whether all goes."""
+        """Return True if entries beside the memory disappeared at the same time: a check a moment
+        later shows if the whole folder is being removed.
+        """
         names, before = self._beside(), self._names
         if self._since is not None and now - self._since >= HOLD_S:
             self._since, self._names = None, names
@@ -343,7 +382,7 @@ class Absence:
         return False
 
     def _is_going(self) -> bool:
-        """Whether the project around the memory is being taken apart."""
+        """Return True if the project around the memory is being removed."""
         try:
             with os.scandir(self._folder.root) as entries:
                 since = time.time() - _GOING_S
@@ -358,7 +397,9 @@ class Absence:
             return True
 
     def _beside(self) -> frozenset[str]:
-        """What is in the folder itself, without memory, and what editors and git make and take away."""
+        """Return the names of the folder's other entries, without memory, hidden files and editors'
+        backups.
+        """
         try:
             names = [entry.name for entry in self._folder.root.iterdir()]
         except OSError:
@@ -378,6 +419,6 @@ class Absence:
 
 
 def _above(path: str) -> list[str]:
-    """The folders that a path is in, but for the root."""
+    """Return the folders that contain `path`, outermost first, without the root."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

@@ -1,1 +1,3 @@
-"""Folders whose files are watched, and sent as they change: events of the system, or a look now and then where there are none."""
+"""Watched folders whose changed files are sent to the daemon: by file events, or by polling where
+the system provides none.
+"""

@@ -1,9 +1,10 @@
-"""One streamer per folder: of all processes of this machine, the one that holds a folder's seat watches it, compares it, and hears of
-what other machines changed.
+"""Sync of folders while a session runs. Among all processes of this device, only the one that holds
+a folder's seat (a lock file) watches it, compares it, and receives the changes of other devices.
 
-The others answer for their own tool calls only, and try for the seat: when its holder ends, however it ends, one of them takes over
-and begins with a comparison. A process whose link is down holds no seat, so that one whose link is up may have it; what watches the folder
-it keeps meanwhile, since the system may have no other to give when the link is back.
+The other processes answer their own tool calls only, and try to take the seat: when its holder
+ends, however it ends, one of them takes over and starts with a comparison. A process whose link is
+down gives up the seat to one whose link is up. It keeps its watcher meanwhile, since the system may
+have no other one left when the link is back.
 """
 
 from __future__ import annotations
@@ -35,29 +36,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DOUBT_S = 5.0
-"""After a step that failed (a busy daemon, a full disk) everything is compared again, so much later."""
+"""Delay in seconds before everything is compared again after a failed step (a busy daemon, a full
+disk); it doubles up to `LONGEST_DOUBT_S`.
+"""
 LONGEST_DOUBT_S = 300.0
 ABSENT_S = 2.0
-"""A project folder that is not there (an unmounted disk) is looked for this often."""
+"""Interval in seconds at which a missing project folder (an unmounted disk) is checked."""
 FORMER_S: Final = 10.0
-"""So long the turn of a connection that broke has to end, before the next one begins all the same."""
+"""Seconds that the work of a broken connection has to end before that of the next one starts
+anyway.
+"""
 EVENTS_AGAIN_S: Final = 300.0
-"""Where the system had no events to give, it is asked for them again this often."""
+"""Interval in seconds at which a polled folder tries to get file events again."""
 
 PULSE_S = 1.5
 SILENT_S = 5.0
-"""A holder that has shown no life for so long is frozen."""
+"""Seconds without a sign of life after which the holder of a seat counts as frozen."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """A folder over one connection.
+    """The sync of one folder over one connection.
 
     Attributes:
-        tasks: all that run for it.
-        is_over: the connection is gone.
+        tasks: all tasks that run for it.
+        is_over: the connection is closed.
         is_compared: folder and daemon were compared over this connection, and the daemon knows that this process watches.
     """
 
@@ -74,7 +79,7 @@ class _Turn:
         return self.folder.project
 
     def end(self) -> None:
-        """End it now. The seat is left here and not by the task, which may take its time."""
+        """Cancel the tasks and give up the seat at once, since a task may take time to end."""
         self.is_over = True
         for task in self.tasks:
             task.cancel()
@@ -82,7 +87,9 @@ class _Turn:
 
 
 class Streamer:
-    """Streams the folders of one link. `bodies` are its attach requests, by project: what it sends at its next connection."""
+    """Sync of all folders of one link. `bodies` are the attach requests by project, which the link
+    sends at its next connection.
+    """
 
     def __init__(
         self,
@@ -106,7 +113,9 @@ class Streamer:
         self._kept: dict[str, Watcher] = {}
 
     async def on_up(self, attached: Attached, spawn: Spawn) -> None:
-        """The link is attached: have the keys of its space, then its files; `spawn` starts a task that the caller owns."""
+        """Get the keys of the space, then start to sync its folders. `spawn` starts a task that the
+        caller owns.
+        """
         space = str(attached["space"])
         await self._sealing.open(self._link, attached)
         await self._files.begin(self._link, space)
@@ -121,20 +130,24 @@ class Streamer:
             turn.tasks.append(spawn(self._services.keep(f"the sync of {folder.project}", partial(self._stream, turn))))
 
     def on_down(self) -> None:
-        """The link is down: nothing can be streamed from here."""
+        """Stop the sync of all folders, since the link is down."""
         for turn in self._turns.values():
             turn.end()
             self._services.well(_comparison(turn))
 
     def on_renewed(self, attached: Attached, spawn: Spawn) -> None:
-        """The daemon's new session does not know yet what this machine holds: compare what is streamed from here."""
+        """Compare the folders of this process again: the daemon's new session does not know yet
+        what this device has.
+        """
         spawn(self.look_again(attached))
         for turn in self._turns.values():
             if turn.watcher is not None and not turn.is_over:
                 turn.tasks.append(spawn(self._begin_again(turn)))
 
     async def look_again(self, attached: Attached | None = None) -> None:
-        """Have the news of the space's devices, and send what would be sealed otherwise since."""
+        """Fetch news of the space's devices, and send again the files that would be sealed
+        differently now.
+        """
         await self._sealing.look_again(self._link, attached)
         await logged(self._files.reseal(), "sealing files again")
 
@@ -164,11 +177,12 @@ class Streamer:
             turn.seat.leave()
 
     async def _watch(self, turn: _Turn) -> None:
-        """Watch for as long as the folder is there."""
+        """Watch and sync the folder until it is missing or replaced, or the connection closes."""
         watcher = turn.watcher = await self._watcher(turn)
         doubt_s, began = DOUBT_S, time.monotonic()
         try:
-            # Watched before it is compared, and announced to before it is compared: nothing falls between.
+            # Watching and the announcement to the daemon start before the comparison, so that no
+            # change in between is lost.
             is_done = await self._began(turn)
             while turn.folder.root.is_dir() and not await asyncio.to_thread(watcher.is_stale):
                 if turn.is_over:
@@ -197,8 +211,11 @@ class Streamer:
                 await asyncio.to_thread(watcher.stop)
 
     async def _watcher(self, turn: _Turn) -> Watcher:
-        """What watches the folder: the one of the connection before, if there is one and it is the same folder."""
-        # Imported late: the agent has its first answers before the file system is looked at, and who has no seat never needs it.
+        """Return a watcher of the folder: the previous connection's if it still watches the same
+        folder, or else a new one.
+        """
+        # Imported late: the agent gets its first answers before that, and a process without a seat
+        # never needs it.
         from confide_proxy.sync.watching.watcher import Watcher
 
         kept = self._kept.pop(turn.project, None)
@@ -221,7 +238,9 @@ class Streamer:
             self._services.well(name)
 
     async def _began(self, turn: _Turn) -> bool:
-        """Begin over this connection; whether it is compared now. Until then the machine's status says so."""
+        """Attach and compare over this connection; return True on success. Until then, status shows
+        the comparison as pending.
+        """
         turn.is_compared = False
         what = f"the files of {turn.project} here are not compared yet over this connection: changes of others may be missing"
         self._services.note(_comparison(turn), what, project=turn.project, is_logged=False)
@@ -246,10 +265,13 @@ def _comparison(turn: _Turn) -> str:
 
 
 async def _wait_for(seat: Seat) -> None:
-    """Until the seat is ours, or its holder is frozen: a client that a person has stopped (Ctrl-Z) stops its server with it."""
+    """Wait until this process has the seat, or its holder is frozen: a user who stops a client
+    (Ctrl-Z) stops its server with it.
+    """
     looks = 0
     while not _taken(seat):
-        # Seen twice, since a holder that has just sat down shows its first life a moment later. Two streamers are wasteful, not wrong.
+        # Checked twice, since a new holder shows its first sign of life a moment later. Two
+        # streamers of one folder waste work, but do no harm.
         looks = looks + 1 if seat.silent_s() > SILENT_S else 0
         if looks > 1:
             log.info("the session that watches this folder is frozen; watching it as well")
@@ -269,13 +291,16 @@ def _taken(seat: Seat) -> bool:
     try:
         return seat.try_take()
     except OSError as error:
-        # A state folder that cannot be written to: two streamers of one folder are wasteful, none would be a loss.
+        # The state folder is not writable: two streamers of one folder waste work, but without any,
+        # changes would be lost.
         log.warning("cannot tell whether another session watches this folder: %s", error.strerror)
         return True
 
 
 async def logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
-    """Do what no caller waits for; False if it failed, which is logged. The next event, connection or comparison tries again."""
+    """Await background work; return False and log a warning if it failed. The next event,
+    connection or comparison tries again.
+    """
     try:
         await work
     except ConnectionLost:

@@ -1,7 +1,7 @@
-"""inotify as a watcher needs it: it reports what watchdog keeps to itself.
+"""A watchdog observer for inotify that reports failures which watchdog hides.
 
-Where the system's limit is reached below a folder that is watched, watchdog goes on without the folders that it could not have; and where
-the kernel drops events, it repairs its own watches and tells nobody.
+If the system's limit is reached in a subfolder, watchdog silently continues without it; and if the
+kernel drops events, it repairs its watches without a report.
 """
 
 from __future__ import annotations
@@ -16,18 +16,25 @@ from watchdog.observers.api import BaseObserver
 from watchdog.observers.inotify import InotifyEmitter
 from watchdog.observers.inotify_c import InotifyEvent, InotifyFD
 
-# It warns of each folder that is replaced, with the objects of its own written out in full, and nothing is wrong then.
+# Watchdog logs this warning, with whole objects in it, for each replaced folder, though nothing is
+# wrong.
 warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
 
 LIMITS: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What the system answers where it has no more watches, instances or descriptors. A folder that is gone by now is no matter."""
+"""Errors of a system that has no more watches, instances, descriptors or memory. Errors of a
+deleted folder are not among them.
+"""
 
 OnFailure = Callable[[Exception | None], None]
-"""Told in a thread: why a folder cannot be watched, or None where events were dropped."""
+"""Callback, run in a watchdog thread: the reason why a folder cannot be watched, or None if events
+were dropped.
+"""
 
 
 class InotifyObserver(BaseObserver):
-    """watchdog's observer over one instance of inotify of its own. Raises OSError: there is none to be had."""
+    """A watchdog observer with an inotify instance of its own. Raises OSError if the system has
+    none left.
+    """
 
     def __init__(self, on_failure: OnFailure) -> None:
         self._instance = _Instance(on_failure)

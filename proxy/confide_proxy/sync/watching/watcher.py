@@ -1,7 +1,8 @@
-"""Changes in memory folders, as they happen.
+"""A watcher that reports changed files of a memory folder.
 
-The operating system's events only make the sync prompt; truth is found by looking at the file. A path is told once it has been quiet for
-the debounce time, so that an editor's write-temp-and-rename is one change, or has not rested for a second.
+The events of the operating system only make the sync prompt; the file itself decides what changed.
+A path is reported once it has been quiet for the debounce time, so that an editor's
+write-temp-and-rename is one change, or after `LONGEST_GATHER_S` of uninterrupted changes.
 """
 
 from __future__ import annotations
@@ -25,26 +26,33 @@ from confide_proxy.sync.absence.folder_identity import seen_as
 from confide_proxy.sync.folder import Folder
 
 LOOK_S = 2.0
-"""How often it is looked whether the folder is still the one that is watched: no event tells of a disk that is mounted there."""
+"""Interval in seconds of the check that the watched folder is still the same: no event reports a
+disk mounted over it.
+"""
 LONGEST_GATHER_S = 1.0
-"""A file that never rests is still sent this often."""
+"""Longest delay in seconds before a file that changes without pause is sent."""
 RESCAN_S = 300.0
-"""A comparison this often makes up for events that the operating system dropped."""
+"""Interval in seconds of the comparison that makes up for events that the operating system dropped.
+"""
 POLL_S = 2.0
-"""Without native events (inotify's limit reached, some network mounts) folders are walked this often."""
+"""Interval in seconds at which folders without native events (inotify's limit reached, some network
+mounts) are walked.
+"""
 MANY_PATHS = 1000
-"""So many events at once may have made the system drop some: a comparison follows."""
+"""Number of pending paths beyond which the system may have dropped events: a comparison follows."""
 MOST_PATHS = 10_000
-"""More of them, of a time in which nobody asked, are forgotten: a comparison finds the files."""
+"""Number of pending paths beyond which all are dropped in favour of a comparison."""
 _EVENTS: list[type[events.FileSystemEvent]] = [
     *(events.DirCreatedEvent, events.DirDeletedEvent, events.DirMovedEvent, events.FileClosedEvent),
     *(events.FileCreatedEvent, events.FileDeletedEvent, events.FileModifiedEvent, events.FileMovedEvent),
 ]
-"""What is asked for. Left out: that a file was opened or read, and that a folder's time changed, which each save would bring."""
+"""Event types to request: not opens and reads, nor a folder's changed modification time, which each
+save would cause.
+"""
 
 
 class Watcher(events.FileSystemEventHandler):
-    """The changed paths of one folder, relative to its root."""
+    """A watcher of one folder. It reports changed paths relative to the folder's root."""
 
     def __init__(self, folder: Folder, *, debounce_s: float) -> None:
         self._folder = folder
@@ -60,22 +68,27 @@ class Watcher(events.FileSystemEventHandler):
         self._doubting: asyncio.TimerHandle | None = None
         self._ringing: asyncio.TimerHandle | None = None
         self.problem = ""
-        """Why there are no events, so that the folder is looked at every `POLL_S`; "" where there are."""
+        """Why there are no file events, so that the folder is polled every `POLL_S`; "" where there
+        are.
+        """
         self._seen: dict[Path, tuple[int, int] | None] = {}
 
     def is_stale(self) -> bool:
-        """Whether another folder has the place of one that is watched; blocks briefly."""
+        """Return True if another folder has taken the path of a watched one. Blocks briefly."""
         return any(seen_as(path) not in (None, self._seen.get(path)) for path in list(self._watches))
 
     def fits(self, folder: Folder) -> bool:
-        """Whether it watches all of a folder."""
+        """Return True if this watcher covers the same root and extra globs as `folder`."""
         return (self._folder.root, self._folder.extra) == (folder.root, folder.extra)
 
     def start(self) -> None:
-        """Begin to watch; blocks briefly, so call it in a worker thread. Where the system gives no events, the folder is polled."""
+        """Start to watch, or to poll where the system provides no events. Blocks briefly: call it
+        in a worker thread.
+        """
         try:
             self._observer = _observer(self._on_failure)
-            # A glob such as **/*.md means the whole project, dependencies and all: it was asked for.
+            # A glob such as **/*.md means the whole project, dependencies included, as the user
+            # configured.
             whole = any(is_deep(glob) and not fixed_part(glob) for glob in self._folder.extra)
             self._schedule(self._folder.root, recursive=whole)
             self._schedule_trees()
@@ -85,22 +98,25 @@ class Watcher(events.FileSystemEventHandler):
 
     @property
     def has_events(self) -> bool:
-        """Whether the operating system reports changes."""
+        """Return True if the operating system reports changes."""
         return not self.problem
 
     def _poll_instead(self, error: Exception) -> None:
-        # Most often inotify's limit (fs.inotify.max_user_watches). Polling keeps the promise, only slower.
+        # Usually inotify's limit (fs.inotify.max_user_watches). Polling still finds every change,
+        # only later.
         self.problem = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
     def _on_failure(self, error: Exception | None) -> None:
-        """Called in a thread of watchdog's: a folder further down cannot be watched, or (None) events were dropped."""
+        """Handle a subfolder that cannot be watched, or dropped events (None). Called in a watchdog
+        thread.
+        """
         if error is not None:
             self._poll_instead(error)
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._be_unsure)
 
     def stop(self) -> None:
-        """End the watching threads; blocks briefly."""
+        """Stop the watching threads. Blocks briefly."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._quiet)
         if self._observer is not None:
@@ -114,13 +130,15 @@ class Watcher(events.FileSystemEventHandler):
                 timer.cancel()
 
     def doubt(self, seconds: float) -> None:
-        """In so many seconds, take it that anything may have changed."""
+        """Request a comparison after so many seconds; replaces an earlier request."""
         if self._doubting is not None:
             self._doubting.cancel()
         self._doubting = self._loop.call_later(seconds, self._be_unsure)
 
     async def changes(self) -> set[str] | None:
-        """The next set of changed paths; None means that anything may have changed."""
+        """Wait for and return the next set of changed paths; None requests a comparison of the
+        whole folder.
+        """
         patience_s = RESCAN_S if self.has_events else POLL_S
         while True:
             try:
@@ -143,7 +161,9 @@ class Watcher(events.FileSystemEventHandler):
                 return taken
 
     def _arm(self) -> None:
-        """Have `changes` look once something is due, and not at each event: a file that the daemon has written here has several."""
+        """Wake `changes` when the first path is due, not at each event: a file that the daemon
+        writes here causes several.
+        """
         if self._ringing is None and not self._woken.is_set() and (due_s := self._due_s()) < math.inf:
             self._ringing = self._loop.call_later(max(0.0, due_s), self._ring)
 
@@ -155,7 +175,7 @@ class Watcher(events.FileSystemEventHandler):
             self._arm()  # it has not rested since
 
     def _due_s(self) -> float:
-        """In how many seconds the next path, or a comparison, is due; at no time where nothing is noted."""
+        """Return the seconds until the next path or comparison is due; infinity if none is pending."""
         dues = [min(last + self._debounce_s, self._first[path] + LONGEST_GATHER_S) for path, last in self._last.items()]
         if self._unsure_at is not None:
             dues.append(self._unsure_at + self._debounce_s)
@@ -168,7 +188,8 @@ class Watcher(events.FileSystemEventHandler):
             return None
         if len(self._last) > MANY_PATHS:
             self._be_unsure()
-        # What is known to have changed goes before a comparison: that a file was seen to go tells more than that it is not there.
+        # Known changes go before a comparison: an event that reports a removal is better evidence
+        # than a missing file.
         due = {
             path
             for path, last in self._last.items()
@@ -179,7 +200,7 @@ class Watcher(events.FileSystemEventHandler):
         return due
 
     def on_any_event(self, event: events.FileSystemEvent) -> None:
-        """Called in watchdog's thread."""
+        """Pass an event to the loop. Called in a watchdog thread."""
         for name in (event.src_path, event.dest_path):
             if name:
                 with suppress(RuntimeError):  # the loop has ended
@@ -198,9 +219,10 @@ class Watcher(events.FileSystemEventHandler):
             return
         if event_type in ("deleted", "moved"):
             if path in self._watches and path != self._folder.root:
-                # The watch went with the folder; one of the same name (a git checkout) needs a new one.
+                # The watch ended with the folder; a new folder of the same name (a git checkout)
+                # needs a new one.
                 self._unschedule(path)
-            # No event tells which files went with it: a comparison does.
+            # No event lists the files that disappeared with the folder: a comparison finds them.
             self._be_unsure()
         try:
             self._schedule_trees()
@@ -208,7 +230,7 @@ class Watcher(events.FileSystemEventHandler):
             self._poll_instead(error)
             self._be_unsure()
         if event_type in ("created", "moved"):
-            # What was put into it before its watch was there had no events.
+            # Files that were created in it before it was watched caused no events.
             self._trees.add(relative)
             self._woken.set()
 
@@ -252,7 +274,7 @@ class Watcher(events.FileSystemEventHandler):
 
 
 def _observer(on_failure: Callable[[Exception | None], None]) -> BaseObserver:
-    """Raises OSError: the system has no events to give."""
+    """Return the system's observer of file events. Raises OSError: the system has none left."""
     if sys.platform == "linux":
         with suppress(UnsupportedLibcError):
             from confide_proxy.sync.watching.inotify import InotifyObserver
