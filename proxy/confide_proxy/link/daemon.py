@@ -120,12 +120,12 @@ def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
     if successor is None and pinned.daemon_key is not None:
         return
     if load_pin(path) != pinned:
-        return  # another session has followed already, or a person has joined another daemon meanwhile
+        return  # another session has pinned it already, or the user joined another daemon
     if successor is not None:
         save_pin(path, KnownDaemon(pinned.url, successor.new_static, successor.new_key, pinned.pair))
         log.info("the daemon has a new key, signed with its old one; this device pins it")
         return
-    with suppress(KeyFileError):  # an old pin on a disk that is full, or read-only, is as good as it was
+    with suppress(KeyFileError):  # on a full or read-only disk the old pin stays valid
         save_pin(path, replace(pinned, daemon_key=connection.peer_key))
 
 
@@ -157,7 +157,7 @@ def authorize(data: Path, identity: Identity) -> None:
     file = _line_of(data, identity.public_key)
     if not file.exists():
         line = format_public_key(identity.public_key, (socket.gethostname() or "local")[:MAX_NAME])
-        with suppress(FileExistsError):  # another session of this machine was first
+        with suppress(FileExistsError):  # another session of this device was first
             write_private_file(file, f"{line}\n".encode())
 
 
@@ -179,7 +179,7 @@ def is_served(data: Path) -> bool:
     try:
         return not locks.taken(descriptor)
     except OSError:
-        return True  # a file system without locks: nobody knows
+        return True  # unknown on a file system without locks
     finally:
         os.close(descriptor)
 

@@ -244,7 +244,7 @@ class Link:
             first = {**first, "receipt": await asyncio.to_thread(self.receipts.shown)}
             answers = [await attach(connection, body, callbacks.on_locked) for body in (first, *others)]
             for body in self._more.values():
-                with suppress(RequestError):  # no longer ours to reach, which is no reason to have no link
+                with suppress(RequestError):  # not accessible any more; the link stays up without it
                     await attach(connection, body, callbacks.on_locked)
             await asyncio.to_thread(self.receipts.take, answers[0])
         except BaseException:
@@ -429,7 +429,7 @@ async def _dial(
     if not config.on_demand:
         raise NotJoinedError
     data = paths.daemon_data
-    if is_settled:  # a key that the daemon may not have heard of yet must not come in as another machine's
+    if is_settled:  # a key that the daemon does not know yet must not be enrolled as another device's
         await asyncio.to_thread(daemon.authorize, data, identity)
     address = await daemon.ensure(data, idle_exit_s=config.idle_exit_s, tell=tell)
     began = time.monotonic()
@@ -470,7 +470,7 @@ async def end(connection: Connection, serving: asyncio.Task[None]) -> None:
     """Close a connection, and wait until nothing of it runs."""
     await connection.close()
     serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)  # whoever held it has heard of how it ended
+    await asyncio.gather(serving, return_exceptions=True)  # its holder gets the error
 
 
 class RetryingLink:

@@ -155,7 +155,7 @@ class MachineKeys:
     def _adopt(self, held: KeysOnDisk) -> None:
         daemon.withdraw(self._paths.daemon_data, held.current.public_key)
         rename_private_file(self._paths.next_identity, self._paths.identity)
-        with suppress(ConfideError):  # what is left behind is of no use to anybody
+        with suppress(ConfideError):  # the old seed is useless now
             held.current.forget()
         log.info("this device has its new key")
 

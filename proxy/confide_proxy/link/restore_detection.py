@@ -64,7 +64,7 @@ class DaemonReceipts:
         """Keep what the answer to `attach` says, and note where the daemon was put back since."""
         space, receipt, restores = attached["space"], attached["receipt"], attached["restores"]
         if not _is_receipt(receipt):
-            return  # a daemon that gives none
+            return  # this daemon gives no receipts
         known = self._read()
         before = known.get("restores") if known.get("space") == space else None
         if isinstance(before, int) and restores > before:
@@ -86,7 +86,7 @@ class DaemonReceipts:
             attached = link.attached
             if attached is None or not link.is_up or link.passed == passed or not attached["receipt"]:
                 continue
-            passed = link.passed + 1  # with this question
+            passed = link.passed + 1  # count this request
             try:
                 answer = await RECEIPT.ask(link, {}, timeout_s=_DEADLINE_S)
                 await asyncio.to_thread(self.keep, attached["space"], answer["receipt"])
@@ -127,7 +127,7 @@ class DaemonReceipts:
 
     def _note(self, space: str, restores: int, **said: Any) -> None:
         line = json.dumps({"space": space, "restores": restores, **said}).encode() + b"\n"
-        with suppress(OSError, KeyFileError):  # a full disk: the files are compared all the same, at each connection
+        with suppress(OSError, KeyFileError):  # a full disk: files are still compared, at each connection
             make_private_dir(self._restores.parent)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(self._restores, flags, 0o600)
@@ -157,7 +157,7 @@ class DaemonReceipts:
         return {}
 
     def _write(self, known: dict[str, object]) -> None:
-        with suppress(OSError, KeyFileError):  # a full disk: an older receipt tells as much, but for what came since
+        with suppress(OSError, KeyFileError):  # a full disk: the older receipt covers all but the changes since
             make_private_dir(self._newest.parent)
             # Not kept, for which a connection would wait: what a power cut leaves is an older one, or none.
             atomic.write(self._newest, json.dumps(known).encode(), is_kept=False)

@@ -136,7 +136,7 @@ class ServiceRunner:
         # A state folder that cannot be written to may be the very trouble: then this process alone tells of it.
         with suppress(OSError):
             if self._fd is not None and not os.fstat(self._fd).st_nlink:
-                self.close()  # it was looked at before it was locked
+                self.close()  # another process removed it before it was locked
             if self._fd is None:
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._file = self._folder / f"{_PREFIX}{os.getpid()}-{id(self):x}.lock"
@@ -178,7 +178,7 @@ def _read(file: Path) -> Iterable[ServiceProblem]:
             ServiceProblem(printable(str(what)), str(project), float(since)) for what, project, since in said[:MOST]
         ]
     else:
-        file.unlink()  # its process has ended without a word
+        file.unlink()  # its process was killed
         return []
     finally:
         os.close(fd)

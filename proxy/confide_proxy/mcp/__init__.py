@@ -1,1 +1,3 @@
-"""`confide mcp`: what an agent's client speaks to, and how its calls reach the daemon or an answer from here."""
+"""`confide mcp`: the MCP server that an agent's client starts. It sends calls to the daemon, or
+answers them locally.
+"""

@@ -1,4 +1,4 @@
-"""One agent's session in the event loop: the link, the tunnel, and the files of its project."""
+"""The session of one agent in the event loop: the link, the tunnel, and the files of its project."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
 _CATALOGUE_DEADLINE_S = 10.0
 SETTLED_S = 0.25
-"""After the first link, until what is loaded beside it is there."""
+"""Seconds after the first link in which the modules that it needs finish loading."""
 
 
 class AgentSession:
-    """Runs until cancelled; every part of it lives in one task group."""
+    """The session of one agent. It runs until cancelled; all its parts live in one task group."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
         self._paths = paths
@@ -106,18 +106,19 @@ class AgentSession:
 
     async def _transcripts(self) -> None:
         from confide_proxy.sync.transcripts.transcript_streamer import (
-            TranscriptStreamer,  # only who asks for it pays for it
+            TranscriptStreamer,  # loaded only if configured
         )
 
         await TranscriptStreamer(self._paths, self._config, self.link, self.sealing, self.services).run()
 
     async def _hooks(self) -> None:
-        # Behind the link's imports, and in a thread: the client's first calls wait for none of it.
+        # Loaded after the link's imports and in a thread, so that the client's first calls do not
+        # wait for it.
         seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.seat")
         await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
 
     async def _begin_beside(self) -> None:
-        # As with hooks; only who asks for it pays for it.
+        # Loaded in a thread, as hooks are, and only for sessions with learning on.
         client = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.client")
         found = await asyncio.to_thread(client.beside, self._paths, self._config)
         for name, work in found.items():
@@ -135,11 +136,13 @@ class AgentSession:
             self._is_settled = True
             self._spawn(self._settle())
         if self._config.learn.is_on and not self._has_beside:
-            self._has_beside = True  # from the first link on: no start waits for what it loads
+            self._has_beside = True  # not before the first link, so that no start waits for its imports
             self._attempt("beginning what add-ons do", self._begin_beside)
 
     async def _settle(self) -> None:
-        """Give back what loading and the first link needed; one of these waits beside every agent, all day."""
+        """Return memory to the system that loading and the first link needed: one such process runs
+        all day beside every agent.
+        """
         await asyncio.sleep(SETTLED_S)
         await asyncio.to_thread(heaps.give_back)
         await asyncio.to_thread(heaps.give_back_files)

@@ -1,6 +1,8 @@
-"""The command line's own MCP client: one connection, a few tool calls, and the files that go with them.
+"""The MCP client of the command line: one connection, a few tool calls, and the files that belong
+to them.
 
-It speaks the 2026-07-28 era of MCP, where every request carries its own envelope, so one question needs one message.
+It uses the 2026-07-28 era of MCP, in which every request carries its own envelope, so that one call
+takes one message.
 """
 
 from __future__ import annotations
@@ -45,16 +47,16 @@ Progress = Callable[[float, float | None, str], None]
 
 
 class CommandClient:
-    """An attached connection for one command; use with `async with`.
+    """An attached connection for one command; use it with `async with`.
 
     Raises, on entry, what `open_connection` raises.
 
     Attributes:
-        connection: the open one.
+        connection: the open connection.
         since: when the connection was made, in seconds since 1970.
         space: the id of the space that the connection leads to.
-        gives_receipts: whether the daemon does (PROTOCOL.md 9.2).
-        round_trip_s: the shorter of the round trips of its attach requests, which cost the daemon next to nothing.
+        gives_receipts: True if the daemon gives receipts (PROTOCOL.md 9.2).
+        round_trip_s: the shortest round trip of its attach requests, which cost the daemon next to nothing.
     """
 
     def __init__(
@@ -66,10 +68,9 @@ class CommandClient:
         tell: Callable[[str], None] | None = None,
         patience_s: float | None = None,
     ) -> None:
-        """
-        Args:
-            tell: is told what is being done, for people, while the connection is made.
-            patience_s: how long it may take to reach a daemon that is there.
+        """Args:
+        tell: prints the progress of the connection attempt for the user.
+        patience_s: seconds to wait for a daemon that is reachable.
         """
         self._tell = tell
         self._patience_s = patience_s or CONNECT_DEADLINE_S
@@ -104,7 +105,7 @@ class CommandClient:
             shown = await asyncio.to_thread(self._receipts.shown)
             bodies = [attach_body(name, self._config) for name in names]
             for body in bodies:
-                body["toolsets"] = ["all"]  # a person may use every tool, whichever an agent is offered
+                body["toolsets"] = ["all"]  # a user may use every tool, unlike an agent
                 body["receipt"] = shown
             answers = [await self._attach(body) for body in bodies]
             await asyncio.to_thread(self._receipts.take, answers[0])
@@ -131,13 +132,14 @@ class CommandClient:
         is_long: bool = False,
         more_meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The structured content of a tool's result; `more_meta` goes along in the call's `_meta`.
+        """Call a tool and return the structured content of its result. `more_meta` is added to the
+        call's `_meta`.
 
         Raises:
-            BlockedError, UnsealableError: what is said may not leave, or cannot be sealed.
-            RequestError, ToolError: the tool answered with an error, of a known kind or not.
-            UnfitAnswerError: it answered with what is no result of this tool.
-            ConnectionLost, TimeoutError: from the link.
+            BlockedError, UnsealableError: the arguments may not leave this device, or cannot be sealed.
+            RequestError, ToolError: the tool returned an error, with a known code or without.
+            UnfitAnswerError: the response is not a result of this tool.
+            ConnectionLost, TimeoutError: the link failed.
         """
         said = (more_meta or {}).get(SAID)
         is_lookup = tool in catalogues.packaged().read_only
@@ -180,7 +182,9 @@ class CommandClient:
         raise UnfitAnswerError
 
     async def keep_receipt(self) -> None:
-        """Have a receipt of what was done over this connection. Raises RequestError, ConnectionLost, TimeoutError."""
+        """Request and store a receipt of the writes over this connection. Raises RequestError,
+        ConnectionLost, TimeoutError.
+        """
         answer = await RECEIPT.ask(self.connection, {}, timeout_s=ATTACH_DEADLINE_S)
         await asyncio.to_thread(self._receipts.keep, self.space, answer["receipt"])
 
@@ -218,9 +222,11 @@ class CommandClient:
 
 
 def beside(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What add-ons do beside a session, by the name that begins the sentence of its trouble. Blocks.
+    """Return the background services of the add-ons by name; a report of their errors starts with
+    that name. Blocks.
 
-    With connections of their own, for as long as there is something to keep: its project is seldom the session's.
+    They use connections of their own, for as long as they have work: their projects are seldom the
+    session's.
     """
 
     def connect(project: Project) -> CommandClient:

@@ -1,6 +1,7 @@
-"""What a session does for its calls while the daemon is away, and what it sends once the daemon is back.
+"""Answers to a session's calls while the daemon is unreachable, and the replay of its queued calls
+afterwards.
 
-A few lines that every session loads; the journal, the search and the replay are imported when they are first needed.
+Every session loads these few lines; journal, search and replay are imported at first need.
 """
 
 from __future__ import annotations
@@ -36,23 +37,28 @@ if TYPE_CHECKING:
     from confide_proxy.offline.queued_writes import QueueReplay
 
     Facts = tuple[ConfideError | None, float, bool]
-    """Reason, since and is_behind of `outage.Trouble`."""
+    """The fields `reason`, `since` and `is_behind` of an `outage.Outage`."""
 
 log = logging.getLogger(__name__)
 
 IMPORT: Final = "memory_import"
 SECRET: Final = "secret_get"  # noqa: S105 - a tool's name
 TOOLS_HERE: Final = frozenset({IMPORT, SECRET})
-"""Tools whose calls are about files or keys of this machine. None of them ever goes up: what a daemon answered in their place would pass
-for this machine's word, or for a secret's value."""
+"""Tools about files or keys of this device. Their calls are never sent: the client would take the
+daemon's response for this device's, or for the value of a secret.
+"""
 KEEP_S: Final = 60.0
-"""How long after the link is back the search over local files is kept, in case it breaks again."""
+"""Seconds after the link is back for which the local search index is kept, in case the link breaks
+again.
+"""
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 
 
 class Fallback:
-    """One session's; runs in its event loop. `link` is that of the session, `sealed` seals what it says."""
+    """The fallback of one session, used in its event loop. `sealed` seals the arguments of its
+    calls.
+    """
 
     tools_here = TOOLS_HERE
 
@@ -65,7 +71,7 @@ class Fallback:
         sealed: SealedCalls,
         files: Files,
     ) -> None:
-        """`files`: those of the session, of which the daemon may not have all yet."""
+        """`files`: those of the session; the daemon may not have all of them yet."""
         self._sealed = sealed
         self._is_for_keys = False
         self._paths = paths
@@ -73,9 +79,9 @@ class Fallback:
         self._project = project
         self._link = link
         self.completion = Completion(paths, config, files, self._ready, link, project.name)
-        self.queue_file = os.fspath(paths.journal / "queue")  # which exists while calls of this machine wait
+        self.queue_file = os.fspath(paths.journal / "queue")  # exists while calls of this device are queued
         shown = set(config.toolsets) - set(unknown_toolsets(config.toolsets)) or set(CORE)
-        # What is listed in the session; a call of anything else that is answered here is none of its client's.
+        # Tools that the session lists. A call of any other tool did not come from its client.
         self._listed = {IMPORT: not NOTE_SETS.isdisjoint(shown), SECRET: not (NOTE_SETS | {*CORE}).isdisjoint(shown)}
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
@@ -87,20 +93,25 @@ class Fallback:
 
     @property
     def is_joined(self) -> bool:
-        """Whether there is a daemon to be reached; else one is started on this machine, which takes longer."""
+        """Return True if this device has joined a daemon. Otherwise it starts its own, which takes
+        longer.
+        """
         return self._paths.link.exists()
 
     @property
     def has_queue(self) -> bool:
-        """Whether calls of this machine wait for the daemon, so that others come after them. One system call."""
+        """Return True if calls of this device are queued, so that new ones must be sent after them.
+        Costs one system call.
+        """
         if self._is_for_keys and self._sealed.sealing.keyring.keys is None:
-            return False  # what a person has to approve first may take days
+            return False  # the approval by a user may take days
         return os.path.exists(self.queue_file)  # noqa: PTH110 - at each store; no path object is made
 
     async def answer(self, call: PendingCall, tool: Mapping[str, Any], trouble: Facts) -> ToolAnswer | None:
-        """The answer to a `tools/call` from this machine; None where its client has taken it back before anything was done.
+        """Answer a `tools/call` on this device; None if its client cancelled it before anything was
+        done.
 
-        `tool`: as the catalogue lists it.
+        `tool`: its entry in the catalogue.
         """
         from confide_proxy.offline.offline_calls import OfflineCall
 
@@ -113,15 +124,16 @@ class Fallback:
             ):  # stores are queued in the order in which they came
                 answer = await self._ready().answer(said, Outage(*trouble))
         except Exception as error:
-            # Whatever a daemon's catalogue says of its tools: the client waits for an answer, and nothing was kept.
+            # The client waits for an answer whatever the error is, and the call was not queued.
             log.error("a call could not be answered here: %s", type(error).__name__)
             answer = ToolAnswer("the daemon cannot be reached, and this device could not answer instead")
         return answer
 
     async def answer_here(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
-        """The answer to a call of one of `TOOLS_HERE`, with the daemon's help; None where its client has taken it back.
+        """Answer a call of one of `TOOLS_HERE`, with the daemon's help; None if its client
+        cancelled it.
 
-        `tell`: gets notifications of the progress, for the client.
+        `tell`: sends progress notifications to the client.
         """
         if not self._listed[str(call.tool)]:
             return ToolAnswer(
@@ -130,29 +142,33 @@ class Fallback:
         return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something for a call in the background."""
+        """Start a background task for a call; its errors are logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def send_queue(self, sent: Callable[[], None]) -> None:
-        """Send what waits, in the background, for as long as the link is up; `sent` is called once nothing waits any more."""
+        """Start to send queued calls in the background, for as long as the link is up. `sent` is
+        called once the queue is empty, or only calls are left that wait for keys.
+        """
         if self._sending is None or self._sending.done():
             self._sending = self.spawn(self._send(sent))
 
     async def is_silent(self, seconds: float) -> bool:
-        """Whether nobody is there at all: nothing is heard of the daemon in that time, and yet the link is not known to be down."""
+        """Return True if the daemon does not answer a ping in time, although the link is not known
+        to be down.
+        """
         try:
             await PING.ask(self._link, {}, timeout_s=seconds)
         except TimeoutError:
             return True
         except ConfideError:
-            return False  # an answer of whatever kind, or a link that is known to be down
+            return False  # any answer, or a link that is known to be down
         return False
 
     def on_up(self) -> None:
-        """The link is up: what was kept for its absence goes after a while."""
+        """Schedule the release of the local search, since the link is up."""
         if self._offline is not None and self._forgetting is None:
             self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
 
@@ -173,11 +189,12 @@ class Fallback:
                 tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
 
         try:
-            # In a thread, since the readers of all systems come with it.
+            # In a thread, since it loads the readers of all systems.
             answer_of = await asyncio.to_thread(addons.of_tool, IMPORT, "answered")
             if answer_of is None:
                 return ToolAnswer("nothing can be imported: this device has confide without its add-on for that")
-            # One after the other: each holds a thread for as long as it reads, and those of the files' sync are the same.
+            # One at a time: an import occupies a thread while it reads, and the sync of files uses
+            # the same threads.
             async with self._importing:
                 if call.is_settled:
                     return None
@@ -188,7 +205,8 @@ class Fallback:
         except ConfideError as error:
             answer = ToolAnswer(error.with_hint)
         except Exception as error:
-            # A store may be broken in ways that its reader has not thought of: the client waits for an answer all the same.
+            # The memory to import may be damaged in unexpected ways; the client still waits for an
+            # answer.
             log.error("an import failed: %s", type(error).__name__)
             answer = ToolAnswer("the import failed on this device; what was stored before that is not stored twice")
         return answer
@@ -207,7 +225,7 @@ class Fallback:
 
         self._replay = self._replay or QueueReplay(self._ready().journal, self._paths.seats, self._sealed)
         pause_s, told = FIRST_PAUSE_S, ""
-        while True:  # until the link goes down, which `on_down` cancels this for
+        while True:  # until `on_down` cancels it
             try:
                 outcome = await self._replay.run(self._link)
             except ConnectionLost:
@@ -248,12 +266,14 @@ class Fallback:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            # A fault of ours in here must not stay unseen, and must not take the session with it either.
+            # A bug must be visible in the log, but must not end the session.
             log.error("a task of this session failed: %s", type(error).__name__)
 
 
 def _give_up(offline: Offline) -> None:
-    """Give the memory of the search over local files back to the system: glibc keeps for this process what was freed otherwise."""
+    """Close the local search and return its memory to the system, which glibc would keep for this
+    process.
+    """
     if offline.close() and sys.platform == "linux":
         with suppress(AttributeError):  # not glibc
             ctypes.CDLL(None).malloc_trim(0)

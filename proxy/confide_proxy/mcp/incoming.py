@@ -1,20 +1,24 @@
-"""The daemon's JSON-RPC messages, read with suspicion: what of them may reach the client, and in whose words.
+"""Validation of the daemon's JSON-RPC messages: the proxy decides which of them reach the client,
+and in which form.
 
-The client trusts what stands on its stdin. A daemon that may write there as it likes asks its user for a password
-(`elicitation/create`), uses its model (`sampling/createMessage`), lists its folders (`roots/list`), or answers calls that others have
-to answer. So the rule is a list of what passes, and everything else does not: answers, which the tunnel matches with the calls that
-wait for them, and the notifications of `NEWS`.
+The client trusts its stdin. A daemon that could write anything there could ask the user for a
+password (`elicitation/create`), use the client's model (`sampling/createMessage`), list its folders
+(`roots/list`), or answer calls of other servers. So the proxy passes only what is on a list:
+responses, which the tunnel matches with the calls that wait for them, and the notifications in
+`NEWS`.
 
-What passes is taken apart here and written anew from what was read, unless an answer's bytes can be read in one way only. They
-cannot where
+Messages that pass are parsed and encoded again, unless the bytes of a response can be read in only
+one way. They cannot if
 
-- a line end stands in them: the client reads lines, JSON may hold line ends between its tokens, and between two of them a whole forged
-  message can stand. Some clients end lines at U+0085, U+2028 and U+2029 too, which JSON may hold in its texts;
-- a name stands twice in an object, "id" say: two parsers take two different ones;
-- an answer has further members: Go's parser takes "ID" for "id";
-- they are no strict UTF-8, or hold numbers that are none (NaN): these are refused altogether.
+- they contain a line end: the client reads lines, JSON allows line ends between its tokens, and a
+  whole forged message fits between two of them. Some clients end lines at U+0085, U+2028 and U+2029
+  too, which JSON allows within its strings;
+- an object contains a name twice, such as "id": two parsers take two different values;
+- a response has further members: Go's parser takes "ID" for "id";
+- they are not strict UTF-8, or contain NaN or an infinity: these are refused altogether.
 
-To write each answer anew would be simpler, and takes three times as long as to parse it (20 KB); to look takes half as long.
+To encode each response again would be simpler, but takes three times as long as parsing it (20 KB);
+this check takes half as long.
 """
 
 from __future__ import annotations
@@ -34,29 +38,36 @@ from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subs
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
 NEWS: Final = frozenset({ACKNOWLEDGED, CANCELLED, PROGRESS, "notifications/message", UPDATED, *CHANGED.values()})
-"""Notifications that may pass. None of them asks for anything."""
+"""Notifications that may pass. They request nothing from the client."""
 MAX_DEPTH: Final = 64
-"""Of a result: our tools' have seven. Parsers of clients give up, or worse, at 100 (.NET: 64) and more."""
+"""Deepest nesting of a result; our tools' have seven levels. Parsers of clients give up, or worse,
+at 100 (.NET: 64) and more.
+"""
 STRUCTURED: Final = "structuredContent"
 _CONTENTS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""What a tool's result may consist of (MCP 2025-11-25, "Tool Result")."""
+"""Types of content in a tool's result (MCP 2025-11-25, "Tool Result")."""
 _PLAIN: Final = {"jsonrpc", "id", "result"}
 _LINE_ENDS: Final = tuple(end.encode() for end in ("\n", "\r", "\x85", "\u2028", "\u2029"))
 _COMPLETE: Final = "complete"
 _RESULT_TYPE: Final = "resulttype"
 _ASKS_FOR_ADDRESS: Final = -32042
-"""The error by which a server has its user open an address ("URL elicitation", MCP 2025-11-25)."""
+"""Code of the error by which a server makes its user open a URL ("URL elicitation", MCP
+2025-11-25).
+"""
 _OTHER_VERSION: Final = -32022
-"""The one error whose `data` a client needs: the versions that the daemon speaks. No other's passes."""
+"""Code of the only error whose `data` passes, since the client needs it: the versions that the
+daemon supports.
+"""
 _MAX_SENTENCE: Final = 4096
 _MAX_ID: Final = 256
 
 
 class ResponseMessage(NamedTuple):
-    """An answer, to whatever has that id: `result` or `error` under its name; None: it has neither of the form that MCP has.
+    """A response from the daemon. `outcome` holds `result` or `error` under its name; None if the
+    response has neither in MCP's form.
 
     Attributes:
-        line: the whole message, where it may pass as it came.
+        line: the message's own bytes if they may pass unchanged.
     """
 
     identifier: Any
@@ -65,25 +76,25 @@ class ResponseMessage(NamedTuple):
 
 
 class NotificationMessage(NamedTuple):
-    """A notification of `NEWS`."""
+    """A notification from the daemon, of a method in `NEWS`."""
 
     method: str
     params: dict[str, object]
 
     @property
     def message(self) -> dict[str, Any]:
-        """As the client gets it."""
+        """Return the JSON-RPC message for the client."""
         return {"jsonrpc": "2.0", "method": self.method, **({"params": self.params} if self.params else {})}
 
 
 class RequestMessage(NamedTuple):
-    """A request, which no daemon makes of a client."""
+    """A request from the daemon, which is always refused."""
 
     identifier: Any
 
     @property
     def refusal(self) -> bytes | None:
-        """What the daemon is told; None where its id is none."""
+        """Return the encoded error response for the daemon; None if the request's id is not valid."""
         if not isinstance(self.identifier, str | int) or len(str(self.identifier)) > _MAX_ID:
             return None
         error = {"code": METHOD_NOT_FOUND, "message": "a daemon asks nothing of an agent's client"}
@@ -91,9 +102,9 @@ class RequestMessage(NamedTuple):
 
 
 def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage | None:
-    """What a message of the daemon's says; None where it is a notification that does not pass.
+    """Parse a message from the daemon; None for a notification that does not pass.
 
-    Raises ProtocolViolation: it is no JSON-RPC 2.0 message, or a batch of them, which nobody has asked for.
+    Raises ProtocolViolation: it is not a JSON-RPC 2.0 message, or it is a batch.
     """
     doubled: list[bool] = []
 
@@ -111,7 +122,7 @@ def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage 
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise ProtocolViolation("the peer broke the protocol: a message that is not JSON-RPC")
     if "method" not in message:
-        # What opens so few brackets is not nested deeper.
+        # A text with so few brackets cannot be nested deeper.
         outcome = _outcome(message, may_be_deep=text.count("{") + text.count("[") > MAX_DEPTH)
         is_plain = message.keys() == _PLAIN and not doubled and not any(end in data for end in _LINE_ENDS)
         return ResponseMessage(message.get("id"), outcome, data if is_plain else None)
@@ -124,7 +135,7 @@ def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage 
 
 
 def is_result_of_tool(result: dict[str, Any]) -> bool:
-    """Whether a result has the form of a tool's: what a client expects of it, it may rely on."""
+    """Return True if `result` has the form of a tool's result, which a client relies on."""
     content = result.get("content")
     return (
         isinstance(content, list)
@@ -135,7 +146,9 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
 
 
 def refusal_of(result: dict[str, object]) -> RequestError | None:
-    """The error that a tool's result is; NotNowError where the call may be made later. None: it is none, or its code is not told."""
+    """Return the error in a tool's result: NotNowError if the call may be repeated later; None
+    without an error or a code.
+    """
     meta, content = result.get("_meta"), result.get("content")
     meta = meta if isinstance(meta, dict) else {}
     code = meta.get(CODE)
@@ -150,9 +163,11 @@ def refusal_of(result: dict[str, object]) -> RequestError | None:
 
 
 def as_text(result: dict[str, Any]) -> bool:
-    """Take the structured form out of a tool's result that was asked for without; whether there was one.
+    """Remove the structured content from the result of a call that did not ask for it; return True
+    if there was any.
 
-    A daemon that sends it is older, or has its reasons: many clients show their model that alone, and so no word of whose data it is.
+    Only an older or a malicious daemon sends it. Many clients show their model this content alone,
+    without the text that says whose data it is.
     """
     names = [name for name in result if name.casefold() == STRUCTURED.casefold()]  # Go's parser takes any case
     for name in names:
@@ -161,9 +176,11 @@ def as_text(result: dict[str, Any]) -> bool:
 
 
 def is_wanted(news: NotificationMessage, calls: Mapping[str, PendingCall], subscribed: Subscriptions) -> bool:
-    """Whether news is for one of the client's calls that has gone up, by their keys, where it is about one: of another's, or of one that
-    this machine answers by itself, it would be a lie. News of a resource are for who has asked for them: a client reads what is named
-    there, without its user, and an address of the daemon's choosing would be read too."""
+    """Return True if the client is to get the notification. One about a call must be about a call
+    that was sent to the daemon: progress of another one, or of one that this device answers, would
+    be forged. One about a resource must be about a subscribed one: clients read the named address
+    without asking their user.
+    """
     if news.method == PROGRESS:
         token = key(news.params.get("progressToken"))
         return any(call.is_sent and call.token is not None and key(call.token) == token for call in calls.values())
@@ -186,8 +203,8 @@ def _is_content(part: Any) -> bool:
 def _outcome(message: dict[str, Any], *, may_be_deep: bool) -> dict[str, Any] | None:
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and "error" not in message:
-        # Of the 2026-07-28 era. "input_required" is how a server elicits, samples and lists roots there: a request in an answer's clothes.
-        # Go's parser takes "ResultType" for it.
+        # In the 2026-07-28 era, "input_required" is how a server elicits, samples and lists roots:
+        # a request in the form of a result. Go's parser takes "ResultType" for it.
         is_final = all(told == _COMPLETE for name, told in result.items() if name.casefold() == _RESULT_TYPE)
         return {"result": result} if is_final and not (may_be_deep and _is_too_deep(result)) else None
     if isinstance(error, dict) and "result" not in message:
@@ -211,7 +228,7 @@ def _is_too_deep(value: Any) -> bool:
 
 
 def _finite(text: str) -> float:
-    # NaN and the infinities, 1e999 among them: Python reads and writes them, and no other parser does.
+    # Python reads and writes NaN and the infinities (also 1e999), but other parsers do not.
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)

@@ -1,6 +1,7 @@
-"""The client's JSON-RPC: its messages, read with suspicion; its calls without an answer, and their way to the daemon.
+"""The client's JSON-RPC: parsing and validation of its messages, calls that wait for a response,
+and the queue of messages to the daemon.
 
-On the path between spawn and the first answer: what takes time to import is imported where it is needed.
+The client's first answer waits for this module to load: slow imports happen where they are needed.
 """
 
 from __future__ import annotations
@@ -32,16 +33,22 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 UNAVAILABLE: Final = -32000
 PREPARE_DEADLINE_S = 8.0
-"""Within the ten seconds that a call has."""
+"""Seconds to seal a message, within the ten seconds of a call."""
 REPLAY_ID: Final = "confide-replay"
-"""The id of what is replayed unseen, and what the ids of replayed subscriptions begin with."""
+"""Id of a replayed `initialize`, which the client does not see, and prefix of the ids of replayed
+subscriptions.
+"""
 _LINE_ENDS: Final = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
-"""What JSON may hold as it is, and `str.splitlines` and its like in other languages take for the end of a line: what follows in a note
-would be the next message of a client that reads lines so."""
+"""Characters that JSON allows unescaped, but `str.splitlines` and its like in other languages take
+for a line end: a client that reads lines that way would take the rest of a note for the next
+message.
+"""
 
 
 class MalformedError(Exception):
-    """A line that is no message. `code`: JSON-RPC's; `identifier`: the id that could be read of it, for the client that waits under it."""
+    """A line that is not a valid message. `code` is a JSON-RPC error code; `identifier` is the id
+    of the message, if it could be read, so that the client gets a response.
+    """
 
     def __init__(self, code: int, why: str, *, identifier: str | int | None = None) -> None:
         super().__init__(why)
@@ -49,9 +56,10 @@ class MalformedError(Exception):
 
 
 def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
-    """The message of a line, and the line without what nobody reads: of two values under one name the first would go up as it is.
+    """Parse a line. Return the message, and the line to send: encoded again if an object contains a
+    name twice, since the daemon could take the value that was ignored here.
 
-    Raises MalformedError: it is no message.
+    Raises MalformedError: the line is not a valid message.
     """
     if len(line) > MAX_LINE_BYTES:
         raise MalformedError(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")
@@ -62,7 +70,8 @@ def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
         except _TwiceError:
             message, is_doubled = json.loads(line), True
     except UnicodeDecodeError:
-        # Bytes of another encoding stand in a text: its client waits under the id that can be read all the same.
+        # A string contains bytes of another encoding: respond to the client under the id if it can
+        # be read.
         why = "the line is not UTF-8; send the call again in UTF-8"
         raise MalformedError(PARSE_ERROR, why, identifier=_id_in(line)) from None
     except (ValueError, RecursionError):
@@ -75,13 +84,14 @@ def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
     if message.get("jsonrpc") != "2.0" or not isinstance(message.get("method", ""), str):
         raise MalformedError(INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message", identifier=identifier)
     if b"\\ud" in line.lower() and not _is_text(message):
-        # JSON can spell half of a surrogate pair; no file, no hash and no parser behind this one can hold it.
+        # JSON can express half of a surrogate pair, but files, hashes and other parsers cannot
+        # represent it.
         raise MalformedError(INVALID_REQUEST, "a text of it holds half of a surrogate pair", identifier=identifier)
     return message, encoded(message) if is_doubled else line
 
 
 def _id_in(line: bytes) -> str | int | None:
-    """The id of a message that is not UTF-8; None where it cannot be read."""
+    """Return the id of a message that is not UTF-8, or None if it cannot be read."""
     try:
         message = json.loads(line.decode("latin-1"))
     except (ValueError, RecursionError):
@@ -92,7 +102,7 @@ def _id_in(line: bytes) -> str | int | None:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether all of it can be written as UTF-8."""
+    """Return True if all strings in `value` can be encoded as UTF-8."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -101,7 +111,7 @@ def _is_text(value: Any) -> bool:
 
 
 def encoded(message: dict[str, Any]) -> bytes:
-    """The message on one line, without the line's end."""
+    """Encode a message on one line, without the line end."""
     text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
     for end, escaped in _LINE_ENDS:
         text = text.replace(end, escaped)
@@ -109,12 +119,14 @@ def encoded(message: dict[str, Any]) -> bytes:
 
 
 def key(identifier: Any) -> str:
-    """An id as a key: 1 and "1" are different ids in JSON-RPC."""
+    """Return a dictionary key for an id: 1 and "1" are different ids in JSON-RPC."""
     return json.dumps(identifier)
 
 
 def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a tool call, with the path of a file below the project's folder as it is called there; else the same object."""
+    """Return tool parameters in which an absolute `path` below the folder `root` is relative to it;
+    the same object if nothing changes.
+    """
     arguments = params.get("arguments")
     path = arguments.get("path") if isinstance(arguments, dict) else None
     if not root or not isinstance(path, str) or not path.startswith(f"{root}/") or "/../" in path:
@@ -123,11 +135,12 @@ def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, object]:
-    """A tool call with an id of its own, and the time at which it was made (PROTOCOL.md 7.12); the client's own are not taken.
+    """Return a tool call with an operation id and the time of the call (PROTOCOL.md 7.12), in place
+    of the client's own.
 
-    `operation`: the id, where this machine has one already.
+    `operation`: the id, if this device has assigned one already.
     """
-    # Imported late: only a session that stores something needs them.
+    # Imported late: only sessions that store something need them.
     import secrets
     from datetime import datetime
 
@@ -143,7 +156,9 @@ def with_operation(message: dict[str, Any], operation: str | None = None) -> dic
 
 
 def without_claims(message: dict[str, Any]) -> dict[str, object]:
-    """A tool call without what its client says of the class of what is stored (docs/agents.md): that is the machine's to say."""
+    """Return a tool call without the client's claim about the class of the stored text
+    (docs/agents.md): only this device sets it.
+    """
     meta = message["params"].get("_meta")
     if not isinstance(meta, dict) or call_keys.CLASS not in meta:
         return message
@@ -152,7 +167,7 @@ def without_claims(message: dict[str, Any]) -> dict[str, object]:
 
 
 def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[str, object]:
-    """A tool call with what this machine says of it in `_meta`, in the place of what its client says there."""
+    """Return a tool call with the device's `claims` in `_meta`, in place of the client's."""
     params = message["params"]
     given = params.get("_meta")
     meta = {**(given if isinstance(given, dict) else {}), **claims}
@@ -160,7 +175,7 @@ def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[s
 
 
 class _TwiceError(ValueError):
-    """A name stands twice in an object."""
+    """An object contains a name twice."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
@@ -172,40 +187,48 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A request of the client's that has no answer yet, parsed once: whoever answers or seals it works on the same message."""
+    """A client's request without a response yet. It is parsed once; all code that answers or seals
+    it uses the same message.
+    """
 
     message: dict[str, Any]
     line: bytes
-    """The message as it goes up unless something in it is sealed."""
+    """The encoded message, sent if nothing in it has to be sealed."""
     tool: str | None
     is_repeatable: bool
     is_read_only: bool = False
-    """Its tool only asks, as the daemon lists it."""
+    """The catalogue lists its tool as read-only."""
     offline: str = "fail"
-    """What is done with it while the daemon cannot be reached (`Catalogue.offline`)."""
+    """How the call is handled while the daemon is unreachable (`ToolCatalogue.offline`)."""
     timer: asyncio.TimerHandle | None = None
     is_sent: bool = False
     session_id: str = ""
-    """Of the connection that it was sent on."""
+    """Id of the connection that the call was sent on; "" before."""
     repeats: int = 0
     is_settled: bool = False
-    """Its client has been answered, or has taken it back."""
+    """The client got its response, or cancelled the call."""
     is_taken: bool = False
-    """This machine answers it in the daemon's place."""
+    """This device answers the call instead of the daemon."""
     is_level: bool = False
-    """When it was sent, all files of this machine were known to be with the daemon."""
+    """When the call was sent, the daemon was known to have all files of this device."""
     is_answered: bool = False
-    """The daemon has answered, and that is not passed on yet: a second answer is none."""
+    """The daemon's response is being completed; a second one is ignored."""
     is_asked_again: bool = False
-    """What it found was nothing, and files may have been on their way to the daemon."""
+    """The first response found nothing while files were on their way to the daemon, so the call was
+    sent again.
+    """
     lacking: Behind | None = None
-    """Those that still were when it was asked again."""
+    """The files that the daemon still lacked when the call was sent again."""
     is_stream: bool = False
-    """Its answer is the end of a stream of news, which may never come: nothing waits for it, and no broken link ends it."""
+    """The response ends a notification stream and may never come: shutdown does not wait for it,
+    and a broken link does not end it.
+    """
     is_acknowledged: bool = False
-    """The daemon has said that it brings the news, since it was last told of the stream."""
+    """The daemon has acknowledged the stream in its present session."""
     is_bound: bool = False
-    """Who made it reaches less than this machine, and only the daemon can keep it to that: nothing of it is done without."""
+    """The call comes from a caller with fewer rights than this device, which only the daemon can
+    enforce: it is never answered or queued here.
+    """
 
     @property
     def identifier(self) -> Any:
@@ -221,47 +244,47 @@ class PendingCall:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What is asked; empty where that is no object."""
+        """Return the parameters, or an empty object if they are not an object."""
         params = self.message.get("params")
         return params if isinstance(params, dict) else {}
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What goes along with it; empty where that is no object."""
+        """Return the `_meta` of the parameters, or an empty object if it is not an object."""
         meta = self.params.get("_meta")
         return meta if isinstance(meta, dict) else {}
 
     @property
     def token(self) -> Any:
-        """What its progress is told under; None: nobody follows it."""
+        """Return the progress token; None if the client does not follow the progress."""
         return self.meta.get("progressToken")
 
     @property
     def operation(self) -> str | None:
-        """The id by which it is made once."""
+        """Return the operation id, by which the daemon carries out the call only once."""
         operation: str | None = self.meta.get(call_keys.OPERATION)
         return operation
 
     @property
     def said(self) -> str | None:
-        """When it was made, ISO 8601 with the time zone."""
+        """Return the time of the call, ISO 8601 with the time zone."""
         said: str | None = self.meta.get(call_keys.SAID)
         return said
 
     @property
     def class_(self) -> str | None:
-        """The class of what it stores, as this machine says (docs/agents.md)."""
+        """Return the class of the text to store, as this device set it (docs/agents.md)."""
         said: str | None = self.meta.get(call_keys.CLASS)
         return said
 
     @property
     def is_modern(self) -> bool:
-        """Whether it is of the 2026-07-28 era."""
+        """Return True if the call is of the 2026-07-28 era of MCP."""
         return VERSION_KEY in self.meta
 
     @property
     def is_structured(self) -> bool:
-        """Whether its client asks for the structured form of the result beside the text."""
+        """Return True if the client asks for structured content beside the text."""
         return self.meta.get(call_keys.STRUCTURED) is True
 
     def disarm(self) -> None:
@@ -271,7 +294,9 @@ class PendingCall:
 
 @dataclass(slots=True, eq=False)
 class OutgoingLine:
-    """A message on its way up: of a call, or about one on the connection `session_id`. `is_ready`: it may go up as it is."""
+    """A message to the daemon. `call` is the call that it carries, if any; `session_id` names the
+    connection of the call that it is about. `is_ready`: sealed, or nothing to seal.
+    """
 
     message: dict[str, Any]
     data: bytes = b""
@@ -284,12 +309,14 @@ class OutgoingLine:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether nobody has answered its call meanwhile."""
+        """Return True unless its call was answered or cancelled meanwhile."""
         return self.call is None or not (self.call.is_settled or self.call.is_taken)
 
 
 class OutgoingQueue:
-    """Lines on their way up, in order. A queue, so that taking the client's next line (and its deadline) never waits for the network."""
+    """Queue of messages to the daemon, in order. It separates the client from the network: reading
+    the client's next line, and its deadline, never wait for it.
+    """
 
     def __init__(self) -> None:
         self._lines: deque[OutgoingLine] = deque()
@@ -309,10 +336,10 @@ class OutgoingQueue:
         self._lines.clear()
 
     async def run(self, link: Link, sealed: SealedCalls) -> AsyncIterator[tuple[PendingCall, Exception]]:
-        """Send, for as long as the task lives: each line only once it is sealed, and none before those that came before it.
+        """Send messages until cancelled, in order, each once it is sealed.
 
         Yields:
-            the calls that do not go up, and why.
+            each call that cannot be sent, and the error.
         """
         import asyncio
 
@@ -323,7 +350,8 @@ class OutgoingQueue:
             while self._lines:
                 line = self._lines[0]
                 if line.is_wanted and not line.is_ready:
-                    # It stays where it is meanwhile: the link may break, or move to a connection on which others go first.
+                    # It stays in the queue meanwhile: the link may break, or move to a connection
+                    # on which other messages come first.
                     error = await self._prepare(line, link, sealed)
                     if error is not None and line.call is not None and line.is_wanted:
                         yield line.call, error
@@ -333,7 +361,8 @@ class OutgoingQueue:
                     continue
                 if line.call is not None:
                     line.call.session_id = link.session_id
-                # Where the link breaks right here, nobody knows whether the daemon got it: who is told that it is down decides.
+                # If the link breaks here, the daemon may or may not have the message: `on_down`
+                # decides about the call.
                 try:
                     await link.send_message(line.data, line.session_id)
                 except ConnectionLost:
@@ -342,7 +371,7 @@ class OutgoingQueue:
             await self._is_filled.wait()
 
     async def _prepare(self, line: OutgoingLine, link: Link, sealed: SealedCalls) -> Exception | None:
-        """Make a line ready, or take it out; returns why."""
+        """Seal a message. On failure, remove it from the queue and return the error."""
         import asyncio
 
         before = link.session_id
@@ -352,12 +381,13 @@ class OutgoingQueue:
                     line.data = await self._sealed(line, link, sealed)
             line.is_ready = True
         except ConnectionLost:
-            # Where the link itself is gone, who is told so decides about the call; a connection that was replaced takes nothing with it.
+            # If the link itself is down, `on_down` decides about the call; if only the connection
+            # was replaced, the message stays in the queue.
             if link.session_id in ("", before):
                 self._take_out(line)
         except Exception as error:
             if not isinstance(error, ConfideError | TimeoutError):
-                # A fault of ours must neither end the session nor let anything out.
+                # A bug must neither end the session nor let an unsealed message out.
                 import logging  # a start has 3 ms more without it
 
                 logging.getLogger(__name__).error("a message could not be prepared: %s", type(error).__name__)

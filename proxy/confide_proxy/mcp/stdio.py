@@ -1,7 +1,8 @@
-"""`confide mcp`: an MCP server on stdin and stdout, as the agent's client sees it.
+"""`confide mcp`: the MCP server on stdin and stdout.
 
-The main thread reads stdin, and answers what it can before anything heavy is imported; the event loop with the link runs beside it in a
-thread. When stdin ends the process is gone within a second, whatever the link is doing. stdout is the MCP wire; logs go to stderr.
+The main thread reads stdin, and answers what it can before slow modules are imported; the event
+loop with the link runs in another thread. When stdin ends, the process exits within a second,
+whatever the link is doing. stdout carries MCP messages only; logs go to stderr.
 """
 
 from __future__ import annotations
@@ -31,18 +32,25 @@ if TYPE_CHECKING:
 
 USAGE = "usage: confide mcp [--project DIR] [--config FILE]"
 SPEECHLESS_S = 0.25
-"""If the client says nothing for so long, the link is made without waiting for its first word."""
+"""Seconds of silence from the client after which the link is made without waiting for its first
+message.
+"""
 SETTLE_S = 0.15
-"""A client that has got the list of tools goes on with its own start, and the link needs a tenth of a second of a processor: on two of them
-a session of Claude Code took 50 ms longer for it (`tests/clients/cost.py`). So the link waits for so much silence, a call or a prompt."""
+"""Seconds of silence after a message that the link waits for, unless a call or a prompt comes. A
+client that has the list of tools continues its own start, and the link needs a tenth of a second of
+a processor: with two processors, a session of Claude Code took 50 ms longer
+(`tests/clients/cost.py`).
+"""
 MOST_SETTLE_S = 0.5
-"""From the start, however much the client says."""
+"""Longest delay of the link in seconds since the start, however many messages the client sends."""
 LOOK_S = 0.02
-"""Meanwhile so often for a prompt."""
+"""Interval in seconds of the check for a waiting prompt during that delay."""
 EXIT_DEADLINE_S = 0.7
 _PARENT_LOOK_S = 2.0
 _SETTLED_S = 3.0
-"""A launcher that starts this and ends does so within this time; whose parent ends later has lost its client."""
+"""Seconds after the start within which a change of the parent process is due to a launcher that has
+ended; a later change means that the client has ended.
+"""
 _READ_BYTES = 256 * 1024
 _LINES_IN = 256
 _LINES_OUT = 4096
@@ -51,7 +59,9 @@ _WORKERS = 2
 
 
 def run(arguments: list[str]) -> int:
-    """Serve until stdin ends. Returns the exit code: 2 for a usage error, 3 or 4 for a broken configuration; 0 does not return."""
+    """Serve until stdin ends. Return the exit code: 2 for a usage error, 3 or 4 for an invalid
+    configuration; with 0 the process exits here.
+    """
     options = _options(arguments)
     if isinstance(options, str):
         _say(f"confide: {options}\n{USAGE}")
@@ -64,24 +74,28 @@ def run(arguments: list[str]) -> int:
         _say(f"confide: {error.with_hint}")
         return error.exit_code
     if unknown := catalogues.unknown_toolsets(config.toolsets):
-        # No reason to leave an agent without its memory.
+        # A warning only: an agent without its memory would be worse.
         said = ", ".join(repr(name[:40]) for name in unknown)
         _say(f"confide: toolsets in {here.config} has {said}, which is not a group of tools; it is ignored")
         _say(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # How clients end a session. As an exception it would wait for threads, and get lost in the moment before a read of stdin.
+        # Clients end a session with SIGINT. As an exception it would wait for threads, and get lost
+        # in the moment before a read of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if config.hooks:
         startup_marks.note(os.fspath(here.state))
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
     outlet.close(EXIT_DEADLINE_S / 2)
-    # Not sys.exit: threads that wait in a system call must not keep a process whose client is gone.
+    # Not sys.exit: threads that wait in a system call must not keep the process alive when its
+    # client has ended.
     os._exit(0)
 
 
 def serve(stdin: int, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path) -> None:
-    """Pass lines from the descriptor `stdin` on until it ends or the client stops reading."""
+    """Pass lines from the descriptor `stdin` to the session until it ends or the client stops
+    reading.
+    """
     tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
     lines = Lines(stdin)
     engine: SessionThread | None = None
@@ -104,21 +118,21 @@ def serve(stdin: int, outlet: Outlet, here: places.ProxyPaths, config: ProxyConf
 
 
 class Settling:
-    """The time at a start in which the client is spared the work of the link."""
+    """Delay of the link at the start, so that it does not slow the client's own start."""
 
     def __init__(self, state: str) -> None:
-        """`state`: the folder where a prompt's hook says that it waits."""
+        """`state`: the state folder, where the hook of a prompt notes that it waits."""
         self._state = state
         self._began = time.time()
         self._last = time.monotonic() + MOST_SETTLE_S
         self._end = time.monotonic() + SPEECHLESS_S
 
     def go_on(self) -> None:
-        """The client has just got an answer."""
+        """Extend the delay, since the client has just got a response."""
         self._end = min(time.monotonic() + SETTLE_S, self._last)
 
     def is_over(self, lines: Lines) -> bool:
-        """Waits for the next lines, and is over if there are none in time, or a prompt waits."""
+        """Wait for the next lines; return True if there are none in time, or if a prompt waits."""
         while not lines.wait(max(0.0, min(LOOK_S, self._end - time.monotonic()))):
             if time.monotonic() >= self._end or startup_marks.is_hurried(self._state, self._began):
                 return True
@@ -126,18 +140,18 @@ class Settling:
 
 
 class Lines:
-    """Lines from a descriptor, in batches as they come."""
+    """Reader of lines from a descriptor, in batches."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = bytearray()
 
     def wait(self, seconds: float) -> bool:
-        """Whether something can be read within `seconds`."""
+        """Return True if the descriptor becomes readable within `seconds`."""
         return bool(select.select([self._fd], [], [], seconds)[0])
 
     def read(self) -> list[bytes] | None:
-        """The next complete lines, possibly none; None at the end of the input."""
+        """Read the next complete lines, possibly none; None at the end of the input."""
         data = os.read(self._fd, _READ_BYTES)
         if not data:
             return None
@@ -146,7 +160,8 @@ class Lines:
             return []  # a large line comes in hundreds of parts, each of which would copy all before it
         *whole, rest = bytes(self._rest).split(b"\n") if b"\n" in data else (bytes(self._rest),)
         if len(rest) > MAX_LINE_BYTES:
-            # Handed on as it is, to be refused by its size; what follows up to the line's end is refused as no JSON.
+            # Passed on to be refused because of its size; the rest of the line is refused as
+            # invalid JSON.
             whole.append(rest)
             rest = b""
         self._rest = bytearray(rest)
@@ -154,24 +169,31 @@ class Lines:
 
 
 class Outlet:
-    """Lines to a descriptor, written by a thread of their own: a client that does not read must not stop the loop."""
+    """Writer of lines to a descriptor, in a thread of its own, so that a client that does not read
+    cannot block the event loop.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lines: queue.Queue[bytes | None] = queue.Queue(_LINES_OUT)
         self._thread: threading.Thread | None = None
-        # Bytes taken and bytes written, each counted by one thread alone.
+        # Counts of bytes; each is changed by one thread only.
         self._taken = self._written = 0
         self.is_open = True
 
     def is_crowded(self) -> bool:
-        """Whether the client is so far behind that what can wait should."""
+        """Return True if more than half of the buffer is unread, so that less urgent messages
+        should wait.
+        """
         return self._lines.qsize() > _LINES_OUT // 2 or self._taken - self._written > _BYTES_OUT // 2
 
     def put(self, line: bytes) -> None:
-        """Write a line soon. A client that leaves `_LINES_OUT` lines or `_BYTES_OUT` unread is given up: the process ends."""
+        """Queue a line. If the client leaves more than `_LINES_OUT` lines or `_BYTES_OUT` unread,
+        the process exits.
+        """
         if self._thread is None:
-            # Until the loop runs a thread would only cost start-up time; but a client that does not read must not stop its own goodbye.
+            # A thread would only cost start-up time before the loop runs; but a client that does
+            # not read must not prevent the exit at the end of stdin.
             line = self._write_at_once(line)
             if not line:
                 return
@@ -187,14 +209,14 @@ class Outlet:
             os._exit(1)
 
     def start(self) -> None:
-        """From now on write in the background."""
+        """Start the writer thread; from now on lines are written in the background."""
         if self._thread is not None:
             return
         self._thread = threading.Thread(target=self._drain, name="stdout", daemon=True)
         self._thread.start()
 
     def close(self, deadline_s: float) -> None:
-        """Write what is left, within the deadline."""
+        """Write the remaining lines, within the deadline."""
         if self._thread is not None:
             try:
                 self._lines.put(None, timeout=deadline_s)
@@ -208,11 +230,11 @@ class Outlet:
             self._written += len(line)
 
     def _write_at_once(self, line: bytes) -> bytes:
-        """What the client has no room for yet."""
+        """Write as much as possible without blocking; return the rest."""
         view = memoryview(line)
         try:
             while view and select.select([], [self._fd], [], 0)[1]:
-                # So much goes into a pipe that can be written to at all without waiting.
+                # A writable pipe takes this many bytes without blocking.
                 view = view[os.write(self._fd, view[: select.PIPE_BUF]) :]
         except OSError:
             self.is_open = False
@@ -225,22 +247,22 @@ class Outlet:
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError:
-            self.is_open = False  # the client is gone; stdin will end too
+            self.is_open = False  # the client has ended; stdin will end too
 
 
 class SessionThread:
-    """The event loop in its thread: link, tunnel and files."""
+    """The thread of the event loop, with link, tunnel and files."""
 
     def __init__(
         self, tunnel: Tunnel, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path
     ) -> None:
-        outlet.start()  # from here on it is the loop that writes, and must not wait for the client
+        outlet.start()  # from here on the loop writes, and must not wait for the client
         self._tunnel = tunnel
         self._ready = threading.Event()
         self._opening = threading.Lock()
-        self._is_open = False  # from then on it is the loop alone that uses the tunnel
+        self._is_open = False  # once True, only the loop uses the tunnel
         self._slots = threading.Semaphore(_LINES_IN)
-        # The loop makes these three before it says that it is ready.
+        # Set by the loop before it sets `_ready`.
         self._loop: asyncio.AbstractEventLoop
         self._waiting: asyncio.Queue[bytes]
         self._ending: asyncio.Event
@@ -250,10 +272,11 @@ class SessionThread:
         self._thread.start()
 
     def receive(self, line: bytes) -> None:
-        """Hand a line to the loop; waits while `_LINES_IN` are not taken yet, which is the client's back-pressure.
+        """Pass a line to the loop; block while `_LINES_IN` lines are pending, which is the
+        back-pressure on the client.
 
-        Until the loop takes lines, which it does once it knows what project this is, what needs no daemon is answered here: a daemon that
-        is to be asked about the folder's name may be mute.
+        Until the loop takes lines, which needs the name of the project, requests that need no
+        daemon are answered here: the daemon that is asked for the name may not respond.
         """
         with self._opening:
             if not self._is_open and self._tunnel.answer_locally(line):
@@ -263,13 +286,13 @@ class SessionThread:
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, line)
 
     def stop(self, deadline_s: float) -> None:
-        """End the session: calls that are on their way get this long to be answered."""
+        """End the session; pending calls have `deadline_s` to be answered."""
         if self._ready.wait(deadline_s):
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(deadline_s)
 
     def _run(self) -> None:
-        # The heavy imports happen here, while the main thread goes on answering.
+        # Slow imports happen here, while the main thread continues to answer.
         import asyncio
 
         from confide_crypto import heaps
@@ -278,12 +301,13 @@ class SessionThread:
         try:
             asyncio.run(self._serve())
             if self._is_orphaned:
-                os._exit(0)  # the main thread still waits for a line that nobody sends
+                os._exit(0)  # the main thread still waits for a line from stdin
         except ConfideError as error:
             _say(f"confide: {error.with_hint}")
             os._exit(error.exit_code)
         except BaseException as error:
-            # Only a fault of ours gets here. The client restarts a server that ended, but waits for ever on one that is mute.
+            # Only a bug gets here. The client restarts a server that exits, but waits forever for
+            # one that does not respond.
             _say(f"confide: internal error: {where(error)}")
             os._exit(1)
 
@@ -301,12 +325,13 @@ class SessionThread:
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
         here, config, folder = self._arguments
         self._loop = asyncio.get_running_loop()
-        # Files are read and written one at a time in the main; each further thread costs memory in every session of every user.
+        # Files are mostly read and written one at a time; each further thread costs memory in every
+        # session of every user.
         self._loop.set_default_executor(ThreadPoolExecutor(_WORKERS))
         self._waiting = asyncio.Queue()  # bounded by _slots
         self._ending = asyncio.Event()
         self._ready.set()
-        # Whoever told a client to start this wants it to remember.
+        # A user who configured a client to start this wants it to remember.
         await asyncio.to_thread(found_for_agent, here, config)
         for notice in await asyncio.to_thread(places.memory_notices):
             _say(f"confide: {notice}")
@@ -316,7 +341,7 @@ class SessionThread:
             project = found.project
             if found.is_new or project.claim:
                 _say(f"confide: {found.notice}")
-        else:  # where desktop programs start what they start
+        else:  # such as the folder in which desktop programs start others
             project = projects.shared(here.global_folder)
             _say(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
         with self._opening:
@@ -333,7 +358,9 @@ class SessionThread:
                 task.cancel()
 
     async def _attend(self) -> None:
-        """End with whoever has started this: another program may hold the other end of stdin, which then never ends."""
+        """End the session when the parent process ends: another program may keep the other end of
+        stdin open, which then never ends.
+        """
         import asyncio
 
         parent, settled = os.getppid(), time.monotonic() + _SETTLED_S
@@ -345,7 +372,7 @@ class SessionThread:
                 self._is_orphaned = True
                 self._ending.set()
                 return
-            parent = now  # a launcher, which is done once it has started this
+            parent = now  # the former parent was a launcher, which ends after the start
 
     async def _pump(self) -> None:
         while True:

@@ -1,8 +1,10 @@
-"""What a client listens to: resource by resource, or by streams of news in the 2026-07-28 era.
+"""The client's subscriptions: to single resources, or by notification streams in the 2026-07-28
+era.
 
-A stream is opened here, at once: a client of that era counts as connected when its stream is acknowledged, and must not wait for a daemon
-for it. The daemon is told of it once there is one, and again after each break; what may have changed meanwhile the client is told to look
-at. Between the last news of one connection and the first of the next nobody tells of a change.
+The proxy opens a stream at once: a client of that era counts as connected when its stream is
+acknowledged, and must not wait for a daemon. The proxy sends the stream to the daemon when the link
+is up, and again after each break. Changes between two connections are not reported, so the client
+then gets notifications for all resources of the stream.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from confide_proxy.mcp.jsonrpc import REPLAY_ID, PendingCall
 
 MAX_SUBSCRIBED: Final = 256
 MAX_STREAMS: Final = 8
-"""As many as a daemon has for one agent; so is the number of a stream's resources, and the length of an address."""
+"""Most streams of one client, as the daemon limits them for one agent. The limits for resources of
+a stream and for the length of a URI are the daemon's too.
+"""
 MAX_URI: Final = 8192
 LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -28,31 +32,31 @@ CHANGED: Final = {
     PROMPTS: "notifications/prompts/list_changed",
     RESOURCES: "notifications/resources/list_changed",
 }
-"""Lists that may change: what a stream calls each, and the news of it."""
+"""Lists that may change: the name in a stream's request, and the method of the notification."""
 _URIS: Final = "resourceSubscriptions"
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
 _REPLAYED: Final = f"{REPLAY_ID}:"
-"""What a subscription is replayed under, before its URI."""
+"""Prefix of the id of a replayed subscription, before its URI."""
 
 
 class Subscriptions:
-    """What a client listens to, resource by resource: each new session of the daemon's is told of it, and knows nothing before."""
+    """The client's subscriptions to single resources, replayed to each new session of the daemon."""
 
     def __init__(self) -> None:
         self._by_uri: dict[str, dict[str, object]] = {}
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What a new session of the daemon's is told."""
+        """Return the `resources/subscribe` requests to replay to a new session of the daemon."""
         return list(self._by_uri.values())
 
     def has(self, uri: Any) -> bool:
-        """Whether the client listens to this resource."""
+        """Return True if the client is subscribed to this resource."""
         return isinstance(uri, str) and uri in self._by_uri
 
     def note(self, call: PendingCall) -> None:
-        """A client subscribes, or takes it back; any other call is passed over."""
+        """Record a subscription or its end; other calls are ignored."""
         if call.method not in (_SUBSCRIBE, _UNSUBSCRIBE) or not isinstance(uri := call.params.get("uri"), str):
             return
         if call.method == _UNSUBSCRIBE:
@@ -61,18 +65,22 @@ class Subscriptions:
             self._by_uri[uri] = {**call.message, "id": f"{_REPLAYED}{uri}"}
 
     def forget(self, call: PendingCall) -> None:
-        """It was refused, and its client told so."""
+        """Remove the subscription of a call that the daemon refused."""
         if call.method == _SUBSCRIBE and isinstance(uri := call.params.get("uri"), str):
             self._by_uri.pop(uri, None)
 
     def news_after(self, identifier: str, answer: dict[str, object]) -> list[dict[str, object]]:
-        """What the client is told once the daemon has answered a replayed request."""
+        """Return the parameters of update notifications to send once the daemon has answered a
+        replayed subscription.
+        """
         uri = identifier.removeprefix(_REPLAYED)
         return [{"uri": uri}] if uri in self._by_uri and "error" not in answer else []
 
 
 def stream_of(acknowledgement: dict[str, Any]) -> Any:
-    """The id of the request whose stream is acknowledged, by the notification's parameters; None where it names none."""
+    """Return the id of the request whose stream a notification belongs to, from the notification's
+    parameters; None without one.
+    """
     try:
         return acknowledgement["_meta"][STREAM_KEY]
     except (KeyError, TypeError):
@@ -80,13 +88,13 @@ def stream_of(acknowledgement: dict[str, Any]) -> Any:
 
 
 def uris_of(stream: PendingCall) -> list[Any]:
-    """The resources of which a stream is to bring news."""
+    """Return the URIs of the resources that a stream was requested for."""
     uris = _wanted(stream).get(_URIS)
     return uris if isinstance(uris, list) else []
 
 
 def refusal_of(stream: PendingCall) -> str | None:
-    """Why a stream is not opened, in the words that the daemon would use; None: it is."""
+    """Return the message with which the daemon would refuse this stream, or None if it is valid."""
     if not isinstance(stream.params.get("notifications"), dict):
         return "'notifications' is missing: an object that names what the stream is to bring"
     uris = uris_of(stream)
@@ -96,7 +104,7 @@ def refusal_of(stream: PendingCall) -> str | None:
 
 
 def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
-    """The first message of a stream: which news it brings. All that this version knows of what was asked for."""
+    """Return the first message of a stream: the requested notifications that this version supports."""
     wanted = _wanted(stream)
     honored: dict[str, object] = {name: True for name in CHANGED if wanted.get(name) is True}
     if uris := uris_of(stream):
@@ -105,13 +113,15 @@ def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
 
 
 def news_of_change(stream: PendingCall, name: str) -> Iterator[dict[str, object]]:
-    """What a stream brings when the list of that name has changed, if it was asked to."""
+    """Yield the notification that the list `name` has changed, if the stream was requested for it."""
     if _wanted(stream).get(name) is True:
         yield _news(CHANGED[name], stream)
 
 
 def news_after_break(stream: PendingCall) -> Iterator[dict[str, object]]:
-    """What a stream brings once the daemon tells of news again: any of its resources may have changed, or have come or gone."""
+    """Yield the notifications for a stream after a break of the link: any of its resources may have
+    changed, appeared or disappeared.
+    """
     for uri in uris_of(stream):
         yield _news(UPDATED, stream, uri=uri)
     yield from news_of_change(stream, RESOURCES)

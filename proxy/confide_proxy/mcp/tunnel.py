@@ -1,13 +1,19 @@
-"""The client's JSON-RPC messages on their way to the daemon and back.
+"""The tunnel for the client's JSON-RPC messages to the daemon and back.
 
-A tunnel, not a second MCP server. It acts in these cases only: what `catalogue` answers while the link is down (and `initialize` and
-`server/discover` always, since the client asks before there can be a link); streams of news, which are opened here (`subscriptions`); calls
-that meet a link that is down, which `fallback` answers;
-calls that change something, which get the id by which they are made once however often they are sent; subscriptions, and an `initialize`
-without what the client can be asked for, replayed unseen to each new daemon session; and credentials in what the agent says, which are
-sealed on the way up (`sealing.sealed_calls`). Everything else passes up as it came. Of what comes back only
-answers to these calls and a few
-notifications pass, written anew (`incoming`); nothing sealed is opened in it.
+It forwards messages and is not a second MCP server. It acts in these cases only:
+
+- it answers the methods of `catalogue` while the link is down (`initialize` and `server/discover`
+  always, since the client sends them before there can be a link);
+- it opens notification streams (`subscriptions`);
+- it lets `fallback` answer calls while the link is down;
+- it gives calls that change something an operation id, so that the daemon carries them out once,
+  however often they are sent;
+- it replays subscriptions, and an `initialize` without the client's capabilities, to each new
+  session of the daemon;
+- it seals credentials in the messages to the daemon (`sealing.sealed_calls`).
+
+All other messages are forwarded unchanged. From the daemon, only responses to these calls and a few
+notifications pass, encoded again (`incoming`); sealed values in them stay sealed.
 """
 
 from __future__ import annotations
@@ -69,22 +75,30 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT = 256
 MAX_AT_ONCE = 24
-"""Calls at the daemon at once. It refuses what is beyond 32 of a connection, and its hooks and syncs are to have room; others wait here."""
+"""Most calls at the daemon at once; others wait here. The daemon refuses more than 32 of a
+connection, and hooks and syncs of this device need some of them.
+"""
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Of calls without an answer, which are kept to be sent again."""
+"""Most bytes of calls without a response, which are kept to be sent again."""
 MAX_REPEATS = 2
 FIRST_LINK_DEADLINE_S = 9.0
-"""How long a call waits for the first link, which may include the start of a daemon on this machine."""
+"""Seconds that a call waits for the first link, which may include the start of a daemon on this
+device.
+"""
 PROBE_AFTER_S = 1.0
-"""A call that has no answer for so long asks whether anybody is there at all; a pulled cable tells nobody."""
+"""Seconds without a response after which the daemon is pinged: a pulled cable causes no error."""
 PROBE_S = 1.0
 HELD_DEADLINE_S = 5.0
-"""How long a store waits for what was queued before it; then it is queued too."""
+"""Seconds that a store waits for calls that were queued before it; then it is queued too."""
 READ_HELD_S = 1.0
-"""How long a search waits for that, so that it finds what its own agent has said; then it goes without."""
+"""Seconds that a search waits for queued stores, so that it finds what its own agent has stored;
+then it is sent without them.
+"""
 BUSY = "busy"
 BUSY_AGAIN_S = 0.3
-"""After this a search is asked again that met too many others at once; what changes something is kept, in its order."""
+"""Seconds after which a search that the daemon refused as busy is sent again. Calls that change
+something are queued instead, in order.
+"""
 _CROWDED_S = 0.01
 
 _LATE = "the daemon did not answer in time; confide status shows how it is"
@@ -96,7 +110,7 @@ _NOTHING: Mapping[str, object] = {}
 
 
 class Tunnel:
-    """Both directions of one client's session. Runs in the event loop alone."""
+    """Both directions of one client's session. Used in the event loop only."""
 
     def __init__(
         self,
@@ -105,7 +119,9 @@ class Tunnel:
         *,
         is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`write` takes whole lines for the client; `is_crowded` says whether that is too far behind to be passed on more."""
+        """`write` takes whole lines for the client; `is_crowded` returns True while the client is
+        too far behind to be sent more.
+        """
         self._write = write
         self._is_crowded = is_crowded
         self.catalogue = catalogue
@@ -114,23 +130,23 @@ class Tunnel:
         self._is_initialized = False
         self._was_up = False
         self._shown: dict[str, list[Any]] = {}
-        """The lists that the client was given here, by their methods; what else there is it is told of later."""
+        """The lists that the client got from here, by method; later differences are notified."""
         self._link: Link
         self._fallback: Fallback
         self._sealed: SealedCalls
         self._subscriptions = Subscriptions()
         self._outgoing = OutgoingQueue()
         self.notices: Callable[[], list[str]] = list
-        """What an agent is to be told of this machine's files."""
+        """Returns the notices about this device's files for the agent."""
         self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
         self._on_empty: asyncio.Event | None = None
 
     def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls, root: str = "") -> None:
-        """The link exists now, what answers while it is down, and what seals; before this only `answer_locally` works.
+        """Set the link, the fallback and the sealing; before this, only `answer_locally` works.
 
-        `root`: the project's folder, for paths that are given as the disk has them.
+        `root`: the project's folder, to make absolute paths in calls relative.
         """
         self._root = root
         self._link, self._fallback, self._sealed = link, fallback, sealed
@@ -138,14 +154,14 @@ class Tunnel:
     # -- from the client ------------------------------------------------------------------------------------------
 
     def answer_locally(self, line: bytes) -> bool:
-        """Answer what needs no daemon; False if the message has to wait for the link."""
+        """Answer a message that needs no daemon; return False if it has to wait for the link."""
         read = self._parsed(line)
         return read is None or self._answer_locally(read[0])
 
     def _answer_locally(self, message: dict[str, object]) -> bool:
         method, identifier = message.get("method"), message.get("id")
         if method == _INITIALIZED and not self._was_up:
-            self._is_initialized = True  # the replay will say it, once there is a daemon session
+            self._is_initialized = True  # replayed to the daemon once the link is up
             return True
         if method == LISTEN and identifier is not None:
             self._open_stream(message)
@@ -154,13 +170,14 @@ class Tunnel:
             return False
         params = message.get("params")
         if method == catalogues.LIST_RESOURCES and isinstance(params, dict) and params.get("cursor") is not None:
-            return False  # who was given a cursor was given it by the daemon
+            return False  # the cursor comes from the daemon
         result = self.catalogue.answer(method, params if isinstance(params, dict) else None)
         if result is None:
             self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
             return True
         if method == catalogues.INITIALIZE:
-            # Not the client's own: what it can be asked for is no business of a daemon, which asks for nothing.
+            # Without the client's capabilities: the daemon sends no requests, so it does not need
+            # them.
             opening = {"protocolVersion": result["protocolVersion"], "capabilities": {}, "clientInfo": _OURSELVES}
             self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
         if method in catalogues.LISTS:
@@ -169,14 +186,16 @@ class Tunnel:
         return True
 
     def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
-        """One line of the client's. `claims`: what this machine says of a tool call in `_meta`, whatever its client says there."""
+        """Handle one line from the client. `claims` replace what the client says in a tool call's
+        `_meta`.
+        """
         read = self._parsed(line)
         if read is None:
             return
         message, line = read
         method = message.get("method")
         if method is None:
-            return  # an answer, and nobody has asked
+            return  # a response, but the proxy sends no requests
         is_own = method in catalogues.OWN_METHODS or method == LISTEN
         if (is_own or not self._is_live) and self._answer_locally(message):
             if method == catalogues.INITIALIZE and self._is_live:
@@ -186,20 +205,22 @@ class Tunnel:
             self._is_initialized = True
         if message.get("id") is None:
             about = self._cancel(message) if method == CANCELLED else None
-            if self._is_live:  # else it is for a daemon session that no longer is, and nobody could use it
+            if self._is_live:  # otherwise the daemon session that it is for has ended
                 self._outgoing.put(OutgoingLine(message, line, session_id=about.session_id if about else ""))
             return
         self._call(message, line, claims)
 
     async def send(self) -> None:
-        """Pass the lines up, sealed and in order, for as long as the task lives."""
+        """Send queued messages to the daemon, sealed and in order, until cancelled."""
         async for call, error in self._outgoing.run(self._link, self._sealed):
             self._on_unsent(call, error)
 
     # -- from the link --------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
-        """A new daemon session: replay what opened the client's, then everything that waited or may be repeated."""
+        """Start a new session of the daemon: replay the client's opening messages, then send all
+        calls that waited or may be repeated.
+        """
         self._was_up = self._is_live = True
         self._replay()
         self._fallback.on_up()
@@ -208,24 +229,28 @@ class Tunnel:
         self._dispatch_waiting()
         if (
             self._shown.pop(catalogues.LIST_RESOURCES, None) and self._opening
-        ):  # streams bring it once they are acknowledged
+        ):  # streams report it once they are acknowledged
             self._send({"jsonrpc": "2.0", "method": CHANGED[RESOURCES]})
 
     def on_renewed(self) -> None:
-        """The link has moved to a fresh connection: open the client's session there before anything else goes over it, and its streams."""
+        """Open the client's session and its streams on a fresh connection, before other messages
+        use it.
+        """
         streams = [call for call in self._streams() if call.is_sent]
         for call in streams:
-            call.session_id, call.is_acknowledged = "", False  # no more of the old connection, whose end is not theirs
+            call.session_id, call.is_acknowledged = "", False  # the end of the old connection does not end them
         self._outgoing.put_first(
             [*self._opening_lines(), *(OutgoingLine(call.message, call.line, call) for call in streams)]
         )
 
     def is_waiting(self, session_id: str) -> bool:
-        """Whether calls that were sent on that connection wait for their answers."""
+        """Return True if calls that were sent on that connection wait for their responses."""
         return any(call.session_id == session_id and not call.is_stream for call in self._calls.values())
 
     def on_retired(self, session_id: str, reason: ConfideError | None) -> None:
-        """A connection that was replaced is gone; what it has not answered is decided as when the link breaks."""
+        """Handle the end of a replaced connection: its unanswered calls are treated as after a
+        break of the link.
+        """
         for call in list(self._calls.values()):
             if call.session_id != session_id or call.is_taken:
                 continue
@@ -236,17 +261,19 @@ class Tunnel:
                 self._dispatch(call)
 
     def on_down(self, reason: ConfideError) -> None:
-        """The link is down: what may have taken effect fails now, what can be repeated gets a short while."""
+        """Handle a link that is down: calls that may have taken effect fail now, calls that can be
+        repeated wait for a short time.
+        """
         self._is_live = False
         self._fallback.on_down()
-        self._outgoing.clear()  # on_up sends again what still waits then
+        self._outgoing.clear()  # on_up sends pending calls again
         self._turns.clear()
         is_known = time.time() - self._link.since > RELINK_DEADLINE_S
         for call in list(self._calls.values()):
             if call.is_taken:
                 continue
             if call.is_stream:
-                call.is_sent = False  # it stays open, and the next session of the daemon's is told of it
+                call.is_sent = False  # stays open, and is sent to the daemon's next session
             elif call.is_sent and not call.is_repeatable:
                 self._give_up_sent(call, reason)
             elif not self._may_recover(reason):
@@ -258,21 +285,23 @@ class Tunnel:
                 call.repeats += 1
                 self._arm(call, RELINK_DEADLINE_S)
             elif is_known and self._was_up:
-                self._do_without(call, _sentence(reason))  # and it has just failed once more
-            # Else it waits already, and its deadline is not put off by another failed attempt.
+                self._do_without(call, _sentence(reason))  # the link has just failed again
+            # Otherwise it waits already, and another failed attempt does not extend its deadline.
         if any(not call.is_stream for call in self._calls.values()):
             self._link.poke()
 
     async def on_message(self, data: bytes) -> None:
-        # A client that reads more slowly than the daemon writes holds the daemon back; a flood must not end its session.
+        # Back-pressure: a slow client slows the daemon down, but a flood of messages does not end
+        # the session.
         while self._is_crowded():
             import asyncio
 
-            await asyncio.sleep(_CROWDED_S)  # it is a thread that catches up
+            await asyncio.sleep(_CROWDED_S)  # the writer thread catches up
         message = incoming.read(data)
         if isinstance(message, RequestMessage):
             if message.refusal is not None:
-                # Awaited, so that who asks without end waits for its own answers, and none of them wait here.
+                # Awaited, so that a daemon that sends endless requests has to wait for each
+                # response, and none of them pile up here.
                 with suppress(ConnectionLost):
                     await self._link.send_message(message.refusal)
         elif isinstance(message, NotificationMessage):
@@ -285,7 +314,7 @@ class Tunnel:
             return
         if news.method == ACKNOWLEDGED:
             stream = self._calls[key(stream_of(news.params))]
-            if not stream.is_acknowledged:  # as it was here, long ago; what came in between, nobody has told of
+            if not stream.is_acknowledged:  # the client has its acknowledgement; changes in between were not reported
                 stream.is_acknowledged = True
                 for message in news_after_break(stream):
                     self._send(message)
@@ -298,8 +327,8 @@ class Tunnel:
             self._tell(self._subscriptions.news_after(identifier, outcome or {"error": {}}))
             return
         call = self._calls.get(key(identifier))
-        # Each call has one answer, and the daemon gives only those that it was asked for: not that of `secret_get`, say, which this
-        # machine is opening, and not one whose deadline has passed.
+        # Each call gets one response, and only for calls that were sent to the daemon: not, say,
+        # for `secret_get`, which this device answers, nor for a call whose deadline has passed.
         if call is None or not call.is_sent or call.is_answered:
             return
         result = outcome.get("result") if outcome else None
@@ -317,18 +346,20 @@ class Tunnel:
         self._pass_on(call, answer)
 
     async def _completed(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
-        """Answer with what the daemon found, once it is known to be all that this machine's files could bring, or is made so."""
+        """Respond with the daemon's result, completed with what this device's files contain beyond
+        it.
+        """
         try:
             tool = self.catalogue.tools[str(call.tool)]
             made = await self._fallback.completion.complete(call, tool, result)
         except Exception as error:
-            # The disk or a fault of ours: what the daemon has found is an answer all the same.
+            # After a disk error or a bug, the daemon's result is still a response.
             import logging
 
             logging.getLogger(__name__).warning("the files could not be looked at: %s", type(error).__name__)
             made = result
         if self._calls.get(call.key) is not call:
-            return  # its client has taken it back
+            return  # its client cancelled it
         if made is None and self._is_live:
             call.is_taken, call.is_answered, call.is_asked_again = False, False, True
             self._dispatch(call, may_hold=False)
@@ -341,7 +372,7 @@ class Tunnel:
             self._answer(call.identifier, made)
 
     def _pass_on(self, call: PendingCall, answer: ResponseMessage) -> None:
-        """Give the client the daemon's answer."""
+        """Pass the daemon's response to the client."""
         outcome = answer.outcome or {}
         result = outcome.get("result")
         self._settle(call.key)
@@ -353,7 +384,9 @@ class Tunnel:
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
-        """Do as where the link is down, for a call that the daemon cannot do now: asked again, answered here or kept; False: none of it."""
+        """Handle a call that the daemon cannot do now: repeat it, answer it here or queue it.
+        Return False if none of these is possible.
+        """
         if refusal.code == BUSY and call.is_read_only and call.repeats < MAX_REPEATS:
             call.is_sent = False
             call.repeats += 1
@@ -365,12 +398,16 @@ class Tunnel:
         return True
 
     def _tell(self, news: list[dict[str, object]]) -> None:
-        """That resources may have changed: they are listened to on a fresh connection now, and nobody told of what came in between."""
+        """Notify the client that resources may have changed before they were subscribed again on a
+        fresh connection.
+        """
         for about in news:
             self._send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
 
     def _notify_changed(self, name: str) -> None:
-        """That a list has changed: in the handshake era unasked, in the later one on the streams that were opened for it."""
+        """Notify the client that a list has changed: without a request in the handshake era, on
+        streams for it in the later one.
+        """
         if self._opening:
             self._send({"jsonrpc": "2.0", "method": CHANGED[name]})
         for stream in self._streams():
@@ -378,7 +415,7 @@ class Tunnel:
                 self._send(message)
 
     async def drained(self) -> None:
-        """Returns once no call waits for its answer; the caller sets the deadline."""
+        """Wait until all calls have their responses; the caller sets the deadline."""
         import asyncio
 
         while any(not call.is_stream for call in self._calls.values()):
@@ -386,7 +423,7 @@ class Tunnel:
             await self._on_empty.wait()
 
     def replace_catalogue(self, catalogue: ToolCatalogue) -> None:
-        """The daemon's own catalogue came; tell a client that was shown other tools, or prompts."""
+        """Use the daemon's own catalogue; notify a client that was shown other tools or prompts."""
         self.catalogue = catalogue
         for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
             if self._shown.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:
@@ -408,7 +445,7 @@ class Tunnel:
             return
         self._link.poke()
         reason = self._link.reason
-        # A key that is locked may have been unlocked a moment ago: the next attempt, made at once, finds out.
+        # A locked key may just have been unlocked, which the next attempt finds out at once.
         if reason is not None and not self._may_recover(reason) and not isinstance(reason, KeyLockedError):
             self._do_without(call, _sentence(reason))
             return
@@ -416,7 +453,7 @@ class Tunnel:
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
     def _has_room(self, message: dict[str, object], line: bytes) -> bool:
-        """Whether one more call may wait; its client is told where it may not."""
+        """Return True if one more call may wait; otherwise respond to the client with an error."""
         held = sum(len(call.line) for call in self._calls.values())
         if len(self._calls) < MAX_IN_FLIGHT and held + len(line) <= MAX_HELD_BYTES:
             return True
@@ -425,7 +462,7 @@ class Tunnel:
         return False
 
     def _open_stream(self, message: dict[str, object]) -> None:
-        """Acknowledge a stream of news; the daemon is told of it when there is one."""
+        """Acknowledge a notification stream, and send it to the daemon if the link is up."""
         stream = PendingCall(message, encoded(message), None, is_repeatable=False, is_stream=True)
         if not stream.is_modern:
             self._fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
@@ -443,14 +480,16 @@ class Tunnel:
         return [call for call in self._calls.values() if call.is_stream]
 
     def _called(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> PendingCall:
-        """A request as the call that it is; one that may be sent twice, or wait on this machine, by the id that it is made once by."""
+        """Return a request as a pending call; one that may be sent twice, or queued here, gets its
+        operation id.
+        """
         method, params = message["method"], message.get("params")
         if method != _CALL or not isinstance(params, dict):
             return PendingCall(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
         given = params.get("arguments")
         if (spelled := call_keys.spelled_out(given)) is not given:
-            # What seals looks into an object.
+            # Sealing expects the arguments as an object.
             params = {**params, "arguments": spelled}
             message = {**message, "params": params}
             line = encoded(message)
@@ -478,7 +517,8 @@ class Tunnel:
     def _dispatch(self, call: PendingCall, *, may_hold: bool = True) -> None:
         may_wait = may_hold and call.offline != "fail"
         if may_wait and os.path.exists(self._fallback.queue_file) and self._fallback.has_queue:  # noqa: PTH110 - at each call
-            # What was queued before goes first, or an agent's later word would stand above its earlier one.
+            # Queued calls are sent first; otherwise an agent's later text would come before its
+            # earlier one.
             call.is_sent = False
             if call.offline == "queue":
                 self._arm(call, HELD_DEADLINE_S)
@@ -511,7 +551,7 @@ class Tunnel:
         return sum(call.is_sent and not call.is_stream and not call.is_taken for call in self._calls.values())
 
     def _give_turns(self) -> None:
-        """Send what has waited for others, as far as there is room now."""
+        """Send waiting calls while fewer than `MAX_AT_ONCE` are at the daemon."""
         while self._is_live and self._turns and self._at_daemon() < MAX_AT_ONCE:
             call = self._turns.popleft()
             if not call.is_settled and not call.is_sent and not call.is_taken:
@@ -534,12 +574,15 @@ class Tunnel:
 
     async def _probed(self, call: PendingCall) -> None:
         if await self._fallback.is_silent(PROBE_S) and call.is_sent and not call.is_settled and not call.is_taken:
-            # Nobody is there, although nobody has said so: this call is answered here, and the link is made anew.
+            # The daemon does not answer, although the connection has not failed: answer this call
+            # here, and reconnect.
             self._do_without(call, "the daemon does not answer", since=time.time() - PROBE_AFTER_S - PROBE_S)
             self._link.abandon()
 
     def _on_unsent(self, call: PendingCall, error: Exception) -> None:
-        """It could not be sealed, or what it names could not be left with the daemon: it does not go up."""
+        """Handle a call that cannot be sent, since it cannot be sealed or the daemon could not
+        store its secrets.
+        """
         if self._calls.get(call.key) is not call:
             return
         is_for_now = isinstance(error, TimeoutError) or (isinstance(error, RequestError) and error.code in LATER)
@@ -550,14 +593,15 @@ class Tunnel:
             self._give_up(call, _told(error))
 
     def _cancel(self, message: dict[str, object]) -> PendingCall | None:
-        # MCP, "Cancellation": no answer follows. A call that has not been sent yet must not be carried out any more.
+        # MCP, "Cancellation": no response follows. A call that has not been sent yet must not be
+        # sent any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
             return self._settle(key(params["requestId"]))
         return None
 
     def _opening_lines(self) -> list[OutgoingLine]:
-        """What opened the client's session, for a new one of the daemon's."""
+        """Return the messages that open the client's session with a new session of the daemon."""
         if self._opening is None:
             return []
         initialized = [{"jsonrpc": "2.0", "method": _INITIALIZED}] if self._is_initialized else []
@@ -568,14 +612,15 @@ class Tunnel:
             self._outgoing.put(line)
 
     def _arm(self, call: PendingCall, seconds: float, then: Callable[[PendingCall], None] | None = None) -> None:
-        # Imported late: before the loop runs there are no calls, and the first answers go out without asyncio.
+        # Imported late: there are no calls before the loop runs, and the first answers do not need
+        # asyncio.
         import asyncio
 
         call.disarm()
         call.timer = asyncio.get_running_loop().call_later(seconds, self._ring, call, then or self._expire)
 
     def _ring(self, call: PendingCall, then: Callable[[PendingCall], None]) -> None:
-        if self._calls.get(call.key) is call:  # else its id was used twice, and it is the other one that is waited for
+        if self._calls.get(call.key) is call:  # otherwise its id was used twice, and the other call is pending
             then(call)
 
     def _expire(self, call: PendingCall) -> None:
@@ -593,9 +638,11 @@ class Tunnel:
     def _do_without(
         self, call: PendingCall, why: str, *, since: float | None = None, reason: ConfideError | None = None
     ) -> None:
-        """Answer a call without the daemon; with an error that says why, where this machine knows no tool of that name.
+        """Answer a call without the daemon; with the error `why` if the catalogue does not have its
+        tool.
 
-        `since` says when the daemon was last heard of, where the link itself knows nothing yet, and `reason` what it said.
+        `since` says when the daemon last responded, if the link does not know, and `reason` is the
+        daemon's error.
         """
         if call.method == catalogues.LIST_RESOURCES and self._answer_locally(call.message):
             self._settle(call.key)
@@ -607,7 +654,9 @@ class Tunnel:
         self._take(call, self._fallback.answer(call, self.catalogue.tools[call.tool], facts))
 
     def _take(self, call: PendingCall, answer: Awaitable[ToolAnswer | None]) -> None:
-        """Let this machine answer a call, in the background: about its own files or keys, or while the daemon is away."""
+        """Answer a call on this device, in the background: about its own files or keys, or while
+        the daemon is unreachable.
+        """
         call.is_taken = True
         call.disarm()
         self._give_turns()
@@ -622,7 +671,7 @@ class Tunnel:
             logging.getLogger(__name__).error("a call could not be answered here: %s", type(error).__name__)
             result = ToolAnswer(f"this device could not answer the call ({type(error).__name__}); try again")
         if result is None:
-            return  # its client has taken it back
+            return  # its client cancelled it
         if self._calls.get(call.key) is call:
             self._settle(call.key)
             self._answer(call.identifier, _result(call, result))
@@ -630,7 +679,8 @@ class Tunnel:
             self._fallback.send_queue(self._dispatch_waiting)
 
     def _may_recover(self, reason: ConfideError) -> bool:
-        # A daemon on this machine, or a link that has been up, comes back within moments; a remote one that refused does not.
+        # A daemon on this device, or a link that has been up, comes back within moments; a remote
+        # daemon that refused does not.
         return isinstance(reason, ConnectionLost) or (self._was_up and not isinstance(reason, KeyLockedError))
 
     def _give_up_sent(self, call: PendingCall, reason: ConfideError) -> None:
@@ -639,7 +689,8 @@ class Tunnel:
     def _give_up(self, call: PendingCall, why: str) -> None:
         self._settle(call.key)
         if call.tool is not None:
-            # A tool error rather than a protocol error, so that the model reads it and can tell its user.
+            # A tool error instead of a protocol error, so that the model reads it and can inform
+            # its user.
             self._answer(call.identifier, _result(call, ToolAnswer(why)))
         else:
             self._subscriptions.forget(call)

@@ -67,7 +67,7 @@ def _in_folder(folder: Folder, wanted: list[str], path: str | None) -> LinePosit
         try:
             content = folder.read(file.path)
         except FolderError:
-            continue  # a comparison tells of it
+            continue  # a comparison reports it
         if content is None or wanted[0] not in content.text:
             continue
         lines = _lines(content.text)

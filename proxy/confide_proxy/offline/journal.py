@@ -147,7 +147,7 @@ class SealedLog:
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # behind a record that a crash has cut off
+                line = b"\n" + line  # after a record that a crash cut off
             try:
                 _write_whole(fd, line)
                 if is_durable:
@@ -304,7 +304,7 @@ class Journal:
             self._queue.catch_up()
             place = next((place for name, place in self._queue.live.items() if name not in apart), None)
             if not self._queue.live:
-                self._queue.tidy(self.damaged_file)  # whoever took the last one out had no time to
+                self._queue.tidy(self.damaged_file)  # the process that removed the last one skipped this
             return _loaded(self._queue, place) if place else None
 
     def get(self, identity: str) -> QueuedCall | None:

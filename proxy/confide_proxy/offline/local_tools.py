@@ -215,7 +215,7 @@ def _recency(match: Match) -> float:
     try:
         age = (datetime.now(UTC).date() - datetime.fromisoformat(_day(match)).date()).days
     except ValueError:
-        return 0.0  # a file name with a day that no calendar has
+        return 0.0  # the file name has an invalid date
     return float(0.5 ** (max(0, age) / HALF_LIFE_DAYS))
 
 

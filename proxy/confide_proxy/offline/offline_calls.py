@@ -138,7 +138,7 @@ class Offline:
         try:
             waiting = told(self.journal.counts())
         except ConfideError as error:
-            waiting = str(error)  # worth saying, but not in place of what was asked about
+            waiting = str(error)  # reported in addition to the outage
         lines = [trouble.sentence]
         if not trouble.is_final:
             lines[0] += "; Confide keeps trying, and this tool needs the daemon"
@@ -171,7 +171,7 @@ class Offline:
         try:
             return dict(self._sealed.seal(arguments, is_lookup=True)[0])
         except ConfideError:
-            return arguments  # what the policy blocks may be asked for here: nothing leaves
+            return arguments  # a blocked text may be searched for here, since it is not sent
 
     def _queue(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
         arguments = check(Parameters.of_catalogue(call.tool), call.arguments)

@@ -85,7 +85,7 @@ def backlog(journal: Path) -> dict[str, int]:
     """What waits on this machine for the daemon, and what that has refused, as it is told when it asks."""
     if not journal.exists():
         return {"queuedOffline": 0, "deadLetters": 0}
-    from confide_proxy.offline.journal import Journal  # most sessions never have one
+    from confide_proxy.offline.journal import Journal  # most sessions never need it
 
     try:
         counts = Journal(journal).counts()

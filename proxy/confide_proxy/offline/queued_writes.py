@@ -82,7 +82,7 @@ def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Ou
     arguments = kept.arguments
     if kept.tool not in _OF_NOTES:
         queued = addons.of_tool(kept.tool, "queued")
-        assert queued is not None  # or it would have no place
+        assert queued is not None  # `placed` refuses other tools
         about, told = queued(arguments, kept.id)
         structured = {**about, "queued": True, "warnings": structured["warnings"]}
     elif kept.tool == "memory_store":

@@ -87,7 +87,7 @@ class Checkout:
 
     def _differing(self, before: str, now: str) -> Mapping[str, str]:
         if git_says(self._root, "merge-base", "--is-ancestor", before, now)[0] == 0:
-            return {}  # a commit, a pull: what it brings is news
+            return {}  # a commit or a pull: its changes are meant
         asked = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--relative", before, now)
         code, said = git_says(self._root, *asked, "--", *MEMORY_FILES, MEMORY_FOLDER)
         if code:

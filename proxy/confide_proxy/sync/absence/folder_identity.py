@@ -71,7 +71,7 @@ def _statx() -> Callable[[Path], int] | None:
     """Return a function that reads the creation time by `statx(2)`, which Python's `os.stat` omits
     on Linux; None if the C library lacks it.
     """
-    import ctypes  # who watches a folder has it loaded
+    import ctypes  # loaded already in a process that watches a folder
 
     try:
         statx = ctypes.CDLL(None, use_errno=True).statx

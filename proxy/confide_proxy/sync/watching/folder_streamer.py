@@ -121,7 +121,9 @@ class Streamer:
         await self._files.begin(self._link, space)
         self.on_down()
         for folder in self._files.folders:
-            with suppress(ConfideError, OSError):  # no reason to have no link; its stream says so, and tries again
+            with suppress(
+                ConfideError, OSError
+            ):  # the link stays up; the folder's stream reports the error and tries again
                 await self._files.open_folder(folder)
             former = self._turns.get(folder.project)
             seat = Seat(self._seats, f"{space}\0{folder.root}")

@@ -70,11 +70,11 @@ class _Instance(InotifyFD):
     def run(self) -> None:
         try:
             super().run()
-        except Exception as error:  # nothing is heard of the folder any more
+        except Exception as error:  # no events of the folder arrive any more
             self._on_failure(error)
 
     def on_thread_stop(self) -> None:
         super().on_thread_stop()
-        if self.ident is None:  # no thread was to be had, which would have closed it
+        if self.ident is None:  # its thread, which would close it, could not start
             with suppress(AttributeError, OSError):
                 self._close_resources()

@@ -93,7 +93,7 @@ class Watcher(events.FileSystemEventHandler):
             self._schedule(self._folder.root, recursive=whole)
             self._schedule_trees()
             self._observer.start()
-        except (OSError, RuntimeError) as error:  # no instance, watch or descriptor is left, or no thread
+        except (OSError, RuntimeError) as error:  # no instance, watch, descriptor or thread is left
             self._poll_instead(error)
 
     @property
@@ -120,7 +120,7 @@ class Watcher(events.FileSystemEventHandler):
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._quiet)
         if self._observer is not None:
-            self._observer.stop()  # also one of which a part alone has started
+            self._observer.stop()  # works for a partly started one too
             if self._observer.is_alive():
                 self._observer.join(1.0)
 
@@ -172,7 +172,7 @@ class Watcher(events.FileSystemEventHandler):
         if self._due_s() <= 0:
             self._woken.set()
         else:
-            self._arm()  # it has not rested since
+            self._arm()  # the file changed again
 
     def _due_s(self) -> float:
         """Return the seconds until the next path or comparison is due; infinity if none is pending."""
@@ -215,7 +215,7 @@ class Watcher(events.FileSystemEventHandler):
             if self._folder.is_watched(document := composed(relative)):
                 self._note_file(document)
             elif document.endswith(".md") and path_problem(document) is not None:
-                self._be_unsure()  # it cannot be sent under that name, which a comparison says
+                self._be_unsure()  # its name is not allowed, which a comparison reports
             return
         if event_type in ("deleted", "moved"):
             if path in self._watches and path != self._folder.root:
