@@ -1,1 +1,3 @@
-"""The way to the daemon: which one it is, this machine's key, dialing, and a daemon started on demand."""
+"""The link to the daemon: which daemon it is, this device's key, connecting, and starting a daemon
+on demand.
+"""

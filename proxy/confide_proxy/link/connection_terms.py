@@ -1,6 +1,6 @@
-"""What a command and an agent's session have in common when they talk to the daemon: how they attach, and how long a call may take.
+"""Attach requests and deadlines that commands and agent sessions share.
 
-Apart from both, since a command that needs no more loads no more: people wait for it.
+A module of its own, so that a command imports no more than it needs: users wait for its start.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 CALL_DEADLINE_S: Final = 10.0
 LONG_JOB_DEADLINE_S: Final = 3600.0
 RELINK_DEADLINE_S: Final = 2.0
-"""How long a call waits for a link that was there before, and the list of resources for an answer: some of them are known here."""
+"""Seconds that a call waits for a broken link to come back, and that the list of resources waits
+for the daemon's response: some of them are known here.
+"""
 
 
 def attach_body(project: str, config: ProxyConfig) -> AttachRequest:
-    """The `attach` request of this machine, for a connection that is told nothing of what others change."""
+    """Return this device's `attach` request for a connection that is not notified of changes by
+    other devices.
+    """
 
     return {
         "project": project,

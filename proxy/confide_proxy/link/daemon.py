@@ -1,11 +1,13 @@
-"""Which daemon this machine talks to: the one that it has joined, or else its own, started when it is first needed.
+"""The daemon of this device: the one that it has joined, or else its own, started at first need.
 
-There is no trust on first use: a pin comes from an invite, from `confide join --pin`, or from the address file of a daemon of the same user
-(PROTOCOL.md 2.6). It moves only where the pinned daemon vouches for its new key (7.11).
+There is no trust on first use: a pin comes from an invite, from `confide join --pin`, or from the
+address file of a daemon of the same user (PROTOCOL.md 2.6). It changes only if the pinned daemon
+signs its new key (7.11).
 
-A daemon on this machine serves all sessions of a user. It is found by the address file in its data folder; the daemon itself holds a lock,
-so that two sessions that start it at once get one. Joining it needs no invite: the two programs share a user, so a key line dropped into
-the daemon's `authorized/` folder is proof enough, as in ssh's authorized_keys.
+A local daemon serves all sessions of a user. It is found by the address file in its data folder. It
+holds a lock, so that two sessions that start it at once share one. Joining it needs no invite: both
+programs run as the same user, so a key line in the daemon's `authorized/` folder is proof enough,
+as in ssh's authorized_keys.
 """
 
 from __future__ import annotations
@@ -49,23 +51,25 @@ log = logging.getLogger(__name__)
 ADDRESS_FILE = "daemon.address"
 LOCK_FILE = "daemon.lock"
 START_DEADLINE_S = 20.0
-"""A cold start loads the MCP SDK and the database from a disk that may be slow; 2-3 s is usual."""
+"""Seconds for a daemon to start: a cold start loads the MCP SDK and the database from a disk that
+may be slow; 2-3 s is usual.
+"""
 _POLL_S = 0.03
 _NOT_INSTALLED = "the daemon's part is not installed here"
 _MISSING_PART = "the daemon's part is not installed here (no module"
-"""As `confided` says it."""
+"""The message of `confided`, as it appears in its log."""
 _MOST_LOG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDaemon:
-    """A daemon, as this machine has pinned it or as its address file names it.
+    """A daemon, from this device's pin or from the address file of a local daemon.
 
     Attributes:
         url: its websocket address.
         daemon_static: its X25519 key, 32 bytes.
         daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
-        pair: id and pair secret of the device's invite that this machine joined with (PROTOCOL.md 10.7), until that device has answered.
+        pair: id and pair secret of another device's invite that this device joined with (PROTOCOL.md 10.7), until that device has answered.
     """
 
     url: str
@@ -75,7 +79,9 @@ class KnownDaemon:
 
     @classmethod
     def read(cls, record: Any) -> Self:
-        """The daemon that `as_record` has written. Raises ValueError, KeyError, TypeError, IndexError, KeyTextError."""
+        """Return the daemon from a record of `as_record`. Raises ValueError, KeyError, TypeError,
+        IndexError, KeyTextError.
+        """
         daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
         if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
             raise ValueError("a key has 32 bytes")
@@ -83,7 +89,7 @@ class KnownDaemon:
         return cls(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
 
     def as_record(self) -> dict[str, str | list[str]]:
-        """As it is kept, in JSON."""
+        """Return the JSON object in which the daemon is saved."""
         record: dict[str, str | list[str]] = {"url": self.url, "daemonKey": format_daemon_key(self.daemon_static)}
         if self.daemon_key is not None:
             record["daemonEd25519"] = self.daemon_key.hex()
@@ -93,9 +99,9 @@ class KnownDaemon:
 
 
 def load_pin(path: Path) -> KnownDaemon | None:
-    """The daemon joined, or None where this machine has joined none.
+    """Return the daemon that this device has joined, or None if it has not joined any.
 
-    Raises KeyFileError: the file can be written by others, or is not ours.
+    Raises KeyFileError: others can write the file, it belongs to another user, or it is damaged.
     """
     if not path.exists():
         return None
@@ -107,14 +113,15 @@ def load_pin(path: Path) -> KnownDaemon | None:
 
 
 def save_pin(path: Path, joined: KnownDaemon) -> None:
-    """Pin a daemon, in place of any other."""
+    """Pin a daemon, replacing the present pin."""
     write_private_file(path, json.dumps(joined.as_record()).encode(), replace=True)
 
 
 def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
-    """Have the pin as this connection showed the daemon's keys, on the disk: its successor's, or the Ed25519 key where it was not known.
+    """Update the pin from a connection: to the daemon's new keys if it has rotated them, or by the
+    Ed25519 key if that was unknown.
 
-    Raises KeyFileError: a new pin cannot be written.
+    Raises KeyFileError: the new keys cannot be written.
     """
     successor = connection.successor
     if successor is None and pinned.daemon_key is not None:
@@ -130,9 +137,10 @@ def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
 
 
 def read_address(data: Path) -> KnownDaemon | None:
-    """The address that a running local daemon wrote, or None.
+    """Return the address that a running local daemon wrote, or None.
 
-    Raises KeyFileError: others could have written it, or it is not ours. The key in it is believed for nothing but that (PROTOCOL.md 2.6).
+    Raises KeyFileError: others can write the file, or it belongs to another user. The key in it is
+    trusted only because no one else can write it (PROTOCOL.md 2.6).
     """
     try:
         check_private_dir(data)
@@ -147,12 +155,16 @@ def read_address(data: Path) -> KnownDaemon | None:
 
 
 def known(paths: ProxyPaths) -> KnownDaemon | None:
-    """The daemon that this machine has joined, or else its own if that has been started. Raises KeyFileError."""
+    """Return the daemon that this device has joined, or else its own if that was started. Raises
+    KeyFileError.
+    """
     return load_pin(paths.link) or read_address(paths.daemon_data)
 
 
 def authorize(data: Path, identity: Identity) -> None:
-    """Make the local daemon know this identity (file ownership is the proof)."""
+    """Add this identity to the local daemon's authorized keys; the ownership of the file is the
+    proof.
+    """
     make_private_dir(data)
     file = _line_of(data, identity.public_key)
     if not file.exists():
@@ -162,7 +174,7 @@ def authorize(data: Path, identity: Identity) -> None:
 
 
 def withdraw(data: Path, public_key: bytes) -> None:
-    """Take back the line of a key that is no longer this machine's. Raises KeyFileError."""
+    """Remove the line of a key that this device has replaced. Raises KeyFileError."""
     remove_private_file(_line_of(data, public_key))
 
 
@@ -171,7 +183,9 @@ def _line_of(data: Path, public_key: bytes) -> Path:
 
 
 def is_served(data: Path) -> bool:
-    """Whether a process serves this data folder, be it stopped: it holds the folder's lock, and the kernel lets that go when it ends."""
+    """Return True if a process serves this data folder, even a stopped one: it holds the folder's
+    lock, which the kernel releases when it ends.
+    """
     try:
         descriptor = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -187,9 +201,11 @@ def is_served(data: Path) -> bool:
 async def ensure(
     data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S, tell: Callable[[str], None] | None = None
 ) -> KnownDaemon:
-    """The address of the local daemon, started if none answers; `tell` is told so, for people.
+    """Return the address of the local daemon; start it first if none answers. `tell` prints the
+    progress for the user.
 
-    Raises DaemonStartError: it ended at once, or did not come up in time; its log is named. KeyFileError: as `read_address`.
+    Raises DaemonStartError: the daemon ended at once, or did not start in time; the error names its
+    log. KeyFileError: as `read_address`.
     """
     if address := await answering(data):
         return address
@@ -204,7 +220,8 @@ async def ensure(
             while True:
                 if address := await answering(data):
                     return address
-                # Gone without a word: another session's daemon holds the lock, so its address is about to appear.
+                # It ended without an error: another session's daemon holds the lock, so its address
+                # will appear soon.
                 if not is_alive(pid) and (why := _complaint(log, told_before)):
                     raise (DaemonMissingError if why == _NOT_INSTALLED else DaemonStartError)(why, log=log)
                 await asyncio.sleep(_POLL_S)
@@ -217,8 +234,9 @@ def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
     command += ["--idle-exit", str(idle_exit_s)]
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        # A session of its own, so no terminal's signals reach it; and through a shell that ends at once, so that it is nobody's child:
-        # it outlives this process, and counts for no client that looks at what its server has spawned.
+        # In a new process session, so that no terminal's signals reach it; and through a shell that
+        # ends at once, so that it is not a child of this process: it outlives it, and clients that
+        # inspect their server's children do not find it.
         shell = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
         done = subprocess.run(
             shell,
@@ -237,7 +255,7 @@ def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of that id."""
+    """Return True if a process with this id exists."""
     try:
         os.kill(pid, 0)
     except OSError:
@@ -246,7 +264,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _complaint(log: Path, offset: int) -> str | None:
-    """What the daemon has said of its end since `offset`, if anything."""
+    """Return the reason for the daemon's end that its log has from `offset` on, or None."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
@@ -260,7 +278,9 @@ def _complaint(log: Path, offset: int) -> str | None:
 
 
 async def answering(data: Path) -> KnownDaemon | None:
-    """The local daemon, if something listens at the address that it wrote. Raises KeyFileError: as `read_address`."""
+    """Return the local daemon if a program listens at the address that it wrote. Raises
+    KeyFileError: as `read_address`.
+    """
     address = read_address(data)
     if address is None:
         return None

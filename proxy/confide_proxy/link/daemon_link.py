@@ -1,10 +1,11 @@
-"""The link to the daemon: connect, attach, serve, and again after any break.
+"""The link to the daemon: connect, attach, serve, and reconnect after a break.
 
-The link is down, connecting or up, and says since when and why; nobody waits on it without a deadline. What happens once it is up
-(replaying the client's `initialize`, comparing files) belongs to those who registered for it.
+The link is down, connecting or up, and knows since when and why; every wait for it has a deadline.
+Work that follows a connection (replaying the client's `initialize`, comparing files) is done in the
+callbacks.
 
-Once an hour it moves to a connection with fresh keys (PROTOCOL.md 7.9): the new one is made and attached first, what was asked on the old
-one is answered there, and then the old one is closed.
+Once an hour the link moves to a connection with fresh keys (PROTOCOL.md 7.9): the new connection is
+made and attached first, pending requests finish on the old one, and then the old one is closed.
 """
 
 from __future__ import annotations
@@ -49,31 +50,39 @@ ATTACH_DEADLINE_S = 10.0
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 30.0
 STEADY_S = 10.0
-"""A link that has held for so long is tried again at once; one that keeps breaking is not."""
+"""Seconds after which a link that breaks is retried with the shortest back-off; a link that broke
+sooner is not.
+"""
 _IMPATIENT_S = 0.25
-"""A waiting call may cut a back-off short, but not more often than this."""
+"""Shortest back-off in seconds, even if a call waits."""
 RENEW_AGAIN_S = 60.0
-"""After a fresh connection could not be made: the old one is good for another hour."""
+"""Seconds until the next attempt if a fresh connection could not be made: the old one is good for
+another hour.
+"""
 _RETIRE_POLL_S = 0.1
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Between tries of what a busy daemon has put off: half a minute together. One that is busy for longer has another trouble than us."""
+"""Pauses in seconds between retries of requests that a busy daemon refused: half a minute together.
+A daemon that is busy for longer has another problem.
+"""
 _UNLOCKS = 2
-"""A space may lock itself again, for having been idle, between two requests; hardly twice."""
+"""Most unlocks per attach request: an idle space may lock itself again between two requests, but
+hardly twice.
+"""
 
 
 class Callbacks(NamedTuple):
-    """Whom the link tells.
+    """Callbacks of a link.
 
     Attributes:
-        on_up: attached; awaited before messages are passed on.
-        on_message: a JSON-RPC message of the daemon's.
-        on_request: a request of the daemon's (`apply`, `scan`).
-        on_stream: the same with a body.
-        on_down: the link broke or could not be made; the reason is for people.
-        on_renewed: from now on everything goes over a fresh connection; awaited.
-        on_locked: a connection to a space that is locked; awaited, and then it is tried again.
-        is_waiting: whether calls that were sent on a connection, by its session id, still wait for their answers.
-        on_retired: that connection is gone; the reason is None if all its calls were answered.
+        on_up: the link is attached; awaited before messages are passed on.
+        on_message: a JSON-RPC message from the daemon.
+        on_request: a request from the daemon (`apply`, `scan`).
+        on_stream: a request from the daemon with a body.
+        on_down: the link broke or could not be made; the reason is a message for users.
+        on_renewed: everything goes over a fresh connection from now on; awaited.
+        on_locked: the connection leads to a locked space; awaited, then the request is repeated.
+        is_waiting: returns True if calls that were sent on a connection, by its session id, still wait for responses.
+        on_retired: a replaced connection has ended, with the reason, or None if all its calls were answered.
     """
 
     on_up: Callable[[Attached], Awaitable[None]]
@@ -89,7 +98,7 @@ class Callbacks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leg:
-    """A connection that is served and attached."""
+    """An attached connection, with the task that serves it."""
 
     connection: Connection
     serving: asyncio.Task[None]
@@ -97,7 +106,7 @@ class _Leg:
 
 
 class Link:
-    """The way to the one daemon of this machine, for one project and the global one."""
+    """The link to this device's daemon, for one project and the global one."""
 
     def __init__(
         self,
@@ -107,10 +116,9 @@ class Link:
         callbacks: Callbacks,
         machine: MachineKeys | None = None,
     ) -> None:
-        """
-        Args:
-            attach: the bodies of the attach requests; what the first one answers is `attached`.
-            machine: the keys to connect with, where the caller wants to know them.
+        """Args:
+        attach: the bodies of the attach requests; the response to the first one becomes `attached`.
+        machine: the keys to connect with, if the caller needs to know them.
         """
         self._machine = machine or MachineKeys(paths)
         self._paths = paths
@@ -120,26 +128,29 @@ class Link:
         self._callbacks = callbacks
         self.receipts = DaemonReceipts(paths)
         self.passed = 0
-        """Messages and requests, either way."""
+        """Number of messages and requests, in both directions."""
         self._connection: Connection | None = None
         self._retiring: dict[str, Connection] = {}
         self._poked = asyncio.Event()
         self.is_up: bool | None = None
-        """None during the first attempt."""
+        """True if the link is up; None during the first attempt."""
         self.since = time.time()
         self.reason: ConfideError | None = None
         self.daemon_static = b""
-        """The X25519 key of the daemon that answers, or that `reason` is of, though this machine may have joined another one since."""
+        """The X25519 key of the daemon that answers, or that `reason` is about; this device may
+        have joined another one since.
+        """
         self.attached: Attached | None = None
 
     @property
     def session_id(self) -> str:
-        """Of the connection that everything new goes over; "" while there is none."""
+        """Return the id of the connection for new messages; "" without one."""
         return self._connection.session_id if self._connection else ""
 
     async def run(self) -> None:
-        """Keep the link for as long as the task lives."""
-        # The back-off is as long again as was waited since the link last held, so that calls which cut it short do not make it long.
+        """Keep the link up until cancelled."""
+        # The back-off equals the time waited since the link last held, so that calls which cut it
+        # short do not lengthen it.
         waited_s = 0.0
         while True:
             started = came_up = time.monotonic()
@@ -161,18 +172,19 @@ class Link:
             waited_s += await self._pause(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     def poke(self) -> None:
-        """Somebody is waiting: try again now rather than when the back-off ends."""
+        """Retry now instead of after the back-off, since a call waits."""
         self._poked.set()
 
     def abandon(self) -> None:
-        """Nobody is at the other end any more, although the connection stands: give it up without a goodbye, and make another."""
+        """Abort the connection, since the daemon does not answer on it, and reconnect."""
         if self._connection is not None:
             self._connection.abort()
 
     async def send_message(self, data: bytes, session_id: str = "") -> None:
-        """Pass a JSON-RPC message up; one that is about a call on an older connection names its session.
+        """Send a JSON-RPC message; one about a call on an older connection names that connection's
+        session.
 
-        Raises ConnectionLost: the link is down, or that connection is gone.
+        Raises ConnectionLost: the link is down, or that connection has ended.
         """
         connection = self._connection
         if session_id and session_id != self.session_id:
@@ -185,17 +197,17 @@ class Link:
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """Ask the daemon (PROTOCOL.md 9).
+        """Send a request to the daemon and return the response (PROTOCOL.md 9).
 
         Raises:
-            RequestError: its answer is an error.
+            RequestError: the response is an error.
             ConnectionLost: the link is or went down.
-            TimeoutError: no answer in time.
+            TimeoutError: no response in time.
         """
         return await self._asked(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """Ask the daemon with a body (PROTOCOL.md 7.4). Raises as `request`."""
+        """Send a request with a body (PROTOCOL.md 7.4). Raises as `request`."""
         return await self._asked(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
     async def _asked(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
@@ -206,7 +218,7 @@ class Link:
         try:
             answer: dict[str, object] = await ask(connection)
         except RequestError as error:
-            # A space locks itself when nothing was asked of it for long enough.
+            # An idle space locks itself.
             if error.code != "locked":
                 raise
             await self._callbacks.on_locked(connection)
@@ -215,18 +227,20 @@ class Link:
 
     @property
     def space(self) -> str:
-        """The space that the daemon said last; "" while it has said none."""
+        """Return the id of the space that the link last led to; "" before."""
         return self.attached["space"] if self.attached is not None else ""
 
     async def also_attach(self, body: AttachRequest) -> None:
-        """Attach one more project now, and on each connection to come. Raises as `request`."""
+        """Attach another project, now and on each later connection. Raises as `request`."""
         if self._connection is None:
             raise ConnectionLost(truncated=False)
         await attach(self._connection, body, self._callbacks.on_locked)
         self._more[body["project"]] = body
 
     async def close(self) -> None:
-        """Say goodbye to the daemon, so that it knows that nothing is missing."""
+        """Close all connections in an orderly way, so that the daemon knows that no message is
+        missing.
+        """
         open_ones = [*self._retiring.values(), *([self._connection] if self._connection else [])]
         await asyncio.gather(*(connection.close() for connection in open_ones))
 
@@ -235,7 +249,7 @@ class Link:
         if self._connection is None:
             self.daemon_static = connection.peer_static
         callbacks = self._callbacks
-        # Served beside the attach, since its answer comes through the reader.
+        # Served while attaching, since the responses come through this task.
         serving = asyncio.create_task(
             connection.serve(on_message=callbacks.on_message, on_request=self._on_request, on_stream=self._on_stream)
         )
@@ -261,7 +275,9 @@ class Link:
         return await self._callbacks.on_stream(op, params, body)
 
     async def _hold(self, leg: _Leg) -> None:
-        """Serve until the daemon closes or the connection breaks, moving to a fresh one when it is time."""
+        """Serve until the daemon closes or the connection breaks; move to a fresh connection when
+        it is time.
+        """
         retiring: set[asyncio.Task[None]] = set()
         try:
             self._connection, self.attached = leg.connection, leg.attached
@@ -284,9 +300,11 @@ class Link:
             await asyncio.gather(end(leg.connection, leg.serving), *retiring, return_exceptions=True)
 
     async def _renewed(self, leg: _Leg) -> _Leg | None:
-        """A fresh connection in place of `leg`'s, already the one that is used; None if none can be had now.
+        """Replace the connection of `leg` by a fresh one and return that; None if it cannot be made
+        now.
 
-        Raises ConnectionLost: it leads to another space: this machine has joined another daemon meanwhile.
+        Raises ConnectionLost: it leads to another space, since this device has joined another
+        daemon meanwhile.
         """
         try:
             fresh = await self._connect({"replaces": leg.connection.session_id})
@@ -295,10 +313,11 @@ class Link:
             log.info("kept the connection: a fresh one failed with %s", type(self._reason(error)).__name__)
             return None
         if fresh.attached["space"] != leg.attached["space"]:
-            # What was confirmed here counts for nothing there, so all of it begins anew: files would be overwritten unmerged else.
+            # Revisions confirmed in one space mean nothing in the other, so the sync starts again;
+            # otherwise files would be overwritten without a merge.
             await end(fresh.connection, fresh.serving)
             raise ConnectionLost(truncated=False, problem="this device has joined another space")
-        # In one step, so that no request is ever between two connections.
+        # Without an await, so that each request finds a connection.
         self._retiring[leg.connection.session_id] = leg.connection
         self._connection, self.attached = fresh.connection, fresh.attached
         self.daemon_static = fresh.connection.peer_static
@@ -306,7 +325,7 @@ class Link:
         return fresh
 
     async def _retire(self, leg: _Leg) -> None:
-        """Close an old connection once everything asked there is answered."""
+        """Close an old connection once all its requests have their responses."""
         session_id = leg.connection.session_id
         reason: ConfideError | None = ConnectionLost(truncated=True)
         try:
@@ -323,11 +342,11 @@ class Link:
             self._callbacks.on_retired(session_id, reason)
 
     def _renew_after_s(self) -> float:
-        # Jitter, so that the machines of one daemon do not all come in the same second.
+        # Jitter, so that the devices of one daemon do not all reconnect in the same second.
         return self._config.renew_s * random.uniform(0.9, 1.0)  # noqa: S311
 
     def _reason(self, error: BaseException) -> ConfideError:
-        """What a person is told. Re-raises what ends the program."""
+        """Return an error for users. Re-raises exceptions that end the program."""
         if isinstance(error, ConfideError):
             return error
         if isinstance(error, TimeoutError):
@@ -335,14 +354,15 @@ class Link:
         if isinstance(error, OSError):
             return StateError(self._paths.state, error)
         if isinstance(error, Exception):
-            # No thread or memory is to be had, or a fault of ours; what a daemon sends is read by its form, and refused by name. The next
-            # attempt may do better, and calls are answered without it.
+            # Threads or memory are exhausted, or it is a bug; invalid messages from the daemon
+            # raise errors of their own. The next attempt may succeed, and calls are answered
+            # without the link.
             log.error("the link failed: %s", where(error))
             return ConnectionLost(truncated=False, problem=f"this device could not make it ({where(error)})")
         raise error
 
     async def _pause(self, seconds: float) -> float:
-        """Wait so long, or until somebody is impatient; the seconds that it was."""
+        """Wait for so long, or until a call waits for the link; return the seconds waited."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -371,26 +391,27 @@ async def open_connection(
     tell: Callable[[str], None] | None = None,
     patience_s: float = CONNECT_DEADLINE_S,
 ) -> Connection:
-    """One connection to the daemon this machine has joined, or else to its own, started if need be.
+    """Open a connection to the daemon that this device has joined, or else to its own, which is
+    started if necessary.
 
     Args:
-        hello: what to say to the daemon (PROTOCOL.md 4.3).
-        keys: this machine's, where the caller has opened or locked them.
-        tell: is told what is being done, for people.
-        patience_s: for a daemon that is there, from the first byte to the open channel.
+        hello: the fields of the hello message (PROTOCOL.md 4.3).
+        keys: this device's keys, if the caller has opened or locked them.
+        tell: prints the progress for the user.
+        patience_s: seconds for a reachable daemon, from the first byte to the open channel.
 
     Raises:
         NotSetUpError, NotJoinedError, DaemonStartError: there is no daemon to connect to.
-        KeyFileError, KeyLockedError, KeyringError: the identity or the pin may not be used as it is.
+        KeyFileError, KeyLockedError, KeyringError: the identity or the pin cannot be used.
         UnreachableError, HandshakeError, DeniedError: from the connection attempt.
     """
-    # Before the key, which is made at the first need.
+    # Before the key, which is created at first need.
     await asyncio.to_thread(founding.require, paths, config)
     return await (keys or MachineKeys(paths)).connect(partial(_dial, paths, config, hello, tell or _ignore, patience_s))
 
 
 def _ignore(_text: str) -> None:
-    """Of a link that is made beside other work."""
+    """Discard the progress of a connection that is made in the background."""
 
 
 async def _dial(
@@ -402,7 +423,8 @@ async def _dial(
     identity: Identity,
     is_settled: bool,
 ) -> Connection:
-    # Imported here: websockets and the handshake cost more than a start-up may, and the first answers do not need them.
+    # Imported here: websockets and the handshake slow down a start, and the first answers do not
+    # need them.
 
     async def reach(joined: daemon.KnownDaemon) -> Connection:
         tell(f"connecting to {urlsplit(joined.url).netloc.rpartition('@')[2]}")
@@ -420,7 +442,8 @@ async def _dial(
     if pinned is not None:
         connection = await reach(pinned)
         try:
-            # Before anything else is done: whoever misses the time of the old key is shut out (PROTOCOL.md 7.11).
+            # Before all else: a device that does not follow while the old key is valid is locked
+            # out (PROTOCOL.md 7.11).
             await asyncio.to_thread(daemon.follow, paths.link, pinned, connection)
         except BaseException:
             await connection.close()
@@ -437,11 +460,12 @@ async def _dial(
         return await reach(address)
     except (UnreachableError, HandshakeError):
         if time.monotonic() - began >= patience_s and await asyncio.to_thread(daemon.is_served, data):
-            # A daemon that is stopped or overloaded: another could not take its place, and without its address nobody would find it when
-            # it goes on.
+            # The daemon is stopped or overloaded: another one could not start in its place, and
+            # without the address file it could not be found when it continues.
             raise
-        # After a kill -9 the address file is still there, and another program may listen on its port by now. The daemon's own lock
-        # decides whether there is one: a second daemon ends at once. A daemon whose key was rotated has written another address.
+        # After a kill -9 the address file remains, and another program may listen on its port by
+        # now. The daemon's lock decides if one runs: a second daemon ends at once. A daemon with a
+        # rotated key has written another address.
         if daemon.read_address(data) == address:
             (data / daemon.ADDRESS_FILE).unlink(missing_ok=True)
         return await reach(await daemon.ensure(data, idle_exit_s=config.idle_exit_s, tell=tell))
@@ -450,7 +474,7 @@ async def _dial(
 async def attach(
     connection: Connection, body: AttachRequest, on_locked: Callable[[Connection], Awaitable[None]]
 ) -> Attached:
-    """The answer to an attach request; a space that is locked is unlocked first.
+    """Send an attach request and return the response; unlock the space first if it is locked.
 
     Raises:
         RequestError: the daemon refuses.
@@ -467,15 +491,15 @@ async def attach(
 
 
 async def end(connection: Connection, serving: asyncio.Task[None]) -> None:
-    """Close a connection, and wait until nothing of it runs."""
+    """Close a connection and wait for the task that serves it."""
     await connection.close()
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)  # its holder gets the error
 
 
 class RetryingLink:
-    """A link whose requests wait and try again on `busy` (PROTOCOL.md 8.2), a bounded number of times: a long sync goes on more slowly, it
-    does not fail. All that a replica asks is idempotent.
+    """A link that repeats requests on `busy` (PROTOCOL.md 8.2), a bounded number of times: a long
+    sync slows down instead of failing. All requests of a replica are idempotent.
     """
 
     def __init__(self, link: RequestChannel, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
@@ -485,11 +509,11 @@ class RetryingLink:
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """As `Connection.request`; `timeout_s` is for each try."""
+        """As `Connection.request`; `timeout_s` applies to each attempt."""
         return await self._insist(lambda: self._link.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """As `Connection.upload`; `timeout_s` is for each try."""
+        """As `Connection.upload`; `timeout_s` applies to each attempt."""
         return await self._insist(lambda: self._link.upload(op, body, data, timeout_s=timeout_s))
 
     async def _insist(self, ask: Callable[[], Awaitable[dict[str, object]]]) -> dict[str, object]:

@@ -1,13 +1,14 @@
-"""This machine's key at rest: in a plain file, in the operating system's keyring, or under a passphrase (PROTOCOL.md 2.5).
+"""Storage of this device's key: in a plain file, in the operating system's keyring, or under a
+passphrase (PROTOCOL.md 2.5).
 
-In each form, `identity.key` names the form and holds the public key. The seed comes from there, from the keyring,
-or from a file in the user's runtime folder, which is in memory and is emptied when the user logs out.
-`confide device key unlock` writes that file with the time when it expires, since `confide mcp` has no terminal to
-ask for a passphrase.
+In each form, `identity.key` names the form and holds the public key. The seed comes from there,
+from the keyring, or from a file in the user's runtime folder, which is in memory and is emptied
+when the user logs out. `confide device key unlock` writes that file with its expiry time, since
+`confide mcp` has no terminal to ask for a passphrase.
 
-The keyring is asked by the library `keyring`, in a thread that nobody waits on for long: one that is locked may open a dialog that nobody
-sees, and an entry that was written may turn out to lie in a plain file. So every call has a deadline, and backends that keep nothing, or
-keep it in the open, are refused.
+The library `keyring` accesses the keyring, in a thread with a deadline: a locked keyring may open a
+dialog that no user sees. A written entry may turn out to be in a plain file, so backends that store
+nothing, or store it unencrypted, are refused.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 
 KEYRING_SERVICE: Final = "confide"
 KEYRING_DEADLINE_S: Final = 5.0
-"""Long enough for a keyring that has to be started; an agent's call waits for ten seconds at most."""
+"""Seconds for one keyring call: enough to start a keyring, while an agent's call waits for ten
+seconds at most.
+"""
 _WAY_OUT: Final = (
     "keep the key in a file (confide device key move file) or under a passphrase (confide device key move passphrase)"
 )
@@ -68,14 +71,14 @@ class Form(enum.StrEnum):
 
 
 class Stored(NamedTuple):
-    """An identity file as it was read.
+    """The contents of an identity file.
 
     Attributes:
         path: the file.
-        form: how it keeps the seed.
+        form: how the seed is stored.
         public_key: Ed25519, 32 bytes; known in every form.
-        identity: the seed, where the file itself holds it.
-        sealed: what the passphrase opens, where there is one.
+        identity: the seed, if the file itself holds it.
+        sealed: the seed encrypted under the passphrase, if there is one.
     """
 
     path: Path
@@ -85,14 +88,14 @@ class Stored(NamedTuple):
     sealed: SealedKey | None = None
 
     def open(self, passphrase: str | None = None) -> Identity:
-        """The seed.
+        """Return the identity with its seed.
 
-        `passphrase`: opens a sealed one, whether it is unlocked or not.
+        `passphrase`: opens a sealed seed, even if it is unlocked.
 
         Raises:
             KeyLockedError: it is sealed, not unlocked, and no passphrase was given.
-            PassphraseError: the passphrase is another one.
-            KeyringError: the keyring cannot be used, does not answer, or does not have it.
+            PassphraseError: the passphrase is wrong.
+            KeyringError: the keyring cannot be used, does not answer, or does not have the seed.
         """
         if self.identity is not None:
             return self.identity
@@ -106,7 +109,8 @@ class Stored(NamedTuple):
         return found.identity
 
     def forget(self) -> None:
-        """Take away what there is of the seed outside of the file: the keyring's entry, the unlocked copy.
+        """Delete the copies of the seed outside of the file: the keyring's entry or the unlocked
+        copy.
 
         Raises KeyringError: the keyring still has it.
         """
@@ -117,17 +121,17 @@ class Stored(NamedTuple):
 
 
 def identity(path: Path) -> Identity:
-    """This machine's key, made at the first need as a plain file.
+    """Return this device's identity; create it as a plain file at first need.
 
     Raises:
-        KeyFileError: others can read it or its folder, it is not ours, or it is damaged.
+        KeyFileError: others can read it or its folder, it belongs to another user, or it is damaged.
         KeyLockedError, KeyringError: as `Stored.open`.
     """
     return stored(path).open()
 
 
 def stored(path: Path) -> Stored:
-    """This machine's identity file, made at the first need. Raises KeyFileError."""
+    """Read this device's identity file; create it at first need. Raises KeyFileError."""
     if not path.exists() and not path.is_symlink():
         with suppress(FileExistsError):  # another session was first
             Identity.generate().save(path)
@@ -135,13 +139,15 @@ def stored(path: Path) -> Stored:
 
 
 def read(path: Path) -> Stored:
-    """An identity file of this machine. Raises KeyFileError: others can read it or its folder, it is not ours, or it is damaged."""
+    """Read an identity file. Raises KeyFileError: others can read it or its folder, it belongs to
+    another user, or it is damaged.
+    """
     check_private_dir(path.parent)
     return parse(path, read_private_file(path))
 
 
 def parse(path: Path, data: bytes) -> Stored:
-    """What `data`, read from `path`, keeps. Raises KeyFileError."""
+    """Parse the contents of an identity file; `path` is for errors. Raises KeyFileError."""
     prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
     if prefix == SEALED_PREFIX:
         sealed = SealedKey.parse(path, payload)
@@ -153,13 +159,14 @@ def parse(path: Path, data: bytes) -> Stored:
 
 
 def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = None, replace: bool = False) -> None:
-    """Keep a key in a form. The file is written last, when the seed is safe where it will be read from.
+    """Store a key in a form. The file is written last, when the seed can be read from its place.
 
     Args:
         passphrase: for `Form.PASSPHRASE`.
-        replace: whether a file may be there.
+        replace: overwrite an existing file.
 
-    Raises FileExistsError: it is, and `replace` is off; KeyFileError, KeyringError, PassphraseError: it cannot be kept so.
+    Raises FileExistsError: the file exists, and `replace` is off; KeyFileError, KeyringError,
+    PassphraseError: the key cannot be stored in this form.
     """
     match form:
         case Form.FILE:
@@ -173,23 +180,24 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
             assert passphrase is not None
             line = SealedKey.seal(key, passphrase).to_line()
             data = f"# Confide identity, sealed with a passphrase: confide device key unlock\n{line}\n".encode()
-    # Read as it will be read, before it takes the place of anything.
+    # Checked as it will be read later, before it replaces a file.
     if parse(path, data).open(passphrase) != key:
         raise KeyFileError(path, "would not hold the key that was written")
     write_private_file(path, data, replace=replace)
 
 
 class Unlocked(NamedTuple):
-    """A seed, and when it ends (seconds since the epoch)."""
+    """An unlocked seed and its expiry time in seconds since 1970."""
 
     identity: Identity
     until: float
 
 
 def keep_unlocked(identity: Identity, until: float) -> None:
-    """Keep a seed unlocked.
+    """Keep a seed unlocked until a time.
 
-    Raises KeyChangeError: there is no place for it that goes away by itself; KeyFileError: it cannot be written.
+    Raises KeyChangeError: the device has no runtime folder in memory; KeyFileError: the seed cannot
+    be written there.
     """
     record = {"key": identity.to_line(), "from": time.time(), "until": until}
     path = _runtime_place() / _unlocked_name(identity.public_key)
@@ -197,7 +205,7 @@ def keep_unlocked(identity: Identity, until: float) -> None:
 
 
 def find_unlocked(public_key: bytes) -> Unlocked | None:
-    """The seed of this public key, if it is unlocked; one whose time is over is deleted."""
+    """Return the unlocked seed of this public key, or None; delete an expired one."""
     for runtime in runtime_folders():
         path = runtime / _FOLDER / _unlocked_name(public_key)
         try:
@@ -215,7 +223,9 @@ def find_unlocked(public_key: bytes) -> Unlocked | None:
 
 
 def lock(public_key: bytes) -> bool:
-    """Lock again; whether it was unlocked. Raises KeyFileError: the file cannot be deleted."""
+    """Delete the unlocked seed; return True if there was one. Raises KeyFileError: the file cannot
+    be deleted.
+    """
     there = [
         path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _unlocked_name(public_key))
     ]
@@ -231,7 +241,7 @@ def _read_unlocked(path: Path) -> Unlocked | None:
         identity = Identity.parse(path, str(record["key"]).encode())
     except (KeyFileError, ValueError, KeyError, TypeError):
         return None  # damaged, or open to others: not to be left lying either
-    # A clock that was set back must not prolong it.
+    # The clock may have been set back, which must not extend the time.
     return Unlocked(identity, until) if since <= time.time() < until else None
 
 
@@ -240,7 +250,9 @@ def _unlocked_name(public_key: bytes) -> str:
 
 
 def require_unlocked_place() -> None:
-    """Raises KeyChangeError where an unlocked key could be kept nowhere: under a passphrase it would be locked for good."""
+    """Raise KeyChangeError if there is no place for an unlocked key: a key under a passphrase could
+    never be used.
+    """
     _runtime_place()
 
 
@@ -262,7 +274,7 @@ def _runtime_place() -> Path:
 
 
 def _check_in_memory(runtime: Path) -> None:
-    """Raises KeyFileError if this is not a folder in memory that is ours alone."""
+    """Raise KeyFileError unless this is a folder in memory that only this user can access."""
     if not runtime.is_absolute():
         raise KeyFileError(runtime, "is not an absolute path")
     check_private_dir(runtime)
@@ -271,7 +283,7 @@ def _check_in_memory(runtime: Path) -> None:
 
 
 def _filesystem(path: Path) -> str:
-    """The type of the file system that holds `path`, "" where the system does not tell."""
+    """Return the type of the file system that holds `path`, or "" if the system does not report it."""
     device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -279,7 +291,7 @@ def _filesystem(path: Path) -> str:
     except OSError:
         return ""
     for line in mounts.splitlines():
-        # proc_pid_mountinfo(5): the third field is the device; the type follows a lone hyphen.
+        # proc_pid_mountinfo(5): the third field is the device; the type follows a single hyphen.
         fields, _, rest = line.partition(" - ")
         if fields.split()[2] == wanted:
             return rest.split()[0]
@@ -287,14 +299,14 @@ def _filesystem(path: Path) -> str:
 
 
 def keyring_entry(public_key: bytes) -> str:
-    """The name of this identity's entry: its public key as text."""
+    """Return the name of this identity's keyring entry: its public key as text."""
     return format_public_key(public_key, "").removeprefix(f"{PUBLIC_KEY_WORD} ")
 
 
 def save_to_keyring(identity: Identity) -> None:
-    """Put a seed into the keyring, and see that it gives it back.
+    """Store a seed in the keyring, and check that it can be read back.
 
-    Raises KeyringError: it cannot be used, does not answer, or does not give back what it was given.
+    Raises KeyringError: the keyring cannot be used, does not answer, or returns another seed.
     """
     text = identity.to_line()
     _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
@@ -303,7 +315,9 @@ def save_to_keyring(identity: Identity) -> None:
 
 
 def load_from_keyring(public_key: bytes) -> Identity:
-    """The identity with this public key. Raises KeyringError: the keyring cannot be used, does not answer, or does not have it."""
+    """Load the identity with this public key. Raises KeyringError: the keyring cannot be used, does
+    not answer, or does not have it.
+    """
     name = keyring_entry(public_key)
     text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
     missing = KeyringError(
@@ -322,12 +336,12 @@ def load_from_keyring(public_key: bytes) -> Identity:
 
 
 def delete_from_keyring(public_key: bytes) -> None:
-    """Take a seed out of the keyring. Raises KeyringError as `load_from_keyring` does."""
+    """Delete a seed from the keyring. Raises KeyringError as `load_from_keyring` does."""
     _ask(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
 
 
 _stuck: Future[Any] | None = None
-"""The call that hangs."""
+"""The thread of a keyring call that does not return."""
 
 
 def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
@@ -337,7 +351,7 @@ def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
         "it may be locked, and ask for its password in a window that you do not see",
         hint=f"unlock it (log in on the desktop), or {_WAY_OUT}",
     )
-    # An agent's session tries again and again: one call that hangs is waited for, not joined by others.
+    # An agent's session retries often: while one call hangs, no further ones are started.
     if (before := _stuck) is not None:  # other sessions of this process wait for it too, and forget it
         if not wait([before], KEYRING_DEADLINE_S).done:
             raise late
@@ -351,7 +365,7 @@ def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
         except BaseException as error:
             answer.set_exception(error)
 
-    # A daemon thread, so that one that hangs holds up nobody's exit.
+    # A daemon thread, so that a call that hangs does not delay the exit.
     threading.Thread(target=work, name="keyring", daemon=True).start()
     if not wait([answer], KEYRING_DEADLINE_S).done:
         _stuck = answer
@@ -359,7 +373,8 @@ def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
     error = answer.exception()
     if error is None or isinstance(error, ConfideError):
         return answer.result()
-    # The library's errors come from any backend and may say anything: the class is enough, and quotes no secret.
+    # Errors come from any backend and may contain anything: the class is enough, and quotes no
+    # secret.
     raise KeyringError(f"the keyring cannot be used: {type(error).__name__}", hint=_WAY_OUT) from None
 
 
@@ -379,7 +394,9 @@ def _backend() -> KeyringBackend:
 
 
 def _find_the_session_bus() -> None:
-    """An agent's client may start us without the variable that leads to the desktop's keyring; the bus has a usual place."""
+    """Set the variable that leads to the desktop's keyring if the agent's client started this
+    process without it; the bus has a usual place.
+    """
     for runtime in runtime_folders():
         bus = runtime / "bus"
         with suppress(OSError):  # none there, or another user's

@@ -1,10 +1,13 @@
-"""Whether this machine is set up. Only what somebody did on purpose sets it up; a look at it makes no key, no daemon, no space, no folder.
+"""Setup state of this device. Only a deliberate act sets it up; commands that only show something
+create no key, daemon, space or folder.
 
-It is set up once it has joined a daemon (`link.json`), or once a daemon of its own may run here (its data folder exists). `confide
-quickstart`, `join` and `pin` do that, and `confide mcp`: whoever told an agent's client to start that wants it to remember. But where
-somebody tried to join a daemon and could not, `confide mcp` begins no space of its own in that daemon's place: the attempt is noted until
-a join works, or `confide quickstart` says that this machine is to be alone. Nor does it where this user has a memory that its environment
-does not lead to: it would be a second one, which nobody asked for.
+A device is set up once it has joined a daemon (`link.json`), or once its own daemon may run (its
+data folder exists). `confide quickstart`, `join` and `pin` do that, and so does `confide mcp`: a
+user who configured an agent's client to start it wants it to remember. But if an attempt to join a
+daemon failed, `confide mcp` does not create a space on this device instead: the attempt is recorded
+until a join works, or until `confide quickstart` confirms that this device uses its own daemon. Nor
+does it if this user already has a memory elsewhere that the environment does not lead to: it would
+create a second one by accident.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ _MOST_REASON: Final = 300
 
 
 def is_set_up(paths: ProxyPaths) -> bool:
-    """Whether there is a daemon that this machine belongs to, or one of its own that may be started."""
+    """Return True if this device has joined a daemon, or may start its own."""
     return paths.link.exists() or paths.link.is_symlink() or paths.daemon_data.exists()
 
 
 def require(paths: ProxyPaths, config: ProxyConfig) -> None:
-    """Go on only on a machine that is set up. Raises NotSetUpError; NotJoinedError: and no daemon may be started here either."""
+    """Check that this device is set up. Raises NotSetUpError; NotJoinedError: it has not joined a
+    daemon, and may not start its own.
+    """
     if is_set_up(paths):
         _remember()
         return
@@ -45,17 +50,20 @@ def require(paths: ProxyPaths, config: ProxyConfig) -> None:
 
 
 def found(paths: ProxyPaths) -> None:
-    """Let this machine have a daemon of its own from now on. Raises KeyFileError: its folder cannot be made, or others can write there."""
+    """Allow this device to run its own daemon from now on. Raises KeyFileError: its folder cannot
+    be created, or others can write there.
+    """
     if not is_set_up(paths):
         make_private_dir(paths.daemon_data)
     settle(paths)
 
 
 def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
-    """The same for an agent's session, unless a join failed, this machine may have no daemon of its own, or this user's memory is
-    elsewhere.
+    """Allow it for an agent's session, unless a join failed, the configuration forbids it, or this
+    user's memory is elsewhere.
 
-    A disk that takes nothing ends no session: its calls say that nothing is set up, and `confide quickstart` says why.
+    A full or read-only disk does not end the session: its calls report that nothing is set up, and
+    `confide quickstart` reports the reason.
     """
     if other_memories() and not is_chosen_place():
         return
@@ -65,7 +73,9 @@ def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
 
 
 def note_failure(paths: ProxyPaths, error: ConfideError | TimeoutError) -> None:
-    """Keep why a join failed, on a machine that is not set up: it goes on as it was else."""
+    """Record the reason of a failed join if the device is not set up; one that is set up stays as
+    it is.
+    """
     if is_set_up(paths):
         return
     told = str(error) if isinstance(error, ConfideError) else "the daemon did not answer in time"
@@ -76,7 +86,7 @@ def note_failure(paths: ProxyPaths, error: ConfideError | TimeoutError) -> None:
 
 
 def settle(paths: ProxyPaths) -> None:
-    """No attempt to join is open any more. Raises KeyFileError."""
+    """Delete the record of a failed join. Raises KeyFileError."""
     if _is_noted(paths.failed_join):
         remove_private_file(paths.failed_join)
     _remember()
@@ -88,7 +98,7 @@ def _remember() -> None:
 
 
 def why_failed(paths: ProxyPaths) -> str | None:
-    """Why the last join failed, where it was to be the first; None where there was none."""
+    """Return the reason of the failed first join, or None."""
     if not _is_noted(paths.failed_join):
         return None
     try:

@@ -1,11 +1,13 @@
-"""This machine's key, and the one that takes its place (PROTOCOL.md 7.10); `devices.device_rotation` makes that and tells of it.
+"""This device's key, and its successor during a rotation (PROTOCOL.md 7.10);
+`devices.device_rotation` creates the successor and reports it to the daemon.
 
-    identity.key        who this machine is
-    identity.next.key   who it is about to be: on the disk before the daemon hears of it, and until a handshake with it has succeeded
+    identity.key        the present key
+    identity.next.key   the next key: on the disk before the daemon learns of it, and until a handshake with it has succeeded
 
-A crash leaves both files. Every connection that finds two tries the next key first: if the daemon takes it, it is put in the place of the
-old one; if the daemon does not know it, the rotation never happened, and once the old key has worked the next one is dropped. Files are
-changed under a lock, which the rotation itself holds to its end, so that nobody drops a key that is about to be named.
+A crash leaves both files. Every connection that finds two tries the next key first. If the daemon
+accepts it, it replaces the present one. If the daemon does not know it, the rotation never
+happened, and the next key is deleted once the present one has worked. Files are changed under a
+lock, which a rotation holds to its end, so that a key that is about to be reported is not deleted.
 """
 
 from __future__ import annotations
@@ -31,41 +33,43 @@ from confide_proxy.paths import ProxyPaths
 log = logging.getLogger(__name__)
 
 Dial = Callable[[Identity, bool], Awaitable["Connection"]]
-"""Opens a connection as an identity; the flag says that it is this machine's settled one, which a daemon of ours may be told of."""
+"""Opens a connection as an identity. The flag is True for the present key, which a local daemon may
+authorize.
+"""
 
 
 class KeysOnDisk(NamedTuple):
-    """This machine's keys as they are on the disk: one, or two while a rotation is not finished."""
+    """This device's keys on the disk: one, or two during an unfinished rotation."""
 
     current: Stored
     following: Stored | None
 
     @property
     def public_keys(self) -> tuple[bytes, bytes | None]:
-        """Of both, to see whether they have changed."""
+        """Return both public keys, to detect a change."""
         return self.current.public_key, self.following.public_key if self.following else None
 
 
 class MachineKeys:
-    """The keys of one machine, for one connection."""
+    """This device's keys, for one connection."""
 
     def __init__(self, paths: ProxyPaths, *, passphrase: str | None = None, is_locked: bool = False) -> None:
-        """
-        Args:
-            passphrase: opens sealed keys, unlocked or not.
-            is_locked: this process holds the lock already.
+        """Args:
+        passphrase: opens sealed keys, unlocked or not.
+        is_locked: this process holds the lock already.
         """
         self._paths = paths
         self._passphrase = passphrase
         self._is_locked = is_locked
         self._identity: Identity | None = None
         self.called = ""
-        """What the daemon called this machine when it last connected; "" before."""
+        """The daemon's name for this device at the last connection; "" before."""
 
     def identity(self) -> Identity:
-        """Whom the last connection was made as, or, before the first one, this machine's key: nobody is asked for it twice.
+        """Return the identity of the last connection, or the present key before the first one, so
+        that a passphrase is not asked for twice.
 
-        Raises KeyFileError, KeyLockedError, KeyringError: it may not be used as it is.
+        Raises KeyFileError, KeyLockedError, KeyringError: the key cannot be used.
         """
         if self._identity is None:
             self._identity = self.held().current.open(self._passphrase)
@@ -73,7 +77,9 @@ class MachineKeys:
 
     @contextmanager
     def settled(self) -> Iterator[bool]:
-        """Whether this machine has one key alone, and no other process changes that before the block ends."""
+        """Yield True if this device has only one key, and no other process changes that before the
+        block ends.
+        """
         if self._is_locked:
             yield self.held().following is None
             return
@@ -86,25 +92,25 @@ class MachineKeys:
             yield is_settled
 
     def held(self) -> KeysOnDisk:
-        """What is on the disk; a machine without a key gets one. Raises KeyFileError."""
-        # The next one first: it may take the current one's place in between, and then both are the same.
+        """Read the keys from the disk; create one if there are none. Raises KeyFileError."""
+        # The next key first: it may replace the present one in between, and then both are the same.
         path = self._paths.next_identity
         following = identities.read(path) if path.exists() or path.is_symlink() else None
         current = identities.stored(self._paths.identity)
         return KeysOnDisk(current, following if following and following.public_key != current.public_key else None)
 
     async def connect(self, dial: Dial) -> Connection:
-        """A connection with the key that the daemon takes; finishes a rotation that was cut short.
+        """Connect with the key that the daemon accepts; finish an interrupted rotation.
 
         Raises:
-            KeyFileError, KeyLockedError, KeyringError: a key may not be used as it is.
+            KeyFileError, KeyLockedError, KeyringError: a key cannot be used.
             Whatever `dial` raises.
         """
         held = await asyncio.to_thread(self.held)
         try:
             return await self._connect(dial, held)
         except DeniedError:
-            # Another process of this machine may have finished its rotation in between.
+            # Another process of this device may have finished its rotation in between.
             again = await asyncio.to_thread(self.held)
             if again.public_keys == held.public_keys:
                 raise
@@ -136,7 +142,7 @@ class MachineKeys:
         return await asyncio.to_thread(kept.open, self._passphrase)
 
     async def _settle(self, change: Callable[[KeysOnDisk], None], held: KeysOnDisk) -> None:
-        """Make a change under the lock, if nobody else does and the keys are still the same."""
+        """Apply a change under the lock, unless another process holds it or the keys have changed."""
 
         def work() -> None:
             if self._is_locked:
@@ -149,7 +155,7 @@ class MachineKeys:
         try:
             await asyncio.to_thread(work)
         except ConfideError as error:
-            # The connection is good all the same, and the next one tries again.
+            # The connection works nevertheless, and the next one tries again.
             log.info("the rotation of this device's key is not finished yet: %s", type(error).__name__)
 
     def _adopt(self, held: KeysOnDisk) -> None:
@@ -169,9 +175,9 @@ class MachineKeys:
 
 @contextmanager
 def exclusive(paths: ProxyPaths, *, wait_s: float) -> Iterator[None]:
-    """Be the only one who changes this machine's key files; a process that dies lets go.
+    """Hold the lock on this device's key files; it is released if the process ends.
 
-    Raises KeyChangeError: another process does; KeyFileError: the lock cannot be made.
+    Raises KeyChangeError: another process holds it; KeyFileError: the lock cannot be created.
     """
     make_private_dir(paths.state)
     try:

@@ -1,7 +1,8 @@
-"""The daemon of this machine's own, which is started when it is needed: whether it runs, and how it is ended.
+"""The local daemon that Confide starts at need: check if it runs, and stop it.
 
-Whom a signal goes to is proven first: the process id and the key stand in one file, which that daemon wrote, and whoever answers at its
-address has shown in a handshake that it has the key. After a crash the file may name a process that is somebody else's by now.
+Before a signal is sent, the target is proven: process id and key are in one file, which that daemon
+wrote, and the program at its address has proven in a handshake that it has the key. After a crash
+the file may name a process id that another program has by now.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from confide_proxy.link.key_rotation import Dial, MachineKeys
 from confide_proxy.paths import ProxyPaths
 
 STOP_DEADLINE_S: Final = 15.0
-"""It answers what was asked, folds its log in and closes its databases; a second or two is usual."""
+"""Seconds for the daemon to stop: it answers pending requests, checkpoints its log and closes its
+databases; a second or two is usual.
+"""
 _CONNECT_S: Final = 5.0
 _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that runs on this machine: its address, its process, its version as it says it."""
+    """The running local daemon: its address, its process id, and its version as it reports it."""
 
     joined: KnownDaemon
     pid: int
@@ -40,17 +43,19 @@ class RunningDaemon:
 
 
 def require_own(paths: ProxyPaths) -> None:
-    """Raises NotHereError: this machine has joined a daemon, which somebody else starts and stops; KeyFileError."""
+    """Raise NotHereError if this device has joined a daemon, which is started and stopped
+    elsewhere; KeyFileError.
+    """
     pinned = daemon.load_pin(paths.link)
     if pinned is not None:
         raise NotHereError(pinned.url)
 
 
 async def running(paths: ProxyPaths) -> RunningDaemon | None:
-    """The daemon of this machine's own, if it runs: proven, and nothing is started.
+    """Return the local daemon if it runs and has proven its key; never start it.
 
-    Raises DaemonStopError: what stands at its address does not prove to be it. KeyFileError, KeyLockedError: this machine's key, or the
-    address file, may not be used as it is.
+    Raises DaemonStopError: the program at its address does not prove the key. KeyFileError,
+    KeyLockedError: this device's key, or the address file, cannot be used.
     """
     joined = await asyncio.to_thread(daemon.read_address, paths.daemon_data)
     if joined is None or await daemon.answering(paths.daemon_data) is None:
@@ -70,7 +75,9 @@ async def running(paths: ProxyPaths) -> RunningDaemon | None:
 
 
 async def stop(paths: ProxyPaths, *, deadline_s: float = STOP_DEADLINE_S) -> RunningDaemon | None:
-    """End it, and wait until it is gone; which one that was, None where none ran. Raises DaemonStopError: it did not end in time."""
+    """Stop the local daemon and wait for its end; return it, or None if it did not run. Raises
+    DaemonStopError: it did not end in time.
+    """
     found = await running(paths)
     if found is None:
         return None

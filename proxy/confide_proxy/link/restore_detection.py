@@ -1,8 +1,9 @@
-"""What this machine knows of the daemon's past: the newest receipt that it was given (PROTOCOL.md 9.2), and what became of its files when
-the daemon's data folder was put back from an older copy.
+"""Detection of a daemon that was restored from an older copy of its data folder, by the newest
+receipt that it gave (PROTOCOL.md 9.2), and a record of what happened to this device's files.
 
-A daemon that is shown a receipt which its copy cannot have given counts a restore. Whoever sees the count grow notes that; each folder is
-then compared once with every file read, by whichever process has it first, and what came of it is noted too, for `confide status`.
+A daemon that gets a receipt which its copy cannot have given counts a restore. A device that sees
+the count grow records that. The first process that serves a folder then compares it once, reading
+every file, and records the result for `confide status`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from confide_proxy.paths import ProxyPaths
 log = logging.getLogger(__name__)
 
 FRESH_S: Final = 2.0
-"""So long after something was sent or came, a receipt of it is kept: what a put-back folder has lost is known but for that."""
+"""Seconds after a message until a receipt that covers it is requested: a loss in this window is not
+detected.
+"""
 TOLD_S: Final = 30 * 86_400.0
 _DEADLINE_S: Final = 10.0
 _LONGEST: Final = 128
@@ -38,7 +41,7 @@ _MOST_PATHS: Final = 1000
 
 
 class LinkStats(RequestChannel, Protocol):
-    """A link, and what has passed over it."""
+    """A link with a count of its messages."""
 
     is_up: bool | None
     passed: int
@@ -46,22 +49,26 @@ class LinkStats(RequestChannel, Protocol):
 
 
 class DaemonReceipts:
-    """Those of this machine, in its one space. Methods touch the disk briefly; a machine's processes share them."""
+    """The receipts of this device, for its one space. Methods access the disk briefly; all
+    processes of the device share the files.
+    """
 
     def __init__(self, paths: ProxyPaths) -> None:
         self._newest = paths.receipt
         self._restores = paths.restores
 
     def shown(self) -> str:
-        """The newest receipt, "" where there is none."""
+        """Return the newest receipt, or ""."""
         return str(self._read().get("receipt", ""))
 
     def space(self) -> str:
-        """The space that gave it, "" where there is none."""
+        """Return the space that gave the newest receipt, or ""."""
         return str(self._read().get("space", ""))
 
     def take(self, attached: Attached) -> None:
-        """Keep what the answer to `attach` says, and note where the daemon was put back since."""
+        """Save the receipt in an `attach` response, and record a restore if the daemon's count has
+        grown.
+        """
         space, receipt, restores = attached["space"], attached["receipt"], attached["restores"]
         if not _is_receipt(receipt):
             return  # this daemon gives no receipts
@@ -73,13 +80,13 @@ class DaemonReceipts:
         self._write({"space": space, "receipt": receipt, "restores": restores})
 
     def keep(self, space: str, receipt: str) -> None:
-        """Keep a newer receipt of the same space."""
+        """Save a newer receipt of the same space."""
         known = self._read()
         if known.get("space") == space and _is_receipt(receipt):
             self._write({**known, "receipt": receipt})
 
     async def keep_fresh(self, link: LinkStats) -> None:
-        """Ask for a receipt whenever something has passed over the link, until cancelled."""
+        """Request a receipt whenever messages have passed over the link, until cancelled."""
         passed = 0
         while True:
             await asyncio.sleep(FRESH_S)
@@ -94,7 +101,7 @@ class DaemonReceipts:
                 raise_if_cancelled()
 
     def doubted(self, space: str, folders: Iterable[Path]) -> set[Path]:
-        """Those of the folders that were not compared since the daemon was last put back."""
+        """Return the folders that were not compared since the daemon's last restore."""
         newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
         if newest is None:
             return set()
@@ -102,15 +109,19 @@ class DaemonReceipts:
         return {folder for folder in folders if os.fspath(folder) not in done}
 
     def compared(self, space: str, folder: Path, *, again: list[str], back: list[str]) -> None:
-        """Note that a folder was: the files that were sent again as they had been, and those that came back though they were deleted."""
+        """Record the comparison of a folder after a restore: `again` are files that were sent again
+        unchanged, `back` are deleted files that came back.
+        """
         newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
         if newest is not None:
             named = {"again": again[:_MOST_PATHS], "back": back[:_MOST_PATHS]}
             self._note(space, newest, folder=os.fspath(folder), **named)
 
     def told(self) -> dict[str, Any] | None:
-        """What to tell a person of the last time, for a month: `backTo` (None: not known) and `noticed`, ISO 8601, `sentAgain`, how many
-        files, and `cameBack`, which. None: there is nothing to tell."""
+        """Return the report for users about the last restore, for a month: `backTo` (None if
+        unknown) and `noticed`, ISO 8601, `sentAgain`, a number of files, and `cameBack`, their
+        paths. None without a recent restore.
+        """
         space = str(self._read().get("space", ""))
         lines = list(self._lines(space))
         noticed = [line for line in lines if isinstance(line.get("noticed"), float)]
@@ -159,7 +170,8 @@ class DaemonReceipts:
     def _write(self, known: dict[str, object]) -> None:
         with suppress(OSError, KeyFileError):  # a full disk: the older receipt covers all but the changes since
             make_private_dir(self._newest.parent)
-            # Not kept, for which a connection would wait: what a power cut leaves is an older one, or none.
+            # Without fsync, which a connection would have to wait for: a power cut leaves an older
+            # receipt, or no file.
             atomic.write(self._newest, json.dumps(known).encode(), is_kept=False)
 
 

@@ -1,7 +1,9 @@
-"""What a process does beside its main work: each service starts again by itself after an error, and none ends the process.
+"""Background services of a process: each restarts after an error, and none of them ends the
+process.
 
-What is wrong with one is logged once. For as long as it lasts, `memory_status`, `confide status` and `confide doctor` show it: the process
-keeps it in a file that it holds locked, and whoever finds such a file unlocked removes it.
+A problem is logged once. While it lasts, `memory_status`, `confide status` and `confide doctor`
+show it: the process writes it to a file that it keeps locked; other processes delete such a file
+when they find it unlocked.
 """
 
 from __future__ import annotations
@@ -25,15 +27,17 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Between two starts of a service that keeps failing."""
+"""Longest pause in seconds between two starts of a service that keeps failing."""
 SETTLED_S: Final = 10.0
-"""A service that was started again and has run for so long is well."""
+"""Seconds after a restart until a running service counts as healthy."""
 STEADY_S: Final = 60.0
-"""A service that has run for so long begins with the first pause again."""
+"""Seconds of running after which the next restart has the shortest pause again."""
 LASTING_S: Final = 10.0
-"""What another process has known for less is not shown: a comparison that is under way, most often."""
+"""Age in seconds below which problems of other processes are not shown: most are comparisons under
+way.
+"""
 MOST: Final = 8
-"""Troubles of one process that are shown to others."""
+"""Most problems of one process that are shown to others."""
 MOST_CHARS: Final = 200
 _MOST_BYTES: Final = 16 * 1024
 _MOST_FILES: Final = 64
@@ -41,11 +45,11 @@ _PREFIX: Final = "services-"
 
 
 class ServiceProblem(NamedTuple):
-    """Something that does not work.
+    """A problem of a service.
 
     Attributes:
-        what: a sentence.
-        project: which one's files it is about; "" for all.
+        what: a sentence for users.
+        project: the project whose files it affects; "" for all.
         since: seconds since 1970.
     """
 
@@ -55,7 +59,9 @@ class ServiceProblem(NamedTuple):
 
 
 class ServiceRunner:
-    """Those of one process. `folder` is where others look for what is wrong with them; nothing is kept there while all is well."""
+    """The services of one process. `folder` holds the files with the problems of all processes; a
+    process without problems has none there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,16 +72,20 @@ class ServiceRunner:
 
     @property
     def troubles(self) -> list[ServiceProblem]:
-        """What does not work in this process now."""
+        """Return the present problems of this process."""
         return list(self._troubles.values())
 
     def told(self, projects: Collection[str]) -> list[str]:
-        """The sentences for who asks about some projects: what does not work in this process, and in others for a while. Blocks briefly."""
+        """Return the sentences about problems that affect these projects: all of this process, and
+        the lasting ones of others. Blocks briefly.
+        """
         others = [each for each in lasting(self._folder) if each.project in {"", *projects}]
         return list(dict.fromkeys(each.what for each in (*self.troubles, *others)))[:MOST]
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work until it returns, and again after each error. `name` begins the sentence that reports it."""
+        """Run a service until it returns; restart it after each error. The report of a problem
+        starts with `name`.
+        """
         pause_s = FIRST_PAUSE_S
         while True:
             began = time.monotonic()
@@ -96,7 +106,7 @@ class ServiceRunner:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work once; an error is logged, and ends nothing else."""
+        """Run some work once; log its error."""
         try:
             await work()
         except Exception as error:
@@ -104,7 +114,9 @@ class ServiceRunner:
             log.warning("%s failed: %s", name, reason(error))
 
     def note(self, name: str, what: str, *, project: str = "", is_logged: bool = True) -> None:
-        """Note what is wrong with a service; the same sentence is logged once until it is well again."""
+        """Record a problem of a service; the same sentence is logged once until the service is
+        healthy again.
+        """
         what = printable(what)[:MOST_CHARS]
         if is_logged and self._logged.get(name) != what:
             self._logged[name] = what
@@ -115,13 +127,13 @@ class ServiceRunner:
             self._write()
 
     def well(self, name: str) -> None:
-        """Note that a service works."""
+        """Record that a service is healthy."""
         self._logged.pop(name, None)
         if self._troubles.pop(name, None) is not None:
             self._write()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Delete this process's file of problems."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink()
@@ -133,7 +145,8 @@ class ServiceRunner:
         if not self._troubles:
             self.close()
             return
-        # A state folder that cannot be written to may be the very trouble: then this process alone tells of it.
+        # The problem may be that the state folder is not writable: then only this process reports
+        # it.
         with suppress(OSError):
             if self._fd is not None and not os.fstat(self._fd).st_nlink:
                 self.close()  # another process removed it before it was locked
@@ -148,7 +161,9 @@ class ServiceRunner:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in words that quote nothing: of a fault of ours its class and place."""
+    """Return the reason for an error without quoting data: for a bug, its class and place in the
+    code.
+    """
     if isinstance(error, ConfideError):
         return str(error)
     if isinstance(error, TimeoutError):
@@ -159,7 +174,9 @@ def reason(error: BaseException) -> str:
 
 
 def lasting(folder: Path) -> list[ServiceProblem]:
-    """What has not worked for a while in the processes of this machine, each once. Blocks briefly."""
+    """Return the problems that have lasted for a while in other processes of this device, each
+    once. Blocks briefly.
+    """
     found: dict[str, ServiceProblem] = {}
     before = time.time() - LASTING_S
     for file in sorted(folder.glob(f"{_PREFIX}*.lock"))[:_MOST_FILES]:
