@@ -341,7 +341,7 @@ def delete_from_keyring(public_key: bytes) -> None:
 
 
 _stuck: Future[Any] | None = None
-"""The thread of a keyring call that does not return."""
+"""The keyring call that has not returned in time, if any."""
 
 
 def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:

@@ -1,1 +1,1 @@
-"""What is answered and kept while the daemon is away: local search, the journal of writes, and their replay."""
+"""Work without the daemon: local search, the queue of writes, and its replay."""

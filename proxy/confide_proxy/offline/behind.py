@@ -1,6 +1,8 @@
-"""What a folder holds that the daemon has not got, or not as it is: on its way, or not to be sent at all.
+"""List of the local files that the daemon lacks or has in another version: pending ones, and ones
+that cannot be sent.
 
-It is read off the disk and the ledger, which all processes of this machine share: whoever sends the files, and whether anybody does.
+It is read from the disk and the ledger, which all processes of this device share, so it does not
+depend on which process sends the files, or on whether any does.
 """
 
 from __future__ import annotations
@@ -22,24 +24,24 @@ from confide_proxy.sync.replica import Replica
 from confide_proxy.sync.workspace import extra_of
 
 MOST_FOLDERS: Final = 64
-"""Of other projects that are looked at, those that were met last."""
+"""Most folders of other projects that are checked: the most recently used ones."""
 MOST_READ: Final = 64
-"""Files that nobody has confirmed, of which one look reads so many: those beyond count as on their way."""
+"""Most unconfirmed files that one check reads; further ones count as pending."""
 
 
 class Behind(NamedTuple):
-    """Of some folders.
+    """Files of some folders that the daemon lacks.
 
     Attributes:
-        pending: (project, path) of the files that are on their way, or will be.
-        unsent: the same of those that cannot be sent as they are, and why.
+        pending: (project, path) of the files that are being sent, or will be.
+        unsent: (project, path) of the files that cannot be sent as they are, with the reasons.
     """
 
     pending: tuple[tuple[str, str], ...] = ()
     unsent: Mapping[tuple[str, str], str] = {}
 
     def of(self, projects: Collection[str] | None) -> Behind:
-        """Of these projects alone; None: of all."""
+        """Return the files of these projects only; None means all projects."""
         if projects is None:
             return self
         unsent = {name: why for name, why in self.unsent.items() if name[0] in projects}
@@ -47,7 +49,7 @@ class Behind(NamedTuple):
 
 
 def behind(replicas: Iterable[Replica]) -> Behind:
-    """What of some folders is behind. Blocks; reads the files that look changed."""
+    """Find the files of these folders that the daemon lacks. Blocks; reads files that look changed."""
     pending: list[tuple[str, str]] = []
     unsent: dict[tuple[str, str], str] = {}
     for replica in replicas:
@@ -63,7 +65,7 @@ def behind(replicas: Iterable[Replica]) -> Behind:
 
 
 def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
-    """The paths that are behind, and of those that cannot be sent why."""
+    """Return the paths that the daemon lacks, and the reasons for those that cannot be sent."""
     folder, waiting = replica.folder, replica.waiting()
     report = SyncReport()
     for path in waiting[:MOST_READ]:
@@ -75,13 +77,17 @@ def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
 
 
 def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:
-    """The folders of other projects on this machine, by the projects' names. Blocks briefly. Raises KeyFileError."""
+    """Return the folders of other projects on this device, by the projects' names. Blocks briefly.
+    Raises KeyFileError.
+    """
     decisions = ProjectNames(paths.projects).all()[-MOST_FOLDERS:]
     return {each.name: Path(each.home) for each in decisions if each.name != own}
 
 
 def uncompared(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
-    """How many files of folders that no session here sends the daemon has not, or not as they look. Blocks briefly."""
+    """Count, by project, the files that look different from what the daemon confirmed, in folders
+    that no session here sends. Blocks briefly.
+    """
     found = {}
     for name, root in folders.items():
         with suppress(ConfideError, OSError):

@@ -1,6 +1,7 @@
-"""Whether what the daemon found is all that this machine's files could have brought, for one session.
+"""Completion of the daemon's results with local files that it does not have yet, for one session.
 
-A search of a new space comes before its files: it is asked again once they are there, within a moment, and else completed from this disk.
+The first search in a new space comes before its files: it is repeated once they have arrived, after
+a moment, or else completed from this device's files.
 """
 
 from __future__ import annotations
@@ -27,22 +28,26 @@ if TYPE_CHECKING:
 ABOUT_FILES: Final = frozenset(
     {"memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "entity_list", "entity_search"}
 )
-"""Tools whose answers hang on what of this machine's files the daemon has."""
+"""Tools whose results depend on which of this device's files the daemon has."""
 _STATUS: Final = "memory_status"
 _LISTS: Final = frozenset({"memory_search", "memory_list", "entity_list", "entity_search"})
-"""Those of which a part may be missing."""
+"""Tools whose results may lack a part."""
 WAIT_S: Final = 1.2
-"""How long an answer of nothing waits for files that are on their way; with what follows it is answered within two seconds."""
+"""Seconds that an empty result waits for files that are being sent; including the following steps,
+the response takes at most two seconds.
+"""
 HERE_S: Final = 0.6
-"""How long files are then searched here."""
+"""Seconds for the search of local files after that."""
 LINKED_S: Final = 0.5
 IN_VAIN_S: Final = 30.0
-"""After one has waited in vain, none waits for so long: thousands of files take minutes."""
+"""Seconds after a wait that timed out in which no call waits again: sending thousands of files
+takes minutes.
+"""
 _PAUSES_S: Final = (0.03, 0.06, 0.12, 0.2)
 
 
 class ClientCall(Protocol):
-    """The call of a client's that an answer is to, as the tunnel keeps it."""
+    """The client's call that a result belongs to, with the fields of the tunnel's `PendingCall`."""
 
     tool: str | None
     is_bound: bool
@@ -65,7 +70,7 @@ class ClientCall(Protocol):
 
 
 class Completion:
-    """Runs in the session's event loop. `offline` gives the search over local files."""
+    """Completes results in the session's event loop. `offline` returns the search over local files."""
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, files: Files, offline: Callable[[], Offline], link: Link, own: str
@@ -83,15 +88,19 @@ class Completion:
 
     @property
     def is_level(self) -> bool:
-        """Whether all files of this session were seen to be with the daemon, over this connection."""
+        """Return True if the daemon was seen to have all files of this session over this
+        connection.
+        """
         return self._is_level
 
     def on_down(self) -> None:
-        """The link is down: nobody knows what becomes of the files meanwhile."""
+        """Forget that the daemon has all files, since they may change while the link is down."""
         self._is_level = False
 
     def may_lack(self, tool: str, result: Mapping[str, object]) -> bool:
-        """Whether to look closer at a result: it found nothing, or the files were not seen to be with the daemon. Costs next to nothing."""
+        """Return True if a result has to be checked: it is empty, or the daemon may lack files.
+        Costs next to nothing.
+        """
         if tool == _STATUS:
             return bool(memory_notices())
         return tool in ABOUT_FILES and (not self._is_level or unindexed.is_nothing(result))
@@ -99,9 +108,11 @@ class Completion:
     async def complete(
         self, call: ClientCall, tool: Mapping[str, object], result: dict[str, object]
     ) -> dict[str, Any] | None:
-        """The result as its client gets it: as it is, where nothing is missing; None: it is to be asked again, since all is there now.
+        """Return the result for the client: unchanged if nothing is missing, None if the call is to
+        be sent again since the files have arrived.
 
-        `tool`: as the catalogue lists it. Raises ConfideError, OSError: the files cannot be looked at.
+        `tool`: its entry in the catalogue. Raises ConfideError, OSError: the files cannot be
+        checked.
         """
         if call.tool == _STATUS:
             return unindexed.completed(result, [], memory_notices(), own=self._own)
@@ -110,20 +121,21 @@ class Completion:
         if not is_nothing and call.tool not in _LISTS:
             return result
         if is_nothing and not call.is_asked_again and (lacking.pending or not call.is_level):
-            # Also where none is pending now: they may have come between the daemon's answer and this look.
+            # Also if none is pending now: they may have arrived between the daemon's result and
+            # this check.
             call.lacking = await self._waited(call, lacking)
             return None
         if is_nothing and call.lacking is not None:
-            # As it was when it was asked again: what has come since then is not in that answer either.
+            # As of the second call: files that have arrived since are not in its result either.
             lacking = call.lacking
         others = await self._elsewhere(call) if is_nothing and call.tool == unindexed.SEARCH else []
         if is_nothing and call.tool == unindexed.SEARCH:
             others = [*others, *memory_notices()]
-        # What cannot be sent at all is told where nothing was found, and not at each search.
+        # Files that cannot be sent are reported with empty results only, not with each search.
         said = unindexed.notes(lacking if is_nothing else lacking._replace(unsent={}), self._own, others)
         if not said or call.is_settled:
             return result
-        # What is found here has no class, and may be of projects that who asks does not reach.
+        # Local hits have no class, and may be of projects that the caller may not read.
         is_plain = not call.is_bound and call.meta.keys().isdisjoint((CLASSES, UNASKED))
         if is_plain and lacking.pending:
             reason = unindexed.Reason(unindexed.sentence(lacking, self._own))
@@ -135,7 +147,9 @@ class Completion:
         return unindexed.completed(result, [], said, own=self._own)
 
     def _lacking(self, call: ClientCall) -> Behind:
-        """What of the files that the call is about is not with the daemon, and what waits in the queue. Blocks."""
+        """Return the files that the call is about and the daemon lacks, and the documents of queued
+        stores. Blocks.
+        """
         replicas = self._files.replicas
         found = behind.behind(replicas)
         self._is_level = bool(replicas) and not found.pending
@@ -147,7 +161,9 @@ class Completion:
         return found if projects is None else found.of(projects)
 
     async def _waited(self, call: ClientCall, lacking: Behind) -> Behind:
-        """What is missing still, once all is with the daemon or a moment is over."""
+        """Wait until the daemon has the files or `WAIT_S` are over; return those that it still
+        lacks.
+        """
         end = time.monotonic() + WAIT_S
         pauses = iter(_PAUSES_S)
         pause_s = _PAUSES_S[-1]
@@ -161,7 +177,9 @@ class Completion:
     async def _here(
         self, call: ClientCall, tool: Mapping[str, object], names: frozenset[tuple[str, str]], reason: Any
     ) -> dict[str, Any] | None:
-        """What these files hold of it: hits of a search as `results`, a read as a tool's result; None: nothing, or not in time."""
+        """Search or read these local files: hits of a search as `results`, a read as a tool's
+        result; None without a result in time.
+        """
         if call.tool not in (unindexed.READ, unindexed.SEARCH):
             return None
         work = self._offline().among(tool, call.params.get("arguments"), names, reason, within_s=HERE_S)
@@ -177,7 +195,9 @@ class Completion:
         return answer.structured
 
     async def _elsewhere(self, call: ClientCall) -> list[str]:
-        """What is to be said of other projects that were searched, and have a folder on this machine that was not compared."""
+        """Return the notes about other searched projects whose folder on this device was not
+        compared.
+        """
         arguments = call.params.get("arguments")
         asked = arguments.get("project") if isinstance(arguments, dict) else None
         if call.is_bound or (isinstance(asked, str) and asked == self._own):
@@ -192,7 +212,7 @@ class Completion:
         return [unindexed.elsewhere(name, count) for name, count in list(found.items())[: unindexed.MOST_NAMED]]
 
     async def _linked(self) -> list[str]:
-        """The projects that are searched with this one."""
+        """Return the projects that are searched together with this one."""
         try:
             answer = await PROJECTS.ask(self._link, {"project": self._own}, timeout_s=LINKED_S)
         except (ConfideError, TimeoutError):

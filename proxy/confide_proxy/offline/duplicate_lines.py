@@ -1,7 +1,9 @@
-"""Where a text stands in the memory of this machine already, so that a line which is stored twice is kept once (docs/notes.md).
+"""Search for a text in this device's memory files, so that a line that is stored twice is kept once
+(docs/notes.md).
 
-The files are read as they are, credentials in clear among them: nothing of it leaves. It costs what reading them does, newest first,
-and ends at a bound; notes with fields the daemon compares by itself.
+Files are read without sealing, with credentials in clear, since nothing of them is sent. It costs
+as much as reading the files, newest first, up to a limit; the daemon compares notes with fields by
+itself.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
     from confide_proxy.offline.journal import QueuedCall
 
 MAX_CHARS: Final = 16_000
-"""Of what is looked for: a longer text is a document, which nobody types twice."""
+"""Longest text to search for, in characters: a longer one is a document, which is hardly typed
+twice.
+"""
 MAX_FILES: Final = 4000
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LinePosition:
-    """A line, counted from 1; 0 for what still waits to be sent."""
+    """A line in a document, counted from 1; 0 for a store that is still queued."""
 
     project: str
     path: str
@@ -34,7 +38,8 @@ class LinePosition:
 def find(
     content: str, folders: Iterable[Folder], waiting: Iterable[QueuedCall], *, path: str | None = None
 ) -> LinePosition | None:
-    """The first place where all of its lines stand together, list marks aside; in one file alone where its `path` is given.
+    """Return the first place where all lines of `content` follow each other, list marks ignored;
+    only in the file `path` if that is given.
 
     Raises FolderError: a folder holds too many files.
     """
@@ -78,5 +83,5 @@ def _in_folder(folder: Folder, wanted: list[str], path: str | None) -> LinePosit
 
 
 def _lines(text: str) -> list[str]:
-    """The lines without what a list puts before them."""
+    """Return the lines without list marks."""
     return [line.strip().removeprefix("- ").removeprefix("* ").strip() for line in text.strip("\n").split("\n")]

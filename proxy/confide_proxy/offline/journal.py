@@ -1,12 +1,15 @@
-"""What waits on this machine for the daemon: calls that change something, made while it could not be reached.
+"""The queue of writing calls that were made while the daemon was unreachable.
 
-A call is on the disk before its agent is told that it is queued. All are sent again in order, each made once by the id of its operation,
-and taken out when the daemon has answered; what the daemon refuses for good is kept with the reason until a person decides.
+A call is on the disk before its agent learns that it is queued. All calls are sent again in order,
+each applied once by its operation id, and removed when the daemon has responded. Calls that the
+daemon refuses for good are kept with the reason until a user decides.
 
-All sessions and commands of a machine share the journal: files of sealed records that only grow, which several processes append to, and
-which no crash may take from. A record is one line: base64 of a nonce and of XChaCha20-Poly1305 of its JSON, under a key of this machine
-that lies beside them: a copied journal alone tells nothing. Lines make a file that was cut off, or damaged in the middle, readable before
-and behind the damage: a line that does not open is counted and passed over. A record with `gone` takes back the one of its id.
+All sessions and commands of a device share the journal: files of sealed records that several
+processes append to, safe against crashes. A record is one line: base64 of a nonce and of its JSON,
+encrypted by XChaCha20-Poly1305 under a key of this device that lies beside it: a copied journal
+alone reveals nothing. In a file that was truncated, or damaged in the middle, the lines before and
+after the damage stay readable: a line that does not decrypt is counted and skipped. A record with
+`gone` deletes the record with its id.
 """
 
 from __future__ import annotations
@@ -35,28 +38,30 @@ from confide_proxy.offline.operations import is_empty
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of the queue, and as much again of what was refused; a longer absence needs a person, not a larger file."""
+"""Most bytes of queued calls, and of refused ones; a longer absence of the daemon needs a user's
+attention, not a larger file.
+"""
 LOCK_DEADLINE_S: Final = 3.0
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 24
 _TAIL_BYTES: Final = 32
-"""Of a record's end, which no other record has: its ciphertext."""
+"""Bytes at the end of a record, unique to it since they are ciphertext."""
 _GARBAGE_BYTES: Final = 1024 * 1024
-"""Of records that were taken back, before the file is written anew."""
+"""Bytes of deleted records after which the file is written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedCall:
-    """A call that waits.
+    """A queued call.
 
     Attributes:
-        id: of its operation, 32 hex digits.
-        at, said: when it was made, in seconds since 1970 and as ISO 8601 with the time zone, as the daemon is told.
-        project: of the session that made it.
-        path, target: the document that it changes, "" where the tool names none, and the project of that.
+        id: the operation id, 32 hex digits.
+        at, said: the time of the call, in seconds since 1970, and as ISO 8601 with the time zone for the daemon.
+        project: the project of the session that made it.
+        path, target: the document that it changes, "" if the tool names none, and that document's project.
         arguments: as the agent gave them.
-        code, why: why it was refused (PROTOCOL.md 7.2), and the daemon's sentence for that; "" while it waits.
-        class_: of what it stores, where its machine says one; "": the daemon's own judgement (docs/agents.md).
+        code, why: the error code (PROTOCOL.md 7.2) and the message with which the daemon refused it; "" while it is queued.
+        class_: the class of the stored text, if this device set one; "": the daemon decides (docs/agents.md).
     """
 
     id: str
@@ -78,8 +83,9 @@ class QueuedCall:
 
 @dataclass(frozen=True, slots=True)
 class JournalCounts:
-    """How many calls wait for the daemon, how many it refused for good, and how many records cannot be read; `since` is when the oldest
-    that waits was made."""
+    """Numbers of queued calls, of refused calls and of unreadable records; `since` is the time of
+    the oldest queued call.
+    """
 
     queued: int = 0
     dead: int = 0
@@ -89,7 +95,7 @@ class JournalCounts:
 
 @dataclass(frozen=True, slots=True)
 class RecordPosition:
-    """Where a living record stands, and its `head`: the record without its arguments."""
+    """Position of a live record in its file, and its `head`: the record without arguments."""
 
     offset: int
     length: int
@@ -97,11 +103,12 @@ class RecordPosition:
 
 
 class SealedLog:
-    """One such file. Methods block, and raise OSError where the disk refuses; who calls holds the lock that all its processes share.
+    """One file of sealed records. Methods block, and raise OSError if the disk fails; the caller
+    holds the lock that all processes share.
 
     Attributes:
-        live: the records that were not taken back, by id, in order; as `catch_up` last found them.
-        damaged: how many lines could not be read.
+        live: the records that were not deleted, by id, in order, as of the last `catch_up`.
+        damaged: the number of unreadable lines.
     """
 
     def __init__(self, file: Path, key: Callable[[], bytes]) -> None:
@@ -123,11 +130,12 @@ class SealedLog:
             return 0
 
     def catch_up(self) -> None:
-        """Read what has been appended since the last time, by whomever."""
+        """Read the records that any process has appended since the last call."""
         try:
             with self.file.open("rb") as file:
                 status = os.fstat(file.fileno())
-                # A file system gives a new file the number of one that was just removed: it is told by what was read of it last.
+                # A new file may get the inode number of a deleted one: check the last bytes that
+                # were read as well.
                 file.seek(self._offset - len(self._tail))
                 if status.st_ino != self._inode or file.read(len(self._tail)) != self._tail:
                     self._forget(status.st_ino)
@@ -140,7 +148,7 @@ class SealedLog:
             self._forget(-1)
 
     def append(self, record: dict[str, Any], *, is_durable: bool = True) -> None:
-        """Add a record, whole or not at all; on the disk on return if it is to be durable."""
+        """Append a record, completely or not at all; with `is_durable` it is on the disk on return."""
         line = self._sealed(record)
         is_new = not self.file.exists()
         fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -161,7 +169,7 @@ class SealedLog:
             atomic.sync(self.file.parent)
 
     def load(self, place: RecordPosition) -> dict[str, object] | None:
-        """A whole record; None where the file is not as it was at the last `catch_up`."""
+        """Read a whole record; None if the file was replaced since the last `catch_up`."""
         try:
             with self.file.open("rb") as file:
                 if os.fstat(file.fileno()).st_ino != self._inode:
@@ -172,9 +180,10 @@ class SealedLog:
             return None
 
     def tidy(self, damaged: Path, *, now: bool = False) -> None:
-        """Drop what was taken back: the whole file once nothing lives in it, else when there is much of it, or `now`.
+        """Remove deleted records: delete the file if no record is live, or write it again if there
+        are many deleted ones, or with `now`.
 
-        Lines that cannot be read are moved to the file `damaged`: they may be of use to somebody, and are in nobody's way there.
+        Unreadable lines are moved to the file `damaged`, where they can still be inspected.
         """
         self.catch_up()
         if self.live and not now and self._offset - self._live_bytes < max(_GARBAGE_BYTES, self._live_bytes):
@@ -244,8 +253,8 @@ class SealedLog:
 class Journal:
     """The journal in `folder`. Methods block; any thread may call them.
 
-    Every method raises StateError where the disk refuses, KeyFileError where the key may not be used, and JournalError where another
-    process does not let go of it.
+    Every method raises StateError if the disk fails, KeyFileError if the key cannot be used, and
+    JournalError if another process does not release the lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -260,7 +269,9 @@ class Journal:
         return self.folder / "damaged"
 
     def append(self, entry: QueuedCall) -> int:
-        """Keep a call; it is on the disk on return. How many wait now. Raises JournalError: the journal is full."""
+        """Queue a call durably; return the number of queued calls. Raises JournalError: the journal
+        is full.
+        """
         with self._held():
             self._queue.catch_up()
             self._check_room(self._queue, "queued")
@@ -279,7 +290,7 @@ class Journal:
             return JournalCounts(len(queued), len(dead), damaged, since)
 
     def heads(self) -> list[QueuedCall]:
-        """All calls, those that wait first and in order, then those that were refused; without their arguments."""
+        """Return all calls without their arguments: queued ones in order, then refused ones."""
         if not self.folder.exists():
             return []
         with self._held():
@@ -288,7 +299,7 @@ class Journal:
             return [QueuedCall.of({**place.head, "arguments": {}}) for place in places]
 
     def waiting(self, targets: frozenset[str]) -> list[QueuedCall]:
-        """The calls that wait to change documents of these projects, in order."""
+        """Return the queued calls that change documents of these projects, in order."""
         if is_empty(self.folder):
             return []
         with self._held():
@@ -297,7 +308,7 @@ class Journal:
             return [entry for place in chosen if (entry := _loaded(self._queue, place))]
 
     def first(self, apart: Container[str] = ()) -> QueuedCall | None:
-        """The call that is to be sent next, of those whose ids are not in `apart`."""
+        """Return the next call to send, skipping the ids in `apart`; None without one."""
         if is_empty(self.folder):
             return None
         with self._held():
@@ -308,7 +319,7 @@ class Journal:
             return _loaded(self._queue, place) if place else None
 
     def get(self, identity: str) -> QueuedCall | None:
-        """One call by its id, or by the beginning of it if that is unique; whether it waits or was refused."""
+        """Return the queued or refused call with this id, or with this unique prefix of an id."""
         if not self.folder.exists():
             return None
         with self._held():
@@ -317,7 +328,9 @@ class Journal:
             return _loaded(*found) if found else None
 
     def done(self, identity: str) -> None:
-        """The daemon has it; a power cut may undo this, and it is sent once more under the same id."""
+        """Remove a call that the daemon has applied. Not durable: after a power cut it is sent once
+        more under the same id.
+        """
         with self._held():
             self._queue.append({"id": identity, "gone": True}, is_durable=False)
             self._refused.catch_up()
@@ -325,19 +338,19 @@ class Journal:
                 self._refused.append({"id": identity, "gone": True}, is_durable=False)
 
     def bury(self, entry: QueuedCall, code: str, why: str) -> None:
-        """The daemon refuses it for good: keep it with the reason.
+        """Move a call to the refused ones, with the reason.
 
-        Raises JournalError: too many were refused already; this one goes on waiting.
+        Raises JournalError: there are too many refused calls already; this one stays queued.
         """
         with self._held():
             self._refused.catch_up()
             self._check_room(self._refused, "refused")
-            # In this order: whatever happens in between, it is in one of the two.
+            # In this order, so that a crash in between leaves the call in at least one file.
             self._refused.append({**asdict(entry), "code": code, "why": why})
             self._queue.append({"id": entry.id, "gone": True})
 
     def retry(self, identity: str) -> QueuedCall | None:
-        """Let a call that was refused wait again, behind the others; None if there is none of this id.
+        """Queue a refused call again, after the others; None if the id is unknown.
 
         Raises JournalError: the journal is full.
         """
@@ -348,14 +361,14 @@ class Journal:
             if entry is None:
                 return None
             self._check_room(self._queue, "queued")
-            # Its time is now: somebody has decided that it is to be done.
+            # It gets the present time, since a user has decided now that it is to be done.
             self._queue.append({**asdict(entry), "code": "", "why": "", "at": time.time()})
             self._refused.append({"id": identity, "gone": True})
             self._refused.tidy(self.damaged_file)
             return entry
 
     def drop(self, identity: str) -> bool:
-        """Throw a call away, whether it waits or was refused; False if there is none of this id."""
+        """Delete a queued or refused call; return False if the id is unknown."""
         with self._held():
             self._catch_up()
             logs = [log for log in (self._queue, self._refused) if identity in log.live]
@@ -365,7 +378,7 @@ class Journal:
             return bool(logs)
 
     def drop_damaged(self) -> int:
-        """Throw away what cannot be read; how many records that were."""
+        """Delete all unreadable records; return their number."""
         if not self.folder.exists():
             return 0
         with self._held():
@@ -381,7 +394,8 @@ class Journal:
         self._refused.catch_up()
 
     def _dead(self) -> dict[str, RecordPosition]:
-        # A crash between the two steps of `bury` or `retry` leaves a call in both: it waits.
+        # After a crash between the two steps of `bury` or `retry` a call is in both files: it
+        # counts as queued.
         return {name: place for name, place in self._refused.live.items() if name not in self._queue.live}
 
     def _found(self, identity: str) -> tuple[SealedLog, RecordPosition] | None:

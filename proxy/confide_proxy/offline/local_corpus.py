@@ -1,7 +1,9 @@
-"""The memory as this machine has it: its project's files and the global ones, with what waits in the journal in its place, and its search.
+"""The documents on this device, with queued stores applied, and their search: files of the
+session's project and global ones.
 
-What is searched is kept in memory while the files stay as they are, and given back some time after it was last needed: BM25 of pieces in
-SQLite's FTS5. Words, and the score by words, are the daemon's (`confide_memory.tools.words`, `confide_memory.tools.question`).
+The search index (BM25 over chunks, SQLite FTS5) stays in memory while the files are unchanged, and
+is released some time after its last use. Tokenization and keyword score are the daemon's
+(`confide_memory.tools.words`, `confide_memory.tools.question`).
 """
 
 from __future__ import annotations
@@ -30,14 +32,18 @@ from confide_proxy.offline.journal import QueuedCall
 from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
-"""How long one search may read files; what is left is read by the next."""
+"""Seconds that one search may read files; the next one reads the rest."""
 PIECE_CHARS: Final = 320
-"""About 80 tokens, as the daemon's pieces: small ones say what they are found for, and little else."""
+"""Length of a chunk in characters: about 80 tokens, as the daemon's chunks, so that a hit contains
+little besides the match.
+"""
 MAX_PIECE_CHARS: Final = 1200
 _BACKGROUND_ROWS: Final = 256
 _BACKGROUND_WORD: Final = "\uf8fe "
 AROUND: Final = range(-2, 3)
-"""The question's terms may stand in the pieces around, as with the daemon."""
+"""Offsets of the neighbouring chunks in which the query's terms may occur, as in the daemon's
+search.
+"""
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
 
@@ -47,7 +53,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LocalPiece:
-    """Some lines of a text, counted from 1, both ends included; `heading` is "Outer > Inner"."""
+    """A chunk of a text: lines counted from 1, both ends included; `heading` is "Outer > Inner"."""
 
     start_line: int
     end_line: int
@@ -57,8 +63,9 @@ class LocalPiece:
 
 @dataclass(frozen=True, slots=True)
 class LocalDocument:
-    """A document as it will be once the daemon has what waits: so many stores are in the text, and `mtime` is that of the last one, or of
-    the file."""
+    """A document with `waiting` queued stores applied; `mtime` is the time of the last of them, or
+    that of the file.
+    """
 
     project: str
     path: str
@@ -83,12 +90,13 @@ class _Known:
     mtime: float
     is_waiting: bool
     id: str = ""
-    """Of a note."""
+    """The id of a note; "" for other documents."""
 
 
 class LocalMemory:
-    """The folders of one session; `waiting` gives the calls that wait to change documents of some projects, in order. Methods block; any
-    thread may call them."""
+    """The folders of one session, with queued stores. `waiting` returns the queued calls that
+    change documents of some projects, in order. Methods block; any thread may call them.
+    """
 
     def __init__(
         self,
@@ -98,7 +106,9 @@ class LocalMemory:
         only: Collection[Name] | None = None,
         budget_s: float = READ_BUDGET_S,
     ) -> None:
-        """`only`: of these documents alone; `budget_s`: how long one search may read files."""
+        """`only`: restrict it to these documents; `budget_s`: seconds that one search may read
+        files.
+        """
         self.folders = {folder.project: folder for folder in folders}
         self._only = only
         self._budget_s = budget_s
@@ -108,7 +118,9 @@ class LocalMemory:
         self._lock = threading.Lock()
 
     def read(self, project: str, path: str) -> LocalDocument | None:
-        """One document, or None if there is none. Raises FolderError: the file cannot be read, or is not one of memory."""
+        """Return a document, or None if it does not exist. Raises FolderError: the file cannot be
+        read, or is not a memory file.
+        """
         if self._only is not None and (project, path) not in self._only:
             return None
         content = self.folders[project].read(path)
@@ -118,14 +130,16 @@ class LocalMemory:
         return LocalDocument(project, path, *_merged(content, waiting), len(waiting))
 
     def paths(self, project: str) -> list[str]:
-        """The paths of the documents of one project."""
+        """Return the paths of a project's documents, including queued ones."""
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
     def search(self, asked: SearchQuestion, *, least: float) -> tuple[list[Match], int]:
-        """All pieces that match with a score of at least so much, best first; and how many files could not be read, or not in time.
+        """Return the matching chunks with a score of at least `least`, best first, and the number
+        of files that could not be read in time or at all.
 
-        Raises OfflineError: this Python cannot search; FolderError: a folder holds too many files.
+        Raises OfflineError: Python's SQLite has no FTS5; FolderError: a folder holds too many
+        files.
         """
         with self._lock:
             if self._index is None:
@@ -141,14 +155,14 @@ class LocalMemory:
             return found, unread
 
     def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
-        """The ids of those of these documents that are notes, whole and short, as the last search has seen the files."""
+        """Return the whole and short ids of those documents that are notes, as of the last search."""
         with self._lock:
             known = {name: each.id for name in documents if (each := self._known.get(name)) and each.id}
             digits = sorted(digits_of(each.id) for each in self._known.values() if each.id) if known else []
         return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
     def close(self) -> bool:
-        """Let go of the index, if there is one; the next search makes it anew."""
+        """Release the index; return True if there was one. The next search builds it again."""
         with self._lock:
             if self._index is None:
                 return False
@@ -158,7 +172,9 @@ class LocalMemory:
             return True
 
     def _refresh(self, index: LocalIndex) -> int:
-        """Bring the index up to what the files and the journal hold; how many files could not be read, or not in time."""
+        """Update the index from the files and the queue; return the number of files that could not
+        be read in time or at all.
+        """
         deadline = time.monotonic() + self._budget_s
         waiting: dict[Name, list[QueuedCall]] = {}
         for entry in self._waiting():
@@ -200,12 +216,12 @@ class LocalMemory:
         return unread
 
     def _waiting(self) -> list[QueuedCall]:
-        # Other changes are of notes as the daemon has them, by their ids.
+        # Other queued calls change notes by their ids, which only the daemon can apply.
         return [entry for entry in self._all_waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
 
 
 def _merged(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float]:
-    """The text of a file as the stores that wait will make it, and when it was changed last."""
+    """Return the text of a file with the queued stores applied, and the time of the last change."""
     text = file.text if file else ""
     for entry in waiting:
         content, heading = str(entry.arguments.get("content", "")), entry.arguments.get("heading")
@@ -221,7 +237,9 @@ def _merged(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float
 
 
 class LocalIndex:
-    """The pieces of documents. One thread at a time; it may be another one each time. Raises, when made, OfflineError."""
+    """The search index. One thread at a time may use it, not always the same. Raises OfflineError,
+    when created, if SQLite has no FTS5.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -233,7 +251,8 @@ class LocalIndex:
                 "this device's files cannot be searched while the daemon is away: this Python's SQLite has no FTS5",
                 hint="use a Python whose sqlite3 has FTS5, as nearly all have; memory_read works",
             ) from None
-        # Rows that match nothing: BM25 takes a word for worthless that is in half of all rows, so in three notes nothing would be found.
+        # Rows that match nothing: BM25 gives no weight to a word in half of all rows, so a search
+        # over three notes would find nothing.
         row = (_BACKGROUND_WORD * 3, _BACKGROUND_WORD * 40)
         self._db.executemany("INSERT INTO piece (header, body) VALUES (?, ?)", [row] * _BACKGROUND_ROWS)
         self._places: dict[int, tuple[Name, int, int, str]] = {}
@@ -251,7 +270,7 @@ class LocalIndex:
         self._db.execute("BEGIN")
         for piece in cut(text):
             beside = index_words(f"{header} {piece.heading} {piece.text}")
-            # In the header, since the body is what is shown.
+            # In the header, since the body is the text that is shown.
             values = (f"{header} | {piece.heading} | {beside}", piece.text)
             row = self._db.execute("INSERT INTO piece (header, body) VALUES (?, ?)", values).lastrowid
             assert row is not None
@@ -265,7 +284,7 @@ class LocalIndex:
             del self._places[row]
 
     def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float]]:
-        """Pieces with their scores in 0 to 1, best first."""
+        """Return matching chunks with their scores from 0 to 1, best first."""
         if not asked.match:
             return []
         rank = "bm25(piece, 1.0, 1.0)"
@@ -285,7 +304,9 @@ class LocalIndex:
         return sorted(found, key=lambda one: -one[2])
 
     def _unknown(self, asked: SearchQuestion) -> float:
-        """The share of the question that names are which stand nowhere here, as names weigh: no model knows what else is meant by them."""
+        """Return the share, by weight, of names in the query that do not occur in the index: no
+        match for the other words can make up for them.
+        """
         here = {project.lower() for project, _ in self._rows}
         unknown = [
             term
@@ -303,12 +324,14 @@ class LocalIndex:
         )
 
     def _around(self, row: int) -> Iterator[int]:
-        """The rows of the pieces before and after one, and its own."""
+        """Return the rows of a chunk and of its neighbours in the same document."""
         name = self._places[row][0]
         return (row + step for step in AROUND if (place := self._places.get(row + step)) and place[0] == name)
 
     def _shares(self, asked: SearchQuestion) -> Callable[[int], float]:
-        """What gives the share of the terms, by weight, that stands in the piece of a row or around it."""
+        """Return a function that gives, for a row, the weighted share of the query's terms that
+        occur in its chunk or the neighbours.
+        """
         weights = [term.weight for term in (*asked.terms, *asked.also)]
         total = sum(weights[: len(asked.terms)]) or max(weights, default=0.0)
         held: defaultdict[int, int] = defaultdict(int)
@@ -328,7 +351,9 @@ class LocalIndex:
 
 
 def cut(text: str) -> Iterator[LocalPiece]:
-    """Small pieces in order: a heading begins one, and so does a paragraph or an item that does not fit any more."""
+    """Split a text into chunks, in order. A chunk begins at a heading, or at a paragraph or list
+    item once the chunk is full.
+    """
     lines = lines_of(text)
     at = {heading.line: heading for heading in line_headings(text)}
     stack: list[Heading] = []
@@ -355,20 +380,22 @@ def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Lo
     while end > first and not lines[end - 1].strip():
         end -= 1
     body = "\n".join(lines[first:end])
-    # One line may be a whole minified file: it is shown in slices.
+    # One line may be a whole minified file: split it.
     for offset in range(0, len(body), MAX_PIECE_CHARS * 2):
         yield LocalPiece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """What a note is found by beside its text, and its text with as many empty lines before it as its front matter has."""
+    """Return the searched words of a note's front matter, and the text with the front matter
+    replaced by as many empty lines.
+    """
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         return "", text
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
     if end is None:
         return "", text
-    # By eye rather than with a YAML parser: every note is read so, at the first search.
+    # By line matching instead of a YAML parser, since the first search reads every note.
     words, is_searched = [], False
     for line in lines[1:end]:
         if field := _FIELD.match(line):

@@ -1,6 +1,8 @@
-"""The notes among this machine's files, by their ids: those that their files say, or that the files' names give.
+"""The notes among this device's files, by their ids, which come from the front matter or from the
+file name.
 
-Front matter is read by eye rather than with a YAML parser, which takes a hundred times as long; the daemon reads the same with more care.
+Front matter is matched line by line instead of by a YAML parser, which takes a hundred times as
+long; the daemon parses it fully.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.sync.folder import Folder
 
 READ_BUDGET_S: Final = 5.0
-"""How long files are read for one id."""
+"""Seconds to read files for one id."""
 MOST_CANDIDATES: Final = 5
 _MOST_LINES: Final = 60
-"""Of front matter, among which an id is looked for."""
+"""Most lines of front matter in which an id is searched."""
 _ID: Final = re.compile(rf"""id: *["']?({note_names.ID.pattern})["']?\s*""")
 
 
 class NoteFile(NamedTuple):
-    """Where a note of this machine lies, and its id."""
+    """Place and id of a note on this device."""
 
     project: str
     path: str
@@ -33,7 +35,7 @@ class NoteFile(NamedTuple):
 
 
 def identity_of(project: str, path: str, text: str) -> str:
-    """The id of the note in a file: the one that it says, else that of its name."""
+    """Return the id of a note: from its front matter, or else from its path."""
     lines = text.split("\n", _MOST_LINES)[:_MOST_LINES]
     if lines[0].rstrip() == "---":
         for line in lines[1:]:
@@ -45,7 +47,9 @@ def identity_of(project: str, path: str, text: str) -> str:
 
 
 def short_of(identity: str, digits: Sequence[str]) -> str:
-    """The short form of an id; `digits` are those of all notes here, its own among them, in order."""
+    """Return the short form of an id; `digits` are those of all notes here including this one,
+    sorted.
+    """
     own = note_names.digits_of(identity)
     first, last = bisect_left(digits, own), bisect_right(digits, own)
     if last - first > 1:
@@ -55,9 +59,12 @@ def short_of(identity: str, digits: Sequence[str]) -> str:
 
 
 def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
-    """The note that an id means, whole or short; None where none is here. Raises ToolError: a short one that several begin with."""
+    """Return the note with this whole or short id, or None if there is none on this device. Raises
+    ToolError: several ids begin with it.
+    """
     files = [(folder, file.path) for folder in folders for file in folder.walk() if is_note(file.path)]
-    # Those first whose names have its digits, which are nearly all; a whole id is no other note's.
+    # First the files whose names contain its digits, which are nearly all; a whole id belongs to
+    # one note only.
     files.sort(key=lambda each: not note_names.is_named(each[1], said))
     found = _meant(files, said)
     if len(found) > 1:
@@ -69,7 +76,9 @@ def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
 
 
 def _meant(files: Iterable[tuple[Folder, str]], said: str) -> dict[str, NoteFile]:
-    """The notes in these files that are meant, by their ids; of two that say one id the first has it."""
+    """Return the notes in these files that the id may mean, by their ids; the first file wins if
+    two have the same id.
+    """
     end = time.monotonic() + READ_BUDGET_S
     found: dict[str, NoteFile] = {}
     for folder, path in files:

@@ -1,7 +1,9 @@
-"""`memory_search` and `memory_read` from the files on this machine, in the form that the daemon gives them.
+"""`memory_search` and `memory_read` over the files on this device, with results in the daemon's
+form.
 
-What notes say of themselves narrows and orders a search as far as it does without the daemon: it is read from the front matter of the files
-that match, when it is asked for. The daemon reads the same with more care.
+Filters and ranking by fields of notes work as far as they can without the daemon: the fields are
+read from the front matter of matching files, if a call needs them. The daemon parses them more
+strictly.
 """
 
 from __future__ import annotations
@@ -31,22 +33,22 @@ from confide_proxy.offline.unindexed import Reason
 
 NOTHING: Final = "Nothing on this device matches. Try other words, or a lower minScore."
 MIN_SCORE: Final = 0.25
-"""Where the agent gives none: the daemon's own default."""
+"""Default of `minScore`, the same as the daemon's."""
 CHARS_PER_TOKEN: Final = 4
 HALF_LIFE_DAYS: Final = 30.0
 NEUTRAL: Final = 0.5
 FIELDS_BUDGET_S: Final = 2.0
-"""How long one search may read fields; notes beyond that pass no filter."""
+"""Seconds that one search may read fields; notes after that pass no filter."""
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 
 
 def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
-    """The pieces of this machine's files that match by keywords.
+    """Search this device's files by keywords.
 
-    Raises ToolError: a date that is none, or a project, a scope and a task that exclude each other; OfflineError, FolderError: the files
-    cannot be searched.
+    Raises ToolError: an invalid date, or a project, scope and task that exclude each other;
+    OfflineError, FolderError: the files cannot be searched.
     """
     warnings = [f"{trouble.sentence}: these are the files on this device, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
@@ -74,7 +76,8 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     chosen = _within(matches, arguments["maxResults"], arguments.get("maxTokens"))
     places = _newest_first([notes.fields(match.project, match.path) for match in chosen])
     chosen = [chosen[place] for place in places]
-    # The number that is shown is the order, though a newer note stands above the better one that it supersedes.
+    # The displayed scores fall in order, although a newer note comes before the better match that
+    # it supersedes.
     numbers = search_text.falling([factor(match) for match in chosen])
     is_score = rank == "relevance"
     ids = memory.note_ids((match.project, match.path) for match in chosen)
@@ -91,7 +94,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
 
 
 def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str]) -> Sequence[Match]:
-    """What the files have of the words, in no order; `warnings` get what could not be looked for."""
+    """Return the matching chunks, unordered; add a warning for what could not be searched."""
     sources = arguments.get("sources") or ("memory",)
     if "sessions" in sources:
         warnings.append("only the daemon searches session transcripts")
@@ -107,7 +110,9 @@ def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str
 
 
 def _asked(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, str]:
-    """What is looked for, and how words for days were taken; "" where there are none."""
+    """Return the search query, and a sentence on how words for days were understood; "" without
+    such words.
+    """
     days = days_of(query, datetime.now(UTC).date())
     asked = question(query, keywords, aside=days.words if days else "")
     if days is None or (wide := of_days(asked, days.latest(MOST_TERMS))) is None:
@@ -116,9 +121,10 @@ def _asked(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, str]:
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
-    """Lines of a file on this machine.
+    """Read lines of a file on this device.
 
-    Raises ToolError: there is no such file, or not here; its hint names the nearest; FolderError: it cannot be read.
+    Raises ToolError: the file does not exist, or not here; the hint lists similar paths;
+    FolderError: it cannot be read.
     """
     arguments = placed(arguments)
     path, asked = arguments["path"], arguments.get("project")
@@ -184,7 +190,7 @@ def _projects(memory: LocalMemory, project: str, arguments: dict[str, Any], warn
 
 
 def _moment(name: str, text: str | None) -> str | None:
-    """The ISO day of an ISO date, an ISO time or an age."""
+    """Return the ISO day of an ISO date, an ISO time or an age such as 7d. Raises ToolError."""
     if text is None:
         return None
     words = text.strip().upper()  # ISO 8601 has its T, Z and W in upper case
@@ -220,7 +226,7 @@ def _recency(match: Match) -> float:
 
 
 def _factor(rank: str, project: str, notes: LocalNotes) -> Callable[[Match], float]:
-    """What a rank puts a match at."""
+    """Return the function by which `rank` orders matches."""
 
     def factor(match: Match) -> float:
         if rank == "relevance":
@@ -231,14 +237,16 @@ def _factor(rank: str, project: str, notes: LocalNotes) -> Callable[[Match], flo
         importance = note.importance if note else NEUTRAL
         if rank == "importance":
             return importance
-        # How often anything was used is counted by the daemon.
+        # Without the usage part: only the daemon counts uses.
         return 0.4 * match.score + 0.2 * _recency(match) + 0.2 * importance + 0.1 * (match.project == project)
 
     return factor
 
 
 def _within(matches: list[Match], most: int, budget: int | None) -> list[Match]:
-    """The first ones, within the budget of tokens; the best is returned even if it alone is over it."""
+    """Return the first `most` matches within the budget of tokens; the best one even if it alone
+    exceeds it.
+    """
     chosen: list[Match] = []
     spent = 0
     for match in matches:
@@ -253,7 +261,7 @@ def _within(matches: list[Match], most: int, budget: int | None) -> list[Match]:
 
 
 def _hit(match: Match, notes: LocalNotes, score: float, ids: tuple[str, str] | None) -> search_text.ResultHit:
-    """`ids`: the whole and the short one of a note."""
+    """Return a match as a search result. `ids`: the whole and the short id of a note."""
     piece = match.piece
     note = notes.fields(match.project, match.path)
     updated = iso(match.mtime)
@@ -295,7 +303,7 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
 
 
 class ListedNote(NamedTuple):
-    """What a result tells of a note."""
+    """Fields of a note that a result shows."""
 
     tags: list[str]
     id: str | None
@@ -304,7 +312,7 @@ class ListedNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldFilter:
-    """Of one note: `words` are its type, category and entity."""
+    """Fields of a note for filters and ranking: `words` are its type, category and entity."""
 
     tags: frozenset[str]
     words: Mapping[str, str]
@@ -314,7 +322,7 @@ class FieldFilter:
 
 
 class LocalNotes:
-    """For one search."""
+    """Cache of the fields of notes, for one search."""
 
     def __init__(self, memory: LocalMemory) -> None:
         self._memory = memory
@@ -323,7 +331,7 @@ class LocalNotes:
         self.unread = 0
 
     def fields(self, project: str, path: str) -> FieldFilter | None:
-        """Of the note; None for what is no note, or cannot be read in time."""
+        """Return the fields of a note; None if it is not a note, or cannot be read in time."""
         if not is_note(path):
             return None
         name = (project, path)
@@ -336,7 +344,7 @@ class LocalNotes:
         if time.monotonic() > self._deadline:
             return None
         try:
-            # The queue is looked through only for what is nowhere else.
+            # The queue is searched only for notes that have no file yet.
             found = self._memory.folders[project].read(path) or self._memory.read(project, path)
         except FolderError:
             return None
@@ -344,14 +352,14 @@ class LocalNotes:
 
 
 def _newest_first(found: Sequence[FieldFilter | None]) -> list[int]:
-    """The places of what was found, in order, but each note behind those among them that say they supersede it."""
+    """Return the indices of the hits in order, but each note after those hits that supersede it."""
     ordered: dict[int, None] = {}
 
     def put(place: int, behind: frozenset[int]) -> None:
         note = found[place]
         known = note.shown.id if note else None
         for other, newer in enumerate(found):
-            # Notes that supersede each other in a circle stay as they are.
+            # Notes that supersede each other in a circle keep their order.
             if (
                 newer
                 and known
@@ -373,7 +381,7 @@ def _supersedes(newer: FieldFilter, identity: str) -> bool:
 
 
 def _narrowed(arguments: Mapping[str, Any]) -> Callable[[FieldFilter], bool] | None:
-    """Whether a note passes what is asked of its fields; None where nothing is."""
+    """Return a filter for the fields of a note, or None if the call has no such filter."""
     tags = {_folded(tag) for tag in arguments.get("tags") or ()}
     types = {_folded(word) for word in arguments.get("type") or ()}
     words = {name: _folded(arguments[name]) for name in ("category", "entity") if arguments.get(name) is not None}
@@ -389,9 +397,10 @@ def _narrowed(arguments: Mapping[str, Any]) -> Callable[[FieldFilter], bool] | N
 
 
 def _in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str], bool]:
-    """Whether a file is looked at, by project and path: notes of tasks are left out, but those of the task that is named.
+    """Return a filter by project and path: notes of tasks are left out, except those of the named
+    task.
 
-    Raises ToolError: scope and task do not go together.
+    Raises ToolError: scope and task do not match.
     """
     scope, task, asked = arguments["scope"], arguments.get("taskId"), arguments.get("project")
     if scope == "task" and task is None:
@@ -405,7 +414,7 @@ def _in_tasks(arguments: Mapping[str, Any], project: str) -> Callable[[str, str]
 
 
 def _fields_of(text: str) -> FieldFilter:
-    # Brings YAML, which a session that never gets here does without.
+    # Imported late: it loads YAML, which most sessions do not need.
     from confide_memory.front_matter import split_fields
     from confide_memory.note import importance_of
 
@@ -419,7 +428,9 @@ def _fields_of(text: str) -> FieldFilter:
 
 
 def _superseded(relations: Any) -> frozenset[str]:
-    """The ids of the notes that a note says it supersedes, in either of the two forms that people write."""
+    """Return the ids of the notes that this note supersedes, from either form of `relations` that
+    users write.
+    """
     if isinstance(relations, Mapping):
         others = relations.get("supersedes")
         found = others if isinstance(others, list) else [others]

@@ -1,7 +1,8 @@
-"""Answers of this machine while the daemon cannot be reached (docs/history.md).
+"""Answers to tool calls without the daemon (docs/history.md).
 
-The catalogue says per tool: `queue` (kept in the journal, sent once the link is back), `local` (answered from the files on this machine),
-or `fail`. Imported at the first call that needs it.
+The catalogue lists one way per tool: `queue` (kept in the journal, sent once the link is back),
+`local` (answered from the files on this device), or `fail`. Imported at the first call that needs
+it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
 
 ANSWER_DEADLINE_S: Final = 7.5
-"""With the two seconds in which it is decided that the link is down, within the ten that a call has."""
+"""Seconds to answer: with the two seconds after which the link counts as down, within the ten of a
+call.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineCall:
-    """A call as its agent made it: `tool` is its entry in the catalogue, `said` when it was made, as ISO 8601 with the time zone. Those
-    that are queued have the id of an `operation`, and a `class_` where this machine says one (docs/agents.md)."""
+    """A call from an agent: `tool` is its entry in the catalogue, `said` the time of the call, as
+    ISO 8601 with the time zone. Calls to queue have an `operation` id, and a `class_` if this
+    device set one (docs/agents.md).
+    """
 
     tool: Mapping[str, Any]
     arguments: Any
@@ -46,7 +51,9 @@ class OfflineCall:
 
 
 class Offline:
-    """The answers for one project of this machine. What waits is kept as it was said, and shown as it will be sealed."""
+    """The answers for one project of this device. Queued calls are kept unsealed, and shown as they
+    will be sealed.
+    """
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, sealed: SealedCalls) -> None:
         folders = folders_of(paths, config, project, sealing=sealed.sealing)
@@ -57,14 +64,15 @@ class Offline:
         self._known: dict[str, QueuedCall] = {}
 
     async def ask(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
-        """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: it cannot
-        be done as asked; TimeoutError: not in the time that a call has."""
+        """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError,
+        JournalError, StateError, KeyFileError: it cannot be done; TimeoutError: not in time.
+        """
         async with asyncio.timeout(ANSWER_DEADLINE_S):
             await self._recall(call)
             return await asyncio.to_thread(self._answer, call, trouble)
 
     async def answer(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
-        """The same with what went wrong as an answer, for an agent."""
+        """Answer a call as `ask`, with errors as the answer, for an agent."""
         try:
             return await self.ask(call, trouble)
         except TimeoutError:
@@ -81,11 +89,13 @@ class Offline:
         *,
         within_s: float,
     ) -> ToolAnswer:
-        """A search of these files alone, or a read of one of them, for an answer of the daemon's that could not be about them.
+        """Search only these files, or read one of them, to complete a result of the daemon, which
+        lacks them.
 
-        `tool`: as the catalogue lists it; `within_s`: how long files are read.
+        `tool`: its entry in the catalogue; `within_s`: seconds to read files.
 
-        Raises ToolError, OfflineError, FolderError, JournalError: nothing of them can be searched or read.
+        Raises ToolError, OfflineError, FolderError, JournalError: the files cannot be searched or
+        read.
         """
         checked = check(Parameters.of_catalogue(tool), arguments)
         await self._recall(OfflineCall(tool, arguments))
@@ -103,17 +113,19 @@ class Offline:
             memory.close()
 
     def waiting_places(self) -> list[tuple[str, str]]:
-        """Project and path of the documents to which stores wait here. Blocks briefly. Raises JournalError."""
+        """Return project and path of the documents with queued stores. Blocks briefly. Raises
+        JournalError.
+        """
         if is_empty(self.journal.folder):
             return []
         return [(entry.target, entry.path) for entry in self.journal.waiting(frozenset(self._memory.folders))]
 
     def close(self) -> bool:
-        """Let go of what the search holds; whether it held anything. Blocks while one runs."""
+        """Release the search index; return True if there was one. Blocks while a search runs."""
         return self._memory.close()
 
     async def _recall(self, call: OfflineCall) -> None:
-        """Have the keys, if something is to be shown as it will be sealed."""
+        """Load the keys if a text has to be shown as it will be sealed."""
         if is_empty(self.journal.folder):
             given = call.arguments if isinstance(call.arguments, dict) else {}
             await self._sealed.recall(ToolCall(call.tool["name"], given, self._project))
@@ -154,7 +166,9 @@ class Offline:
         return self._sealed.shown(ToolCall(entry.tool, entry.arguments, entry.project, entry.said))
 
     def _waiting(self, targets: frozenset[str]) -> list[QueuedCall]:
-        """What waits, with its arguments as the daemon will get them: no answer to an agent holds more than the daemon's would."""
+        """Return the queued calls with their arguments as they will be sealed, so that an answer
+        reveals no more than the daemon's would.
+        """
         waiting = self.journal.waiting(targets)
         self._known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in waiting}
         return list(self._known.values())
@@ -163,11 +177,13 @@ class Offline:
         try:
             return replace(entry, arguments=dict(self._shown(entry)))
         except ConfideError as error:
-            # The policy has changed since it was said, and blocks it now.
+            # The policy has changed since the call, and blocks its text now.
             return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
 
     def _as_kept(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A question in the words of the texts that are searched: who asks for a credential finds where it is sealed."""
+        """Seal the arguments of a search, since the searched texts are sealed: a search for a
+        credential finds its placeholder.
+        """
         try:
             return dict(self._sealed.seal(arguments, is_lookup=True)[0])
         except ConfideError:
@@ -181,7 +197,8 @@ class Offline:
         name, project = call.tool["name"], self._project
         wish = QueuedCall(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
         wish = replace(wish, class_=call.class_ or "")
-        # What may not leave at all is refused now; what it is called follows from what the daemon will get.
+        # A text that the policy blocks is refused now; the name of a note follows from the sealed
+        # arguments.
         shown = self._shown(wish)
         entry = queued_writes.placed(wish, shown)
         return queued_writes.answer(entry, shown, self.journal.append(entry), trouble)

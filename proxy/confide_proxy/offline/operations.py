@@ -1,4 +1,4 @@
-"""What can be said of what waits on this machine without the journal itself, which most commands never load."""
+"""Facts about the queue that need no access to the journal itself, which most commands never load."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 
 def is_empty(journal: Path) -> bool:
-    """Whether nothing waits in the journal of this folder. One system call, and no lock."""
+    """Return True if no call is queued in the journal of this folder. Costs one system call and no
+    lock.
+    """
     return not (journal / "queue").exists()
 
 
 def new_id() -> str:
-    """Of an operation, 32 hex digits."""
+    """Return a new operation id, 32 hex digits."""
     return secrets.token_hex(16)

@@ -1,4 +1,6 @@
-"""Why the daemon is not asked, and how much waits for it, as an agent, its user and the daemon itself are told."""
+"""Reasons why the daemon is not used, and counts of queued calls, in sentences for agents, users
+and the daemon.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ _WAITING_DENIALS: Final = frozenset({"disabled", "busy"})
 
 
 class Outage(NamedTuple):
-    """Why the daemon is not asked.
+    """The reason why the daemon is not used.
 
     Attributes:
-        reason: what the link ended with; None where it has not been made yet, or the daemon does not answer.
-        since: when that began, in seconds since 1970.
-        is_behind: the link is up, but calls that were queued before go first.
+        reason: the error that ended the link; None before the first link, or if the daemon does not answer.
+        since: the begin, in seconds since 1970.
+        is_behind: the link is up, but queued calls are sent first.
     """
 
     reason: ConfideError | None
@@ -33,7 +35,7 @@ class Outage(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """For the agent and its user."""
+        """Return the reason as a sentence for the agent and its user."""
         if self.is_behind:
             return "calls that were queued before are still on their way to the daemon"
         moment = datetime.fromtimestamp(self.since).astimezone()
@@ -44,31 +46,35 @@ class Outage(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """What somebody could do about it."""
+        """Return the advice for the user, if there is any."""
         return self.reason.hint if self.reason else None
 
     @property
     def hints(self) -> list[str]:
-        """The same for a list of warnings, where somebody has to act; a link that broke comes back by itself."""
+        """Return the advice as warnings if the user has to act; a broken link comes back by itself."""
         return [f"hint: {self.hint}"] if self.hint and not isinstance(self.reason, LinkError) else []
 
     @property
     def is_told(self) -> bool:
-        """Whether every call ends with an error: nothing is set up yet, or the daemon is there and says no to this project."""
+        """Return True if every call fails: nothing is set up yet, or the daemon refuses this
+        project.
+        """
         reason = self.reason
         is_denied = isinstance(reason, RequestError) and reason.code not in LATER
         return is_denied or isinstance(reason, NotJoinedError | DaemonMissingError)
 
     @property
     def is_final(self) -> bool:
-        """Whether waiting cannot mend it: nothing may be queued for a daemon that has said no, or that nobody knows."""
+        """Return True if waiting does not help: no call may be queued for a daemon that has
+        refused, or that is unknown.
+        """
         if isinstance(self.reason, DeniedError):
             return self.reason.reason not in _WAITING_DENIALS
         return self.is_told or isinstance(self.reason, WrongDaemonKey | KeyFileError)
 
 
 def told(counts: JournalCounts) -> str:
-    """What waits on this machine, in a sentence; "" where nothing does."""
+    """Return a sentence about the calls queued on this device, or "" without any."""
     parts = []
     if counts.queued:
         parts.append(
@@ -82,7 +88,7 @@ def told(counts: JournalCounts) -> str:
 
 
 def backlog(journal: Path) -> dict[str, int]:
-    """What waits on this machine for the daemon, and what that has refused, as it is told when it asks."""
+    """Return the counts of queued and refused calls for the daemon."""
     if not journal.exists():
         return {"queuedOffline": 0, "deadLetters": 0}
     from confide_proxy.offline.journal import Journal  # most sessions never need it

@@ -33,20 +33,25 @@ from confide_proxy.sealing.sealed_calls import OF_FILES, SealedCalls, ToolCall
 
 CALL_DEADLINE_S: Final = 10.0
 KNOWN_S: Final = 85 * 86400.0
-"""The daemon knows an operation for 90 days. One that waited for so long may have been made, and be forgotten: a person has to decide."""
+"""Longest age in seconds of a call that is sent. The daemon remembers operations for 90 days: an
+older call may have been applied and forgotten, so a user has to decide.
+"""
 MOST_APART: Final = 256
-"""Calls that wait for keys, beyond which the others wait with them."""
+"""Most calls that are set aside until this device can seal them; with more, all others wait too."""
 _OF_NOTES: Final = frozenset({"memory_store", "memory_update", "memory_delete", "memory_link"})
-"""Other calls wait as an add-on says."""
+"""Tools for notes and files; calls of other tools are queued by their add-ons."""
 PAUSES_S: Final = (0.5, 2.0)
-"""Between tries of a call that fails inside the daemon, before it is taken for one that always will."""
+"""Pauses in seconds between attempts of a call that fails inside the daemon, before it counts as
+refused.
+"""
 
 
 def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
-    """The `wish`, a call that is to be queued, with the path and the target of the document that it changes. A note's arguments stay as
-    they were given: under one id the daemon expects the same ones again. A new note is called after `shown`, those that the daemon gets.
+    """Return the call `wish`, which is to be queued, with path and project of the document that it
+    changes. A note's arguments stay unchanged: under one operation id the daemon expects the same
+    arguments. A new note is named by `shown`, the sealed arguments.
 
-    Raises ToolError: it is not one that the daemon would take, or not one that can wait.
+    Raises ToolError: the daemon would refuse the call, or it cannot be queued.
     """
     if "content" in wish.arguments and "\0" in wish.arguments["content"]:
         raise ToolError("the text holds NUL characters, so it is not markdown")
@@ -75,7 +80,9 @@ def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
 
 
 def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Outage) -> ToolAnswer:
-    """The result for a call that was queued; `shown` are its arguments as the daemon will get them, `waiting` is how many wait."""
+    """Return the result for a queued call; `shown` are its sealed arguments, `waiting` is the
+    number of queued calls.
+    """
     others = f"; {waiting} wait now" if waiting > 1 else ""
     warning = f"saved on this device: {trouble.sentence}; it is sent when the daemon accepts it again{others}"
     structured: dict[str, Any] = {"queued": True, "onDisk": False, "warnings": [warning, *trouble.hints]}
@@ -139,7 +146,7 @@ def _new_note(wish: QueuedCall, shown: Mapping[str, object]) -> QueuedCall:
 
 
 def _new_text(wish: QueuedCall) -> QueuedCall:
-    """A store of text in a file, whose place is fixed now, by the clock of who said it."""
+    """Fix the path of a stored text now, by the time of the call."""
     target = wish.arguments.get("project") or wish.project
     _check_target(wish, target)
     path = wish.arguments.get("path") or f"{MEMORY_FOLDER}/{datetime.fromisoformat(wish.said):%Y-%m-%d}.md"
@@ -175,8 +182,9 @@ def _check_update(arguments: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What a replay came to: how many calls were made, how many refused for good, and why something is left, if anything is; with
-    `is_for_keys` until this machine can seal."""
+    """The result of a replay: the numbers of applied and of refused calls, and the reason why calls
+    are left, if any are; with `is_for_keys` they wait until this device can seal.
+    """
 
     sent: int
     refused: int
@@ -185,7 +193,9 @@ class ReplayOutcome:
 
 
 class QueueReplay:
-    """The replay of one process. `seats` is the folder of the machine's seats, `sealed` seals what is sent."""
+    """The replay of one process. `seats` is the folder of the device's seats (lock files), `sealed`
+    seals what is sent.
+    """
 
     def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
         self._journal = journal
@@ -193,9 +203,11 @@ class QueueReplay:
         self._seat = Seat(seats, "journal")
 
     async def run(self, link: RequestChannel) -> ReplayOutcome:
-        """Send until nothing waits, or something has to wait longer. Another process that sends is waited for.
+        """Send calls until the queue is empty, or the rest has to wait longer. Waits while another
+        process sends.
 
-        Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
+        Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the
+        journal cannot be used.
         """
         try:
             while not self._seat.try_take():
@@ -237,14 +249,17 @@ class QueueReplay:
                     continue
                 return ReplayOutcome(sent, refused, why)
             except ConfideError as error:
-                # No word of the daemon's about this call: the list of devices, say, is not to be believed.
+                # The error is not about this call: for example, the list of devices cannot be
+                # trusted.
                 return ReplayOutcome(sent, refused, error.in_one_line)
             await asyncio.to_thread(self._journal.done, entry.id)
             sent += 1
         return ReplayOutcome(sent, refused, why, is_for_keys=why is not None)
 
     async def _arguments(self, entry: QueuedCall, link: RequestChannel) -> Mapping[str, Any]:
-        """What the entry says, as it may leave. Raises as `SealedCalls.arguments`, RequestError for what may not."""
+        """Return the sealed arguments of a call. Raises as `SealedCalls.arguments`, and
+        RequestError for a text that the policy blocks.
+        """
         try:
             asked = ToolCall(entry.tool, entry.arguments, entry.project, entry.said, entry.id)
             return await self._sealed.arguments(link, asked, is_lookup=False)

@@ -1,6 +1,8 @@
-"""A daemon's answer that is about less than this machine has: files are on their way to it, or cannot go, or stores wait here.
+"""Notes and hits that complete a result of a daemon that lacks some of this device's texts: files
+on their way to it, files that cannot be sent, or queued stores.
 
-"Nothing stored matches" is then no answer. What this machine has besides is searched here by words, and what nobody could search is named.
+"Nothing stored matches" would be wrong then. The missing files are searched here by keywords, and
+those that could not be searched are listed.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ SEARCH: Final = "memory_search"
 READ: Final = "memory_read"
 MOST_NAMED: Final = 3
 MOST_SEARCHED: Final = 256
-"""Files that are searched here for one answer."""
+"""Most files that are searched here for one result."""
 _MODE: Final = "offline"
 
 
 class Reason(NamedTuple):
-    """Why this machine adds to an answer; in the place of an `outage.Trouble`."""
+    """The reason why this device completes a result; used in place of an `outage.Outage`."""
 
     sentence: str
     hint: str | None = None
@@ -31,7 +33,7 @@ class Reason(NamedTuple):
 
 
 def is_nothing(result: Mapping[str, object]) -> bool:
-    """Whether a tool's result is that nothing was found, or that there is no such document or note."""
+    """Return True if a tool's result is empty, or says that the document or note does not exist."""
     meta, found = result.get("_meta"), result.get("structuredContent")
     if result.get("isError") is True:
         return isinstance(meta, dict) and meta.get(CODE) == "not_found"
@@ -41,7 +43,7 @@ def is_nothing(result: Mapping[str, object]) -> bool:
 
 
 def projects_of(arguments: Any, own: str) -> frozenset[str] | None:
-    """The projects of this machine's folders that a call is about; None: all of them."""
+    """Return the projects on this device that a call is about; None for all of them."""
     given = arguments if isinstance(arguments, dict) else {}
     asked, scope = given.get("project"), given.get("scope")
     if scope == "global":
@@ -52,7 +54,9 @@ def projects_of(arguments: Any, own: str) -> frozenset[str] | None:
 
 
 def notes(lacking: Behind, own: str, others: Collection[str] = ()) -> list[str]:
-    """What an agent and its user are told that the answer is not about. `others`: what is to be said of other projects."""
+    """Return the sentences about texts that the result does not cover. `others`: sentences about
+    other projects.
+    """
     said = [sentence(lacking, own)] if lacking.pending else []
     named = list(lacking.unsent.items())
     said += [f"{path} is not searched: it {why}" for (_, path), why in named[:MOST_NAMED]]
@@ -62,7 +66,7 @@ def notes(lacking: Behind, own: str, others: Collection[str] = ()) -> list[str]:
 
 
 def sentence(lacking: Behind, own: str) -> str:
-    """How many files are not indexed yet."""
+    """Return how many files are not indexed yet, as a sentence."""
     projects, count = {project for project, _ in lacking.pending}, len(lacking.pending)
     where = {frozenset({own}): "of this project", frozenset({GLOBAL_PROJECT}): "of the global memory"}
     of = where.get(frozenset(projects), "on this device")
@@ -70,7 +74,7 @@ def sentence(lacking: Behind, own: str) -> str:
 
 
 def elsewhere(name: str, count: int) -> str:
-    """The same of a project that no session sends from here now."""
+    """Return that sentence for a project that no session here sends now."""
     files = "1 file" if count == 1 else f"{count} files"
     return f"{files} of the project {name} on this device may not be indexed: run confide sync there"
 
@@ -78,7 +82,7 @@ def elsewhere(name: str, count: int) -> str:
 def completed(
     result: Mapping[str, Any], hits: Sequence[search_text.ResultHit], said: Sequence[str], *, own: str
 ) -> dict[str, object]:
-    """A result with what was found here behind it, and with these warnings."""
+    """Return a result with local hits and these warnings added."""
     content, found = list(result["content"]), result.get("structuredContent")
     told = [f"{WARNING}{one}" for one in said]
     if hits:
@@ -91,7 +95,8 @@ def completed(
             content.append({"type": "text", "text": text})
     elif said:
         lines = _lines(result)
-        # Behind an error, whose first line says what it is; before anything else, as all warnings stand.
+        # After an error message, whose first line names the error; before any other text, where all
+        # warnings are.
         lines = [*lines, *told] if result.get("isError") is True else [*told, *lines]
         content = [{"type": "text", "text": "\n".join(lines)}, *content[1:]]
     made = {**result, "content": content}
