@@ -103,7 +103,7 @@ class RecordPosition:
 
 
 class SealedLog:
-    """One file of sealed records. Methods block, and raise OSError if the disk fails; the caller
+    """A file of sealed records. Methods block, and raise OSError if the disk fails; the caller
     holds the lock that all processes share.
 
     Attributes:

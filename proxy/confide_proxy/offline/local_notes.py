@@ -59,7 +59,7 @@ def short_of(identity: str, digits: Sequence[str]) -> str:
 
 
 def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
-    """Return the note with this whole or short id, or None if there is none on this device. Raises
+    """Return the note with this whole or short id, or None if it is not on this device. Raises
     ToolError: several ids begin with it.
     """
     files = [(folder, file.path) for folder in folders for file in folder.walk() if is_note(file.path)]

@@ -1,13 +1,16 @@
-"""A folder of memory on this machine, and the only code that reads or writes in one.
+"""Reading and writing of the memory files in a folder on this device. No other code does.
 
-Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no symlink, however it got there,
-leads a read or a write outside. Writes are accepted for memory files alone: `MEMORY.md`, `memory.md` and `memory/**/*.md`;
-further globs from the user's configuration are read only. What the project's own file excludes is neither read nor written.
+Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no
+symlink, however it got there, leads a read or a write outside. Only memory files are written:
+`MEMORY.md`, `memory.md` and `memory/**/*.md`; files that match further globs from the user's
+configuration are only read. Files that the project's own configuration excludes are neither read
+nor written.
 
-Paths are those of documents: composed (NFC), as `documents` allows them. A file that its disk spells decomposed (NFD) is found by them,
-and keeps its spelling. Where a folder has both, the composed one is the document, and the other is told of and left alone.
+Paths are those of documents: composed (NFC), as `documents` allows them. They also find a file
+whose name is decomposed (NFD) on the disk, and it keeps its spelling. If a folder has both, the
+composed one is the document, and the other is reported and left alone.
 
-A file gets its place at once, and never over what somebody has just written there.
+A file is replaced atomically, and never if it was changed after it was read.
 """
 
 from __future__ import annotations
@@ -39,16 +42,18 @@ _SYMLINK = "is a symlink"
 _NO_FILE = "is not a regular file"
 _TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
 _SAVING_S = 0.1
-"""How long a file may be in the middle of being saved; one that is longer is read as it is, and again at the next event."""
+"""Longest time in seconds to wait for a program that is saving a file; after that it is read as it
+is, and again at the next event.
+"""
 _LOOK_S = 0.01
 MAX_FILES = 50_000
-"""More files than this in one folder are not memory but a mistake; the rest is reported, not sent."""
+"""Most files of one folder: more are a mistake, not memory, and raise FolderError."""
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
-"""How a file system without hard links (FAT, some network mounts) refuses one."""
+"""Errors of file systems without hard links (FAT, some network mounts)."""
 
 
 class ScannedFile(NamedTuple):
-    """A file as a walk saw it, unread."""
+    """A file that a walk found, not read yet."""
 
     path: str
     size: int
@@ -57,17 +62,17 @@ class ScannedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's text as it goes out, and what identifies both.
+    """A file's text as it is sent, and its identity.
 
     Attributes:
-        text, hash: with a placeholder for each credential where the folder has a sealer; as the file holds it where it has none.
-        size, mtime_ns: of the file, by which it is mostly known as the one that was read.
-        secrets: the daemon has to have their records before it has the text.
-        values: what each placeholder stands for in the file.
-        mark: with what it was sealed.
-        is_waiting: something is redacted only because this machine has no keys.
-        is_to_be_sent: it was written in the place of a text of the daemon's, and is to be sent as it seals now.
-        own_hash: of what the file itself holds; "" where that was not looked at.
+        text, hash: with placeholders for credentials if the folder has a sealer; otherwise as in the file.
+        size, mtime_ns: of the file, to recognize it as unchanged.
+        secrets: the daemon needs their records before the text.
+        values: the credentials in the file, by their placeholders.
+        mark: the mark of the sealing (`FileSealer.mark`).
+        is_waiting: a credential is redacted only because this device has no keys.
+        is_to_be_sent: the file replaced a text from the daemon, and is to be sent as it is sealed now.
+        own_hash: the hash of the file's unsealed text; "" if it is unknown.
     """
 
     text: str = field(repr=False)
@@ -84,15 +89,15 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The memory files below `root`, and the user's `extra` globs.
+    """The memory files below `root`, and the files that match the user's `extra` globs.
 
     Attributes:
-        project: the project these files belong to.
-        root: the folder that holds `MEMORY.md` and `memory/`.
+        project: the project of these files.
+        root: the folder that contains `MEMORY.md` and `memory/`.
         extra: globs relative to `root`; matching `*.md` files are read, never written.
-        max_bytes: a larger file is not read.
-        is_tree: all that matches `extra` may be written as well: the folder is no project's, but holds copies alone.
-        sealer: seals what is read, and puts back what is written.
+        max_bytes: larger files are not read.
+        is_tree: files that match `extra` may be written too: the folder belongs to no project and contains copies only.
+        sealer: seals texts that are read, and restores credentials in texts that are written.
     """
 
     project: str
@@ -107,34 +112,35 @@ class Folder:
         object.__setattr__(self, "narrowing", Narrowing(self.root))
 
     def is_memory(self, path: str) -> bool:
-        """Whether `path` is one that may be written here."""
+        """Return True if `path` may be written here."""
         if self.is_tree:
             return self.is_watched(path)
         return documents.is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
-        """Whether `path` is one that is sent from here."""
-        # A tree holds copies of what is stored: transcripts, and what an earlier version took.
+        """Return True if `path` is sent from here."""
+        # A tree contains copies of stored documents: transcripts, and paths that an earlier version
+        # allowed.
         why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)
         return why is None and self._could_be(path)
 
     def why_not(self, path: str) -> str:
-        """Why a path that is not a memory file here is none."""
+        """Return the reason why a path is not a memory file here."""
         if self.narrowing.own_notes.is_index(path):
             return "is the index of Claude Code's own notes, which stays on this device"
         if self.narrowing.excludes(path):
             return f"is excluded by {FILE}"
-        # Where it is none of ours in any case, its place says more than its name.
+        # Outside the memory folders the place is the better reason than the name.
         why = documents.path_problem(path) if self._could_be(path) else None
         return f"has a name that is not allowed: {why}" if why else "is outside the memory folders"
 
     def _could_be(self, path: str) -> bool:
-        """Whether a file at this place is watched, whatever it is called."""
+        """Return True if a file at this place is watched, whatever its name."""
         is_here = documents.is_in_memory(path) or any(glob and matches(path, glob) for glob in self.extra)
         return is_here and not self.narrowing.excludes(path)
 
     def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
-        """Every watched file (of one folder, where it is named), symlinks left out.
+        """Yield every watched file (`below` a folder, if that is given), without symlinks.
 
         Raises FolderError: there are more than `MAX_FILES`.
         """
@@ -157,7 +163,9 @@ class Folder:
                 yield ScannedFile(path, status.st_size, status.st_mtime_ns)
 
     def passed_by(self) -> list[tuple[str, str]]:
-        """(path, why) of what a walk leaves out, so that a person can be told; of what is hidden, nothing is."""
+        """Return (path, reason) of the files that a walk skips, for the user; hidden files are not
+        listed.
+        """
         found = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
         for spelled, entry in self._entries():
             path = composed(spelled)
@@ -176,7 +184,9 @@ class Folder:
         return found
 
     def spelled(self, path: str) -> str:
-        """A path as the disk spells it; what is not there yet, as it is to be spelled."""
+        """Return a path as it is spelled on the disk; parts that do not exist yet keep their
+        spelling.
+        """
         if path.isascii():
             return path
         parts = path.split("/")
@@ -190,7 +200,7 @@ class Folder:
         return found[0]
 
     def _is_document(self, path: str, spelled: str) -> bool:
-        """Whether `path` leads to the file with that spelling, and not to another one."""
+        """Return True if `path` leads to the file with that spelling, and not to another one."""
         leading = path if path == spelled else self.spelled(path)
         if leading == spelled:
             return True
@@ -201,13 +211,14 @@ class Folder:
 
     @property
     def mark(self) -> str:
-        """With what a file is sealed now."""
+        """Return the present mark of the sealing (`FileSealer.mark`), or ""."""
         return self.sealer.mark if self.sealer else ""
 
     def read(self, path: str) -> Content | None:
-        """The file's text as it goes out, or None if there is none.
+        """Return the file's text as it is sent, or None if the file does not exist.
 
-        Raises FolderError: a symlink on the way, too large, not UTF-8, not readable, or not let out by the policy.
+        Raises FolderError: there is a symlink on the way, or the file is too large, not UTF-8, not
+        readable, or blocked by the policy.
         """
         found = self._read(path)
         return self._content(path, *found) if found else None
@@ -234,7 +245,7 @@ class Folder:
         )
 
     def _read(self, path: str) -> tuple[str, int, int] | None:
-        """The file's text as it is, its size and its time."""
+        """Return the file's unsealed text, its size and its modification time in nanoseconds."""
         if not self.is_watched(path):
             raise FolderError(path, self.why_not(path))
         try:
@@ -268,12 +279,14 @@ class Folder:
         return text, len(data), mtime_ns
 
     def own_text(self, path: str) -> str | None:
-        """The file's text as it is, or None if there is none. Raises as `read`."""
+        """Return the file's unsealed text, or None if the file does not exist. Raises as `read`."""
         found = self._read(path)
         return found[0] if found else None
 
     def is_missing(self, path: str) -> bool:
-        """Whether there surely is no such file: its folder can be looked into, down from a root that is there, and it is not in it."""
+        """Return True only if the file certainly does not exist: the root exists, and the file's
+        folder is readable and lacks it.
+        """
         try:
             return self.root.is_dir() and self._read(path) is None
         except FolderError:
@@ -282,13 +295,14 @@ class Folder:
     def write(
         self, path: str, text: str, *, over: Content | None, before: Callable[[int, int], None] = lambda *_inodes: None
     ) -> Content:
-        """Put `text` at `path`, durably and at once (temporary file, fsync, rename), in place of `over`; None where no file may be.
+        """Write `text` to `path`, durably and atomically (temporary file, fsync, rename), replacing
+        `over`; None if no file may exist.
 
-        What `over` holds in clear the new file has in clear as well, where `text` has its placeholder. `before` is told of the inode that
-        the file is about to be, and of the one in whose place it comes, 0 for none.
+        Placeholders in `text` become the credentials that `over` has in clear. `before` gets the
+        inode of the new file, and that of the replaced one, 0 without one.
 
         Raises:
-            ChangedMeanwhileError: the file is no longer as it was read, so a person's edit would be lost.
+            ChangedMeanwhileError: the file was changed after it was read, so a user's edit would be lost.
             FolderError: not a memory path, a symlink on the way, disk full, not writable.
         """
         if not self.is_memory(path):
@@ -299,7 +313,7 @@ class Folder:
             raise FolderError(path, f"would be larger than {MAX_TEXT_BYTES // 1024:,} KiB")
         try:
             with self._parent(path, create=True) as (parent, name):
-                # By hash: the name itself may be as long as a name can be.
+                # By hash, since the name itself may have the greatest length of a name.
                 part = f".{text_hash(name)[:16]}.{os.getpid()}.{_PART}"
                 mode = _mode_of(name, parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -323,16 +337,19 @@ class Folder:
         try:
             content = self._content(path, restored, size, mtime_ns)
         except FolderError:
-            # It came so, and a file that is not let out is not sent: it is told of when it is read.
+            # The daemon sent it like this; a file that the policy blocks is not sent back, and is
+            # reported when it is read.
             return Content(text, text_hash(text), size, mtime_ns)
         if self.sealer is None or content.text == text:
             return content
-        # Without keys it would only be redacted, for all.
+        # Without keys, the credential would be redacted for all devices.
         is_to_be_sent = not content.is_waiting and self.sealer.is_to_be_sent(path, text, restored)
         return replace(content, is_to_be_sent=is_to_be_sent)
 
     def inode(self, path: str) -> int:
-        """Which file it is that has this name now; 0 where there is none, or none to be read."""
+        """Return the inode of the file with this name; 0 if it does not exist or cannot be
+        accessed.
+        """
         try:
             with self._parent(path) as (parent, name):
                 return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino
@@ -340,7 +357,7 @@ class Folder:
             return 0
 
     def is_still(self, path: str, content: Content) -> bool:
-        """Return whether a file is as it was read, by its size and time."""
+        """Return True if a file has the size and modification time with which it was read."""
         try:
             with self._parent(path) as (parent, name):
                 now = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -349,7 +366,7 @@ class Folder:
         return (now.st_size, now.st_mtime_ns) == (content.size, content.mtime_ns)
 
     def sweep(self) -> None:
-        """Remove what a crash in the middle of a write has left behind. Blocks for as long as a walk does."""
+        """Remove temporary files that a crash has left behind. Blocks as long as a walk."""
         with suppress(OSError):
             names = [
                 *(entry.name for entry in os.scandir(self.root)),
@@ -360,11 +377,11 @@ class Folder:
                     (self.root / name).unlink()
 
     def delete(self, path: str, *, over: Content) -> None:
-        """Remove the file that was read as `over`; nothing happens if it is not there.
+        """Delete the file that was read as `over`; do nothing if it does not exist.
 
         Raises:
-            ChangedMeanwhileError: the file is no longer as it was read.
-            FolderError: not a memory path, a symlink on the way, not writable, or it holds what is nowhere else.
+            ChangedMeanwhileError: the file was changed after it was read.
+            FolderError: not a memory path, a symlink on the way, not writable, or it contains a credential that is stored nowhere else.
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
@@ -382,8 +399,9 @@ class Folder:
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         *folders, name = PurePosixPath(self.spelled(path)).parts
-        # The root is never made here: in the place of a disk that is not mounted, an empty one would look like everything deleted.
-        # A project's folder may be a link that its owner made; that of a tree is made by us.
+        # The root is never created here: an empty one in place of an unmounted disk would look as
+        # if all files were deleted. A project's folder may be a symlink of its owner; Confide
+        # itself creates that of a tree.
         links = os.O_NOFOLLOW if self.is_tree else 0
         with descended(self.root, folders, create=create, flags=links) as parent:
             yield parent, name
@@ -400,17 +418,19 @@ class Folder:
                     yield path, entry
 
     def could_hold(self, path: str) -> bool:
-        """Whether `path` is watched, as a file or as a folder."""
+        """Return True if `path` is watched as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
 
 
 def _is_below_another(top: str, tops: set[str]) -> bool:
-    """Whether a walk from another of these folders comes by this one."""
+    """Return True if a walk of another of these folders includes this one."""
     return any(top != other and (not other or top.startswith(f"{other}/")) for other in tops)
 
 
 def _whole(file: BinaryIO, most: int) -> tuple[bytes, int]:
-    """What a file holds, and its time; where somebody is just saving it, once that is done, or goes on for too long."""
+    """Return the contents of a file and its modification time; wait up to `_SAVING_S` while a
+    program is saving it.
+    """
     until = time.monotonic() + _SAVING_S
     while True:
         before = os.fstat(file.fileno())
@@ -418,7 +438,7 @@ def _whole(file: BinaryIO, most: int) -> tuple[bytes, int]:
         data = file.read(most)
         after = os.fstat(file.fileno())
         is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-        # Most programs cut a file to nothing before they write it anew.
+        # Most programs truncate a file before they write it.
         is_emptied = not data and 0 <= time.time() - after.st_mtime < _SAVING_S
         if (is_same and not is_emptied) or time.monotonic() > until:
             return data, before.st_mtime_ns
@@ -434,16 +454,19 @@ def _explained(path: str, error: OSError) -> FolderError:
 
 
 def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
-    """Give the file `part` of the folder `parent` the name `name`, in place of `over`; None where no file may be.
+    """Rename the file `part` in the folder `parent` to `name`, replacing `over`; None if no file
+    may exist.
 
-    Raises ChangedMeanwhileError: the file is no longer as it was read, or there is one; OSError: the disk refuses.
+    Raises ChangedMeanwhileError: the file was changed after it was read, or exists now; OSError:
+    the disk fails.
     """
     try:
         if over is None:
-            # Unlike a rename, it fails where somebody has just made the file.
+            # Unlike a rename, a link fails if the file was just created.
             os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             return
-        # Between this look and the rename lie microseconds, not the milliseconds that the write and its fsync took.
+        # Only microseconds pass between this check and the rename, not the milliseconds of the
+        # write and its fsync.
         _check_unchanged(name, parent, path, over)
     except (FileExistsError, FileNotFoundError):
         raise ChangedMeanwhileError(path) from None
@@ -454,7 +477,8 @@ def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | 
 
 
 def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
-    """Look whether a file is as it was read, also by what it holds: a program may give it the time that it had.
+    """Check that a file is as it was read, by its contents too: a program may restore the
+    modification time.
 
     Raises ChangedMeanwhileError, OSError.
     """
@@ -472,7 +496,9 @@ def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
 
 
 def is_spelled_so(name: str, parent: int, fd: int) -> bool:
-    """Whether an open file has this very name: a disk that does not tell upper from lower case finds it by others as well."""
+    """Return True if an open file has exactly this name: a case-insensitive disk finds it under
+    others too.
+    """
     try:
         other = os.stat(name.swapcase(), dir_fd=parent, follow_symlinks=False)
     except OSError:
@@ -480,12 +506,12 @@ def is_spelled_so(name: str, parent: int, fd: int) -> bool:
     if not os.path.samestat(other, os.fstat(fd)):
         return True
     with os.scandir(parent) as entries:
-        # Such a disk may tell its spellings in Unicode as little.
+        # Such a disk may not distinguish Unicode spellings either.
         return any(composed(entry.name) == composed(name) for entry in entries)
 
 
 def _is_alive(pid: str) -> bool:
-    """Whether a process of this machine has that number."""
+    """Return True if a process with this id exists on this device."""
     try:
         os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError, OverflowError):
@@ -496,7 +522,7 @@ def _is_alive(pid: str) -> bool:
 
 
 def _mode_of(name: str, parent: int) -> int:
-    """The permissions that a file has, or a new one gets."""
+    """Return the permissions of a file, or those of a new one."""
     try:
         return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:

@@ -1,13 +1,13 @@
-"""What the daemon has confirmed of each file on this machine (its hash, its revision, and the stat that goes with them), and what a folder
-holds against it: which files there are, and which differ.
+"""The sync ledger: for each file of a folder, the hash and revision that the daemon has confirmed,
+with the file's size and time. Also the scan of a folder against it.
 
-The ledger is what makes a comparison of states cheap and an edit's base known. It is derived: losing it, or a line of it, costs one
-comparison. So it is an append-only file of JSON lines and no database: several `confide mcp` processes share it by appending whole lines
-and reading on from where they were, and it spares each of them the 1.7 MB of resident memory that SQLite took here.
+The ledger makes comparisons cheap and gives each edit its base revision. It is derived data: losing
+it, or a line of it, costs one comparison. So it is an append-only file of JSON lines instead of a
+database: several `confide mcp` processes share it by appending whole lines and reading on from
+their last position, and each saves the 1.7 MB of resident memory that SQLite took here.
 
-It knows which folder it is of, too (`absence.folder_identity`): another one that has the path now is begun
-anew. What it means that files are
-missing is no business of its own (`absence.rule`).
+It also records the identity of its folder (`absence.folder_identity`), and starts again if another
+folder has the path now. The meaning of missing files is decided elsewhere (`absence.rule`).
 """
 
 from __future__ import annotations
@@ -35,34 +35,38 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Secret
 
 COMPACT_AFTER = 1000
-"""Superseded lines before the file is written anew, at the next start."""
+"""Superseded lines after which the file is written again at the next start."""
 LONGEST_STEP_S: Final = 300.0
-"""More than a file of the largest size has for being sent and indexed."""
+"""Longest time in seconds to hold a path: more than sending and indexing a file of the largest size
+takes.
+"""
 _SENT: Final = "sent"
 _WRITING: Final = "writing"
 _GONE: Final = "gone"
 _FOLDER: Final = "folder"
 _FORGOTTEN: Final = "forgotten"
 _GONE_KEPT: Final = 1000
-"""Removed files that are remembered, to tell when a daemon that was put back brings them back."""
+"""Most deleted files that are remembered, to detect that a restored daemon brings them back."""
 _TAIL_BYTES: Final = 64
-"""Of what was read last: a line ends with a hash, a revision, a size and a time, or with what stands for them."""
+"""Bytes of the last read line that identify the file: a line ends with a hash, a revision, a size
+and a time, or their equivalents.
+"""
 _OFFSETS: Final = 2**62
 UNREAD: Final = -1
-"""The size of a file that is to be read again, whatever it looks like."""
+"""Size of a file that has to be read again even if it looks unchanged."""
 
 
 _Line = Sequence[str | int | dict[str, str]]
-"""What stands in a line of the file."""
+"""Contents of a line of the file."""
 
 
 class Confirmed(NamedTuple):
-    """A file as both ends last agreed on it.
+    """The state of a file that device and daemon last agreed on.
 
     Attributes:
-        hash: of the text that the daemon has.
-        mark: with what the file was sealed (`FileSealer.mark`).
-        own: of the file as it is sealed, where that is another text and yet not to be sent; "" else.
+        hash: the hash of the daemon's text.
+        mark: the mark of the file's sealing (`FileSealer.mark`).
+        own: the hash of the file as it is sealed, if that differs from `hash` but is not to be sent; "" otherwise.
     """
 
     hash: str
@@ -73,20 +77,19 @@ class Confirmed(NamedTuple):
     own: str = ""
 
     def matches(self, digest: str) -> bool:
-        """Whether a file whose text has this hash as it goes out is as it was agreed on."""
+        """Return True if a text with this hash, as it is sent, is the agreed one."""
         return digest == self.hash or (bool(self.own) and digest == self.own)
 
     def looks_like(self, size: int, mtime_ns: int, mark: str) -> bool:
-        """Whether the file need not be read."""
+        """Return True if size, time and mark are unchanged, so that the file need not be read."""
         return (self.size, self.mtime_ns, self.mark) == (size, mtime_ns, mark)
 
 
 class Writing(NamedTuple):
-    """A text of the daemon's that was about to be put in place.
+    """A text from the daemon that was about to be written to a file.
 
     Attributes:
-        inode, over: of the file with the text, and of the one in whose place it was to come (0: none). One that is saved in place keeps
-            its inode. One that is saved by a rename has another, which on ext4 may be that of `over` once that file is gone.
+        inode, over: the inode of the new file, and that of the file to replace (0: none). A file that is saved in place keeps its inode. A file that is saved by a rename gets another one, which on ext4 may be `over` again once that file was deleted.
     """
 
     hash: str
@@ -96,10 +99,14 @@ class Writing(NamedTuple):
 
 
 class SyncLedger:
-    """The confirmed state of one folder in one space, in a file of its own below `folder`. Methods touch the disk briefly."""
+    """The confirmed state of one folder in one space, stored in a file below `folder`. Methods
+    access the disk briefly.
+    """
 
     def __init__(self, folder: Path, space: str, root: Path, own: str = "") -> None:
-        """`own`: the project's name, where it is not the one that the folder claims: what was confirmed of the other says nothing of it."""
+        """`own`: the project's name if it is not the one that the folder claims: states confirmed
+        for the claimed project do not apply.
+        """
         name = _name(space, root, own)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
@@ -117,41 +124,44 @@ class SyncLedger:
         self._offset = 0
         self._tail = b""
         self._lines = 0
-        # Of this object, whose methods several threads call: two that read on from one place would take it for twice as far.
+        # Threads share this object: two that read on from the same position would advance it twice.
         self._own = threading.Lock()
         self._catch_up()
-        # Only for what crosses on its way: what was removed before this connection is for its first comparison, and the daemon may have
-        # gone back to an older copy of itself, and number anew.
+        # Only for changes that cross each other in transit. Earlier deletions are handled by the
+        # first comparison, since the daemon may have been restored from an older copy and reuse
+        # revision numbers.
         self._removed.clear()
         if self._lines > len(self._entries) + len(self._gone) + COMPACT_AFTER:
             self._compact()
 
     def all(self) -> dict[str, Confirmed]:
-        """Every confirmed file of the folder, by path."""
+        """Return every confirmed file of the folder, by path."""
         with self._own:
             self._catch_up()
             return dict(self._entries)
 
     def folder(self) -> dict[str, str]:
-        """The identities of the folder and of what lies in it, by path, as they were noted last; empty where they never were."""
+        """Return the recorded identities of the folder and of folders in it, by path; empty if
+        there are none.
+        """
         with self._own:
             self._catch_up()
             return dict(self._folder)
 
     def note_folder(self, identities: dict[str, str]) -> None:
-        """Note which folder it is."""
+        """Record the identities of the folder and of folders in it."""
         if self.folder() != identities:
             self._append(["", _FOLDER, identities])
 
     def written_ns(self) -> int:
-        """When something was noted last, in nanoseconds since 1970; 0 where nothing ever was."""
+        """Return the time of the last record in nanoseconds since 1970, or 0."""
         try:
             return self._file.stat().st_mtime_ns
         except OSError:
             return 0
 
     def restart(self, identities: dict[str, str]) -> None:
-        """Another folder has the path: nothing that was confirmed of the one before says anything of it."""
+        """Delete all records, since another folder has the path now."""
         fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(fd, fcntl.LOCK_EX)
@@ -163,12 +173,12 @@ class SyncLedger:
             self._removed.clear()
 
     def note_comparison(self) -> None:
-        """All files of the folder were compared with the daemon's just now."""
+        """Record that all files of the folder were just compared with the daemon's."""
         with suppress(OSError):  # a full disk: only `confide status` tells of it
             self._compared.touch(mode=0o600)
 
     def compared_at(self) -> float | None:
-        """When that was, in seconds since 1970; None where it never was, or nobody knows."""
+        """Return the time of the last comparison in seconds since 1970; None if it is unknown."""
         try:
             return self._compared.stat().st_mtime
         except OSError:
@@ -180,74 +190,85 @@ class SyncLedger:
             return len(self._entries)
 
     def get(self, path: str) -> Confirmed | None:
-        """The confirmed state of one file, or None."""
+        """Return the confirmed state of a file, or None."""
         with self._own:
             self._catch_up()
             return self._entries.get(path)
 
     def removed_at(self, path: str) -> int:
-        """The revision that removed a file at both ends, as far as it is remembered; 0 if it is not, or the file is there again."""
+        """Return the revision that deleted a file on both sides since this ledger was opened; 0 if
+        it is unknown, or if the file exists again.
+        """
         with self._own:
             self._catch_up()
             return self._removed.get(path, 0)
 
     def gone_at(self, path: str) -> int | None:
-        """The revision that removed a file at both ends, however long ago, 0 where it is not known; None: it is there, or never was, or
-        that is forgotten. Nothing is decided by it here: the daemon may count anew."""
+        """Return the revision that deleted a file on both sides, at any time, 0 if it is unknown;
+        None if the file exists, never existed, or was forgotten. Not a base for decisions by
+        itself: a restored daemon reuses revision numbers.
+        """
         with self._own:
             self._catch_up()
             return self._gone.get(path)
 
     def sent(self, path: str) -> tuple[str, ...]:
-        """The hashes of the texts of a file that were sent since it was last confirmed, oldest first: the daemon may have any of them.
-        `REMOVED` where it was told that the file is deleted."""
+        """Return the hashes of a file's texts that were sent since its last confirmation, oldest
+        first; the daemon may have any of them. `REMOVED` stands for a reported deletion.
+        """
         with self._own:
             self._catch_up()
             return self._sent.get(path, ())
 
     def told(self, path: str) -> tuple[str, ...]:
-        """As `sent`, with a deletion before them that was answered and has no revision: what was sent before it may still be on its way."""
+        """Return `sent`, preceded by a confirmed deletion without a revision: texts sent before it
+        may still be on their way.
+        """
         with self._own:
             self._catch_up()
             sent = self._sent.get(path, ())
             return (REMOVED, *sent)[-MAX_SENT:] if self._gone.get(path) == 0 and REMOVED not in sent else sent
 
     def unanswered(self) -> frozenset[str]:
-        """The files of which that is so."""
+        """Return the files with texts that were sent and not confirmed."""
         with self._own:
             self._catch_up()
             return frozenset(self._sent)
 
     def note_sent(self, path: str, digest: str) -> None:
-        """A text is about to be sent: noted before, since its answer may never come."""
+        """Record that a text is about to be sent, since the response may never come."""
         if self.sent(path)[-1:] != (digest,):
             self._append([path, _SENT, digest])
 
     def note_forgotten(self, paths: frozenset[str]) -> None:
-        """The files of which the daemon takes nothing, since a person had them forgotten: all of them, as the last comparison told."""
+        """Record the files that the daemon refuses because a user had them erased, as the last
+        comparison listed them.
+        """
         if paths != self.forgotten():
             self._append(["", _FORGOTTEN, *sorted(paths)])
 
     def forgotten(self) -> frozenset[str]:
-        """The files of which that is so."""
+        """Return the erased files that the daemon refuses."""
         with self._own:
             self._catch_up()
             return self._forgotten
 
     def note_writing(self, path: str, writing: Writing | None) -> None:
-        """A text is about to be put in place: noted before, since this process may not live to confirm it. None: it was not."""
+        """Record that a text is about to be written to a file, since this process may end before it
+        confirms that; None: it was not written.
+        """
         self._append(
             [path, _WRITING, *((writing.hash, writing.revision, writing.inode, writing.over) if writing else ())]
         )
 
     def writing(self, path: str) -> Writing | None:
-        """What was about to be put in place and was not confirmed since."""
+        """Return the recorded write of a file that was not confirmed, or None."""
         with self._own:
             self._catch_up()
             return self._writing.get(path)
 
     def unfinished(self) -> frozenset[str]:
-        """The files of which that is so."""
+        """Return the files with unconfirmed writes."""
         with self._own:
             self._catch_up()
             return frozenset(self._writing)
@@ -256,11 +277,11 @@ class SyncLedger:
         self._append(_line(path, state))
 
     def touch(self, path: str, was: Confirmed, state: Confirmed) -> None:
-        """Note how a file looks that nothing else has become of: neither confirmed otherwise, nor sent, meanwhile."""
+        """Update size, time and mark of a file, unless it was confirmed again or sent meanwhile."""
         self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent(path)))
 
     def forget(self, path: str, revision: int = 0) -> None:
-        """The file is deleted on both ends, with `revision` where that is known."""
+        """Record that the file is deleted on both sides, by `revision` if that is known."""
         self._append([path, revision] if revision else [path])
 
     def _append(self, line: _Line, *, unless: Callable[[], bool] | None = None) -> None:
@@ -273,9 +294,10 @@ class SyncLedger:
                     continue  # another process has just compacted it
                 if unless is not None and unless():
                     return
-                # A line that a crash or a full disk cut short is ended, so that it spoils none but itself.
+                # Terminate a line that a crash or a full disk cut short, so that it damages no
+                # other.
                 torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                # One write of one whole line: O_APPEND keeps the lines of several processes apart.
+                # A single write per line: O_APPEND keeps the lines of several processes apart.
                 os.write(fd, (b"\n" if torn else b"") + _encoded(line))
                 return
             finally:
@@ -285,10 +307,12 @@ class SyncLedger:
         try:
             with self._file.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
-                # A file system gives a new file the number of one that was just removed: it is told by what was read of it last.
+                # A new file may get the inode number of a deleted one: check the last bytes that
+                # were read as well.
                 file.seek(self._offset - len(self._tail))
                 if inode != self._inode or file.read(len(self._tail)) != self._tail:
-                    # The first time, or another process has compacted it: which leaves out when what was removed here was.
+                    # The first read, or another process has compacted the file: read it from the
+                    # start. `_removed` stays, since compaction leaves it out.
                     self._inode, self._offset, self._lines, self._tail = inode, 0, 0, b""
                     self._entries.clear()
                     self._sent.clear()
@@ -382,14 +406,15 @@ def _name(space: str, root: Path, own: str) -> str:
 
 
 def notice_file(folder: Path, root: Path) -> Path:
-    """Where it is kept what is to be told of a folder (`absence.notice`), whatever space it is in."""
+    """Return the file of a folder's notice (`absence.notice`), the same for all spaces."""
     return folder / f"{_name('', root, '')}.notice"
 
 
 def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
-    """What was confirmed of a folder in a space holds for another name of that space, as it has after a move; `own` as of a ledger.
+    """Copy the confirmed states of a folder to a new name of its space, after a move; `own` as for
+    a ledger.
 
-    Without it nothing is lost: the folder's files are compared once as if nobody had confirmed them.
+    Without it, the folder's files are compared once as unconfirmed; nothing is lost.
     """
     source, target = (folder / f"{_name(space, root, own)}.jsonl" for space in (before, after))
     with suppress(OSError):
@@ -420,7 +445,7 @@ def _encoded(line: _Line) -> bytes:
 
 @dataclass(slots=True)
 class _Turns:
-    """A path's lock within this process, kept for as long as somebody wants it: one that was let go of may be waited for."""
+    """The lock of a path within this process, kept while any task holds it or waits for it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: int = 0
@@ -428,15 +453,19 @@ class _Turns:
 
 @functools.cache
 def path_locks(file: Path) -> PathLocks:
-    """The locks in `file`: one object in a process, since to close a file lets go of every record lock that the process has in it."""
+    """Return the locks in `file`, one object per process: closing a file releases all record locks
+    that the process has in it.
+    """
     return PathLocks(file)
 
 
 class PathLocks:
-    """Locks by path, in one file that is made when it is first needed: a file for each path would be thousands.
+    """Locks by path, all in one file that is created at first need: one file per path would be
+    thousands.
 
-    One path of a folder is handled by one step at a time, in all processes: an edit on its way up and a revision on its way down must not
-    cross, whichever of them each is in. Within a process that is a lock of asyncio's, between processes a record lock on one byte.
+    Only one step at a time handles a path, across all processes: an edit that is sent and a
+    revision that is received must not cross. Within a process that is an asyncio lock, between
+    processes a record lock on one byte.
     """
 
     def __init__(self, file: Path) -> None:
@@ -446,14 +475,15 @@ class PathLocks:
 
     @property
     def count(self) -> int:
-        """How many paths are held or waited for in this process."""
+        """Return the number of paths that are held or waited for in this process."""
         return len(self._steps)
 
     @asynccontextmanager
     async def held(self, path: str) -> AsyncIterator[None]:
-        """Wait for the path, and hold it.
+        """Wait for the lock of the path, and hold it.
 
-        Raises FolderError: another process of this machine has held it for longer than any step takes: it stands still.
+        Raises FolderError: another process has held it for longer than any step takes, so it is
+        stopped.
         """
         async with self._turn(path):
             offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
@@ -503,13 +533,12 @@ class PathLocks:
 
 @dataclass(slots=True)
 class FolderScan:
-    """The files of a folder, as a scan found them.
+    """The result of a scan of a folder.
 
     Attributes:
-        entries: (path, hash, base) of each file that was found.
-        unsettled: the paths of those that are to get placeholders in the place of what they hold in clear, and of those that were sent
-            and whose answer did not come.
-        secrets: what was sealed in those that were read.
+        entries: (path, hash, base revision) of each file.
+        unsettled: paths of files whose credentials are to be replaced by placeholders, and of files that were sent without a response.
+        secrets: the credentials that were sealed in the files that were read.
     """
 
     entries: list[tuple[str, str, int]] = field(default_factory=list)
@@ -519,7 +548,7 @@ class FolderScan:
 
 @dataclass(slots=True)
 class SyncReport:
-    """What a comparison of a folder with the daemon did, counted in files."""
+    """The result of a comparison of a folder with the daemon, in numbers of files."""
 
     files_scanned: int = 0
     sent: int = 0
@@ -527,19 +556,23 @@ class SyncReport:
     pulled: int = 0
     skipped: list[dict[str, str]] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
-    """Sent though they are as they were confirmed: the daemon has them no more."""
+    """Files that were sent although they were confirmed and unchanged: the daemon had lost them."""
     came_back: list[str] = field(default_factory=list)
-    """Received though they were deleted at both ends, with a revision that is not newer than the deletion."""
+    """Files that were deleted on both sides, and received again with a revision not newer than the
+    deletion.
+    """
     failed: int = 0
-    """Of the skipped ones, those which this machine's disk or the daemon did not take or give: nothing is wrong with the files."""
+    """Number of skipped files that this device's disk or the daemon refused, though the files are
+    valid.
+    """
     is_unsettled: bool = False
-    """Some were skipped for what passes by itself: they are to be compared again, soon."""
+    """Files were skipped for a temporary reason, and have to be compared again soon."""
     is_held: bool = False
-    """Some are missing, and it is looked at again before that is told (`absence`)."""
+    """Files are missing, and are checked again before their deletion is reported (`absence`)."""
     removed_paths: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """The wire form, as the daemon's `scan` request expects it."""
+        """Return the form for the daemon's `scan` request."""
         return {
             "filesScanned": self.files_scanned,
             "sent": self.sent,
@@ -549,17 +582,17 @@ class SyncReport:
         }
 
     def skip(self, path: str, error: FolderError) -> None:
-        """A file was passed over."""
+        """Count a skipped file, with the reason."""
         self.skipped.append({"path": path, "reason": error.problem})
         self.failed += isinstance(error, DiskRefusalError)
 
     def remove(self, path: str) -> None:
-        """A file was deleted at the other end, or here."""
+        """Count a file that was deleted here or at the daemon."""
         self.removed += 1
         self.removed_paths.append(path)
 
     def add(self, other: SyncReport) -> None:
-        """Count another folder's work in."""
+        """Add the numbers of another folder."""
         self.files_scanned += other.files_scanned
         self.sent += other.sent
         self.removed += other.removed
@@ -581,10 +614,10 @@ def scan(
     force: bool,
     report: SyncReport,
 ) -> FolderScan:
-    """What the files that were found hold.
+    """Read the files that a walk found, and report those that cannot be read.
 
-    Files that look unchanged, and were sealed as they would be now, are not read unless `force` says so. One that was touched and holds
-    what it had is noted in the ledger as it looks now.
+    Files that look unchanged, and would be sealed as before, are not read unless `force` is set.
+    The ledger gets the new size and time of a file that was saved with unchanged text.
     """
     scanned = FolderScan()
     mark = folder.mark
@@ -614,36 +647,42 @@ def scan(
 
 
 def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bool:
-    """Whether a file waits for keys: others of the space have it sealed, or in clear as it once was, and would have it redacted."""
+    """Return True if a file waits for keys: other devices have its credentials sealed or in clear,
+    and sending it now would redact them.
+    """
     if folder.sealer is None or known is None or not content.is_waiting or known.matches(content.hash):
         return False
-    # Confirmed as it would be sealed now, it is redacted there already.
+    # It was confirmed with the present sealing, so the daemon has it redacted already.
     return known.mark != content.mark or bool(known.own)
 
 
 def check_sendable(folder: Folder, path: str, known: Confirmed | None, content: Content) -> None:
-    """Raise FolderError for such a file."""
+    """Raise FolderError if a file waits for keys (`is_withheld`)."""
     if folder.sealer is not None and is_withheld(folder, known, content):
         raise FolderError(path, folder.sealer.why_withheld())
 
 
 def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
-    """Whether a file is to get placeholders in the place of what it holds in clear."""
+    """Return True if the credentials in a file are to be replaced by placeholders."""
     return folder.sealer is not None and folder.sealer.is_replaced(content.values) and folder.is_memory(path)
 
 
 def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...]) -> bool:
-    """Whether a file is as it was confirmed. Where others of its texts were `sent` since, that is an edit: one that takes them back."""
+    """Return True if a file has its confirmed text. After other texts were `sent`, that text is an
+    edit that undoes them.
+    """
     return known is not None and not sent and known.matches(content.hash)
 
 
 def is_less(known: Confirmed | None, content: Content) -> bool:
-    """Whether what can go out of a file now, without keys, is less than what was confirmed of it."""
+    """Return True if a file would be sent without keys, with more redacted than was confirmed."""
     return known is not None and content.is_waiting and known.hash != content.hash
 
 
 def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
-    """What is known of a file once the daemon has a text with the hash `digest` for it."""
+    """Return the confirmed state of a file after the daemon has stored a text with the hash
+    `digest` for it.
+    """
     if content.is_to_be_sent:
         return Confirmed(digest, revision, UNREAD, content.mtime_ns, content.mark)
     own = content.hash if content.hash != digest else ""
@@ -651,7 +690,9 @@ def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
 
 
 def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content: Content) -> None:
-    """Have the looks of a file that was saved with the text that it had, so that it is neither read again nor counted as unsent."""
+    """Record size and time of a file that was saved with unchanged text, so that it is neither read
+    again nor counted as unsent.
+    """
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
     if known and is_touched and is_confirmed(known, content, ledger.sent(path)):
         touched = known._replace(size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
@@ -659,7 +700,9 @@ def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content
 
 
 def readable(folder: Folder, path: str, report: SyncReport) -> Content | None:
-    """The file's text; None where there is none, or none that can be read, which the report then says."""
+    """Return the file's text; None if it does not exist or cannot be read, which is added to the
+    report.
+    """
     try:
         return folder.read(path)
     except FolderError as error:

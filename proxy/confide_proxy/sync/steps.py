@@ -1,4 +1,6 @@
-"""What is done with the files of a folder: a few at once, none half done, and none that fails keeps another back."""
+"""Concurrent steps over the files of a folder: a few at once, none interrupted halfway; a failed
+one does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ from confide_proxy.sync.ledger import SyncReport
 
 AT_ONCE: Final = 4
 _FILE_CODES: Final = frozenset({"invalid", "too_large", "not_found", "denied"})
-"""Answers that are about one file: it is skipped and reported, and the others go on."""
+"""Error codes that concern one file: it is skipped and reported, and the others continue."""
 _UNAVAILABLE: Final = "unavailable"
-"""What a file needs is away, such as the place of its sealed records: the others go on, and it is compared again."""
+"""Error code for a missing dependency of a file, such as the store of its sealed records: the
+others continue, and the file is compared again.
+"""
 _MOST_UNAVAILABLE: Final = 64
-"""Files that are not taken now; then it is left, since nothing may be there."""
+"""Number of files with that error after which the rest is given up."""
 
 Step = Callable[[str, SyncReport], Awaitable[None]]
 _Arguments = ParamSpec("_Arguments")
@@ -27,8 +31,10 @@ _Result = TypeVar("_Result")
 async def through(
     work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
 ) -> _Result:
-    """Run in a thread what is not to be left half done: whoever is cancelled, however often, waits for it, so that nobody else comes in
-    between. A connection that breaks cancels its handlers more than once."""
+    """Run work in a thread to its end: a cancelled caller, however often it is cancelled, waits for
+    it, so that no other task interferes. A connection that breaks cancels its handlers more than
+    once.
+    """
     running = asyncio.create_task(asyncio.to_thread(work, *arguments, **named))
     is_cancelled = False
     while not running.done():
@@ -44,7 +50,7 @@ async def through(
 
 
 class Steps:
-    """Those of one folder, a file each, of which none keeps another back: however many comparisons there are, `AT_ONCE` run at once."""
+    """The steps of one folder, one per file. At most `AT_ONCE` run at once, over all comparisons."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -52,9 +58,9 @@ class Steps:
     async def run(
         self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Run each with its path; `progress` is told (steps done, steps in all).
+        """Run each step with its path; `progress` gets (steps done, steps in total).
 
-        Raises RequestError, ConnectionLost: from the link; `unavailable`, once the others are done.
+        Raises RequestError, ConnectionLost: from the link; `unavailable` once the others are done.
         """
         unavailable: list[RequestError] = []
         waiting = iter(steps)
@@ -91,7 +97,7 @@ async def _guarded(path: str, run: Step, report: SyncReport) -> None:
         report.failed += 1
         report.is_unsettled = True
     except OSError as error:
-        # This machine's own notes, most often on a full disk; the file is compared again.
+        # The ledger cannot be written, most often on a full disk; the file is compared again.
         report.skipped.append({"path": path, "reason": f"cannot be recorded: {error.strerror}"})
         report.failed += 1
         report.is_unsettled = True

@@ -1,4 +1,4 @@
-"""The files of one session: what the daemon may ask about them, and what is told to it."""
+"""The files of one session: their sync, and the answers to the daemon's requests about them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN, Replica
 log = logging.getLogger(__name__)
 
 _MOST_NAMED = 10
-"""Files that are named in the log: git skips hundreds at once by the checkout of an older commit."""
+"""Most files that are named in the log: a checkout of an older commit makes Confide skip hundreds
+at once.
+"""
 
 
 class Files:
-    """The replicas of one link: the folders of its projects (most often one), each with a name of its own, and the global one."""
+    """The replicas of one link: the folders of its projects (usually one), each with a name of its
+    own, and the global one.
+    """
 
     def __init__(
         self,
@@ -48,9 +52,11 @@ class Files:
         on_news: Callable[[], object] = lambda: None,
         services: ServiceRunner | None = None,
     ) -> None:
-        """`sealing` seals what is sent; `backlog` counts what waits in a journal; `on_report` is told, by project, what was done without
-        anybody waiting for it, and whether that was a comparison of all; `on_news` is told of news of the space's devices: a command
-        passes them over, which had them when it began; `services` knows what does not work on this machine."""
+        """`sealing` seals what is sent; `backlog` counts the queued calls of a journal; `on_report`
+        gets, by project, the result of background work, and True for a comparison of all files;
+        `on_news` is called when the daemon has news of the space's devices (commands leave it out,
+        since they fetched them at their start); `services` knows the problems of this device.
+        """
         self._paths = paths
         self._config = config
         self._on_report = on_report
@@ -58,7 +64,7 @@ class Files:
         self._services = services or ServiceRunner(paths.seats)
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
-        """Told (files done, files in all) during a comparison that the daemon asks for."""
+        """Called with (files done, files in total) during a comparison that the daemon requests."""
         self._served = {project.name: project for project in served}
         self._records = sealing.deposit if sealing else None
         self.folders = folders_of(paths, config, *served, sealing=sealing)
@@ -70,25 +76,31 @@ class Files:
         self._doubted: set[Path] = set()
         self._held: set[str] = set()
         self.means_deletions = False
-        """Whether a person says that all files which went missing are deleted (`sync/absence/rule.py`)."""
+        """True if a user confirmed that all missing files are deleted (`sync/absence/rule.py`)."""
         self._skipped: dict[str, set[tuple[str, str]]] = {}
         self.failed = 0
-        """Files that the last comparison could not bring to where they belong, though nothing is wrong with them (`SyncReport.failed`)."""
+        """Number of files that the last comparison could not sync though they are valid
+        (`SyncReport.failed`).
+        """
         self.skipped: list[dict[str, str]] = []
-        """What the last comparison left out, and why: all of it, where an answer of the daemon's has the first ones."""
+        """All files that the last comparison skipped, with the reasons; the response to the daemon
+        has only the first ones.
+        """
         self.ignored: list[str] = []
-        """What is to be told of repositories that leave the memory out from now on."""
+        """Messages about repositories whose git ignores the memory from now on."""
         self.on_ignored: Callable[[str], None] = self.ignored.append
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: RequestChannel, space: str) -> None:
-        """Make the replicas for the space that the link led to. Raises OSError, StateError: one of the folders cannot be used."""
+        """Create the replicas for the space that the link led to. Raises OSError, StateError: a
+        folder cannot be used.
+        """
         await self.begin(link, space)
         for folder in self.folders:
             await self.open_folder(folder)
 
     async def begin(self, link: RequestChannel, space: str) -> None:
-        """Begin with the space that the link led to; no folder is open yet."""
+        """Start with the space that the link led to, with no folder open yet."""
         self._link, self._space = link, space
         self._opened.clear()
         for folder, project in zip(self.folders, self._served.values(), strict=False):
@@ -98,11 +110,13 @@ class Files:
         self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
 
     def has_open(self, project: str) -> bool:
-        """Whether a project's folder is open over this connection."""
+        """Return True if a project's folder is open over this connection."""
         return project in self._opened
 
     async def open_folder(self, folder: Folder) -> None:
-        """Make the replica of one folder. Raises OSError, StateError: the folder, or what is known of it, cannot be used."""
+        """Create the replica of one folder. Raises OSError, StateError: the folder or its ledger
+        cannot be used.
+        """
         if folder.root == self._paths.global_folder.absolute():
             await asyncio.to_thread(_make_own, self._paths.global_folder)
         served = self._served.get(folder.project)
@@ -145,22 +159,26 @@ class Files:
         return report
 
     def note_forgotten(self, project: str, paths: Iterable[str]) -> None:
-        """Nothing of these files is agreed on any more: the daemon has forgotten them. Blocks briefly."""
+        """Delete the confirmed states of files that the daemon has erased. Blocks briefly."""
         if (replica := self._replicas.get(project)) is not None:
             for path in paths:
                 replica.ledger.forget(path)
 
     @property
     def replicas(self) -> list[Replica]:
-        """Those of the folders; none before the link was up."""
+        """Return the replicas of the folders; none before the link is up."""
         return list(self._replicas.values())
 
     def known(self) -> int:
-        """How many files of the projects' own folders both ends have agreed on, without the global memory. Blocks briefly."""
+        """Return the number of confirmed files in the projects' own folders, without the global
+        memory. Blocks briefly.
+        """
         return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._served)
 
     def compared_at(self) -> str | None:
-        """When the folders were last compared on this machine, by whichever of its processes (ISO 8601); None where some never were."""
+        """Return the time at which any process of this device last compared the folders (ISO 8601);
+        None if one never was.
+        """
         times = [replica.ledger.compared_at() for name, replica in self._replicas.items() if name in self._served]
         known = [each for each in times if each is not None]
         if not known or len(known) < len(times):
@@ -168,9 +186,10 @@ class Files:
         return datetime.fromtimestamp(min(known)).astimezone().isoformat(timespec="seconds")
 
     async def changed(self, project: str, paths: set[str] | None) -> None:
-        """Send what changed in one folder; None means that anything may have.
+        """Send the changes in one folder; None compares all its files.
 
-        Raises TimeoutError, once the others are sent: some have to be compared again, soon. Of the link, and of the disk, as a replica.
+        Raises TimeoutError, after the other files are sent: some have to be compared again soon.
+        Raises errors of the link and the disk as a replica does.
         """
         replica = self._replicas.get(project)
         if replica is None:
@@ -192,24 +211,28 @@ class Files:
                 log.warning("%s", sentence)
 
     def is_held(self, project: str) -> bool:
-        """Whether files of a folder are missing, and are to be looked at again soon."""
+        """Return True if files of a folder are missing and will be checked again soon."""
         return project in self._held
 
     async def on_gone(self, project: str) -> None:
-        """The folder that was watched is gone: what was deleted in it just before went with it. Raises as `changed`."""
+        """Undo the deletions that were reported just before the watched folder disappeared. Raises
+        as `changed`.
+        """
         if project in self._replicas:
             await self._replicas[project].take_back()
 
     def notices(self) -> list[str]:
-        """What is to be told of files that went missing. Blocks briefly."""
+        """Return the notices about missing files. Blocks briefly."""
         return notices(self._paths, *self.folders)
 
     def missing(self) -> int:
-        """How many files of the projects' own folders would come back, since they are taken for lost. Blocks briefly."""
+        """Return the number of files in the projects' own folders that count as lost and would be
+        restored. Blocks briefly.
+        """
         return sum(self._replicas[name].absence.count_lost() for name in self._served if name in self._replicas)
 
     def _note_skipped(self, project: str, report: SyncReport, *, is_all: bool) -> None:
-        """Log which files were left out and why, each once; the paths as they may be shown."""
+        """Log skipped files with the reasons, each once; credentials in paths are sealed."""
         sealer = self.folders[0].sealer
         shown = sealer.shown if sealer is not None else printable
         skipped = {(item["path"], item["reason"]) for item in report.skipped}
@@ -223,16 +246,19 @@ class Files:
         self._skipped[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:
-        """Send what was compared before and would be sealed otherwise now, as after this machine got the space's keys."""
+        """Send the compared files that would be sealed differently now, for example since this
+        device got the space's keys.
+        """
         for replica in list(self._replicas.values()):
             if replica.is_sealed_otherwise:
                 await self.changed(replica.folder.project, None)
 
     async def on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
-        """Answer what the daemon may ask of this machine: to write a revision, to send one file if it has changed, to look for changes,
-        to count them, to say where the agent works, and to look at the space's devices again. Nothing else.
+        """Answer a request of the daemon. It may write a revision, request one file if it has
+        changed, look for changes, count them, ask where the agent works, and announce news of the
+        space's devices; nothing else.
 
-        Raises RequestError: the request is not one of these, or the file system refuses.
+        Raises RequestError: the request is not one of these, or the file system fails.
         """
         try:
             if op == "apply":
@@ -262,13 +288,17 @@ class Files:
         raise _unknown()
 
     async def on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, object]:
-        """The same for a revision whose text comes as a body. Raises RequestError: it is not an `apply`, or as `on_request`."""
+        """Answer an `apply` request whose text comes as a body. Raises RequestError: it is another
+        request, or as `on_request`.
+        """
         if op != "apply":
             raise _unknown()
         return await self.on_request(op, {**params, "text": await receive_text(body)})
 
     def _scanned(self, report: SyncReport) -> dict[str, Any]:
-        """A report for the daemon: a file may have been skipped for its very name."""
+        """Return a report for the daemon, with credentials in paths sealed: a file may have been
+        skipped because of its name.
+        """
         answer = report.as_json()
         sealer = self.folders[0].sealer
         if sealer is not None:
@@ -303,7 +333,7 @@ class Files:
         return await (workplace(project, sealer.shown) if sealer else workplace(project))
 
     async def flush(self, project: str, path: str) -> None:
-        """Send one file if it has changed. Raises as `on_request`, or of the link."""
+        """Send one file if it has changed. Raises as `on_request`, or from the link."""
         replica = self._replicas.get(project)
         if replica is not None:
             await replica.flush(path)
@@ -317,7 +347,7 @@ class Files:
 
 
 def _ignored(root: Path) -> str:
-    """Have the repository leave the memory out; what is to be told of it, "" for nothing."""
+    """Make git ignore the memory of a repository; return the message about it, or ""."""
     file = ignore_memory(root)
     if file is None:
         return ""
@@ -328,7 +358,9 @@ def _ignored(root: Path) -> str:
 
 
 def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
-    """What is to be told of files that went missing in folders, whichever process of the machine has seen it. Blocks briefly."""
+    """Return the notices about missing files in these folders, from all processes of the device.
+    Blocks briefly.
+    """
     return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
 
 
@@ -337,7 +369,9 @@ def _unknown() -> RequestError:
 
 
 def _make_own(folder: Path) -> None:
-    """Make the folder of the memory that all projects share, for this user alone; also one that an earlier version left open to others."""
+    """Create the folder of the global memory for this user only; restrict one that an earlier
+    version left open to others.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077 and not folder.is_symlink():  # a link is a person's own arrangement
         with suppress(PermissionError):
@@ -347,7 +381,9 @@ def _make_own(folder: Path) -> None:
 def folders_of(
     paths: ProxyPaths, config: ProxyConfig, *served: Project, sealing: SessionSealing | None = None
 ) -> list[Folder]:
-    """The folders of some projects, and the global one; with `sealing` their texts are read as they go out."""
+    """Return the folders of some projects, and the global one; with `sealing`, their texts are read
+    as they are sent.
+    """
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
     folders = [
@@ -359,11 +395,13 @@ def folders_of(
 
 
 def extra_of(paths: ProxyPaths, config: ProxyConfig, project: Project, space: str = "") -> tuple[str, ...]:
-    """The globs of further markdown of a project's folder: those of its own section in the configuration.
+    """Return the globs for further markdown files of a project's folder, from its own section in
+    the configuration.
 
-    The `extra` of earlier versions stood for every folder, so that a line for one's vault sent a client's docs. It holds where files of
-    it went up before, which must not be lost by an update, and in the folder that the file itself lies in, where a person has named it
-    with `--config`; nowhere else. `space`: "" for the one that this machine was in last.
+    The `extra` of earlier versions applied to every folder, so that a line for the user's own vault
+    sent a client's docs. Now it applies only to folders whose extra files were sent before, so that
+    an update loses nothing, and to the folder that contains the configuration file, if a user named
+    it with `--config`. `space`: "" for the last space of this device.
     """
     chosen = config.chosen(project.root)
     if chosen is not None:
