@@ -1,4 +1,6 @@
-"""Whether a memory file is what a stranger has committed: it came with a clone, and nobody has changed it here (docs/agents.md)."""
+"""Detection of memory files that another person has committed: they came with a clone and are
+unchanged here (docs/agents.md).
+"""
 
 from __future__ import annotations
 
@@ -14,28 +16,36 @@ from confide_proxy.sync.folder import Content
 from confide_proxy.sync.project import WARY
 
 _DEADLINE_S: Final = 10.0
-"""For one question; a long history is read through."""
+"""Seconds for one git command; finding an author may read a long history."""
 _REST_S: Final = 60.0
-"""After a git that did not answer nobody asks it again for so long, so that not each of many files waits for it."""
+"""Seconds without further git commands after one timed out, so that many files do not each wait for
+it.
+"""
 _CONVERTED: Final = ("filter", "ident", "working-tree-encoding")
-"""Attributes by which git writes another text into a file than was committed; a stranger may have set them."""
+"""Attributes by which git writes another text into a file than was committed; the other person may
+have set them.
+"""
 _ALONE: Final = (*WARY, "-c", "protocol.allow=never", "--no-replace-objects", "--literal-pathspecs", "--no-pager")
-"""Nothing is fetched, started or put in the place of what is asked for, whatever the repository's own configuration says."""
+"""Options that keep git from fetching, starting programs or replacing objects, whatever the
+repository configures.
+"""
 _LONE_LINE_END: Final = re.compile(rb"(?<!\r)\n")
 
 
 class _NoAnswerError(Exception):
-    """Git failed, or took too long."""
+    """Git failed."""
 
 
 class Commits:
-    """Asks git about the files of one folder. Methods block."""
+    """Queries to git about the files of one folder. Methods block."""
 
     def __init__(self) -> None:
         self._rests_until = 0.0
 
     def has_a_strangers(self, file: Path, content: Content) -> bool:
-        """Whether a file, which holds this, is as somebody else has committed it; True as well where git gives no answer."""
+        """Return True if a file with this content is as another person committed it, and also if
+        git does not answer.
+        """
         if not any(os.path.lexists(above / ".git") for above in file.parents):
             return False
         if time.monotonic() < self._rests_until:
@@ -58,16 +68,16 @@ def _is_a_strangers(file: Path, content: Content) -> bool:
     blob, size = committed
     if _author(file) == _own_address(file):
         return False
-    # No line end takes bytes away, so a larger one is another text.
+    # Converting line ends only adds bytes, so a blob that is larger is another text.
     if size <= content.size and _is_same(_git(file, "cat-file", "blob", blob), content):
         return True
-    # Else it was changed here, unless git itself wrote it otherwise than it was committed.
+    # Otherwise it was changed here, unless git itself converted it at checkout.
     told = _git(file, "check-attr", "-z", *_CONVERTED, "--", file.name).split(b"\0")
     return any(value not in (b"unspecified", b"unset") for value in told[2::3])
 
 
 def _committed(file: Path) -> tuple[str, int] | None:
-    """The blob that the newest commit has for a file, and its size; None where it has none, or there is no repository."""
+    """Return id and size of a file's blob in `HEAD`; None without such a blob or repository."""
     try:
         told = _git(file, "cat-file", "--batch-check", given=f"HEAD:./{file.name}\n").split()
     except _NoAnswerError as error:
@@ -78,13 +88,13 @@ def _committed(file: Path) -> tuple[str, int] | None:
 
 
 def _author(file: Path) -> str:
-    """The address of who wrote the last commit that changed a file."""
+    """Return the e-mail address of the author of the last commit that changed a file, or ""."""
     told = _git(file, "rev-list", "-1", "--format=%ae", "HEAD", "--", file.name).splitlines()
     return os.fsdecode(told[1]).strip().casefold() if len(told) > 1 else ""
 
 
 def _own_address(file: Path) -> str | None:
-    """The address that a commit from here would have; None where git knows none."""
+    """Return the e-mail address for commits of this user; None if git has none configured."""
     try:
         found = re.search(rb"<([^<>]+)>", _git(file, "var", "GIT_AUTHOR_IDENT"))
     except _NoAnswerError:
@@ -98,7 +108,9 @@ def _is_same(committed: bytes, content: Content) -> bool:
 
 
 def _git(file: Path, *arguments: str, given: str = "") -> bytes:
-    """What git says of a file, whose folder it is asked in: a repository within another one answers for its own."""
+    """Run git in the file's folder and return the output: in nested repositories the inner one
+    answers. Raises _NoAnswerError.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", *_ALONE, "-C", os.fspath(file.parent), *arguments]

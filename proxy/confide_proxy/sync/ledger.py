@@ -89,7 +89,9 @@ class Writing(NamedTuple):
     """A text from the daemon that was about to be written to a file.
 
     Attributes:
-        inode, over: the inode of the new file, and that of the file to replace (0: none). A file that is saved in place keeps its inode. A file that is saved by a rename gets another one, which on ext4 may be `over` again once that file was deleted.
+        inode: the new file's. A file that is saved in place keeps its inode.
+        over: the inode of the file to replace (0: none). A file that is saved by a rename gets another
+            inode, which on ext4 may be this one again once the old file was deleted.
     """
 
     hash: str

@@ -1,8 +1,9 @@
-"""Keeping one folder and the daemon's documents the same.
+"""Sync of one folder with the daemon's documents.
 
-Sync compares states: both ends compare (path, hash, revision) and exchange what differs; watcher events only make it prompt. Every step is
-idempotent, so a lost event, a crash or a replay costs nothing. The daemon decides what a stale edit becomes (it has the base revision);
-this side never overwrites a text that the daemon has not seen.
+Sync compares states: both sides compare (path, hash, revision) and exchange what differs; file
+events only make it prompt. Every step is idempotent, so a lost event, a crash or a replay costs
+nothing. The daemon decides what becomes of an edit of an old revision, since it has the base
+revision; this side never overwrites a text that the daemon has not seen.
 """
 
 from __future__ import annotations
@@ -61,37 +62,42 @@ from confide_proxy.sync.walk import FILE
 
 _PUT_DEADLINE_S = 60.0
 _PUT_BYTES_S = 30_000
-"""A large file gets more time: the daemon indexes it before it answers, and others may be before it."""
+"""Bytes per second by which the deadline of a large file grows: the daemon indexes it before it
+responds, possibly after others.
+"""
 _COMPARE_DEADLINE_S = 60.0
 _DIGEST_FROM = 50
-"""So many files are compared by digests first; fewer fit into one record as they are."""
+"""Number of files from which a comparison starts with digests; fewer files fit into one record."""
 _SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
 _BUSY_S = 5.0
-"""How long git may be waited for that is changing the folder; after that it is done as if it had been."""
+"""Longest time in seconds to wait for git while it changes the folder."""
 _TRIES = 16
-"""A file that changes under our hands so often in a row is being written all the time: the next comparison brings it."""
+"""Attempts to read a file that keeps changing; then it is left to the next comparison."""
 
 _BEING_SAVED_S = 0.06
-"""Since when nobody may have written a person's text for it to be taken as whole; a program that saves piece by piece is faster."""
+"""Seconds without a change after which a file counts as completely saved; a program that saves in
+parts is faster.
+"""
 _LONGEST_SAVE_S = 0.5
 
 ELSEWHERE: Final = "is not a memory file on this device"
 FORGOTTEN: Final = "was erased, and is not sent"
-"""Why a file is skipped, each time: a command tells of all such files together."""
+"""Reason for skipping an erased file, the same each time: commands report all such files together.
+"""
 
 
 @dataclass(slots=True)
 class _Comparison:
-    """A comparison under way: what was found in the folder, and what of it the daemon is asked about.
+    """A comparison in progress: the files of the folder, and the request to the daemon about them.
 
     Attributes:
-        confirmed: what both ends had agreed on when it began.
-        unsettled: the paths that are sent whatever the daemon says of them, as `Scan` has them.
+        confirmed: the confirmed states when it began.
+        unsettled: paths that are sent whatever the daemon responds (`FolderScan.unsettled`).
         present: the paths of all files that were found.
-        sealed: the entries whose text is another one than was agreed on, though the revision is the same.
-        entries: (path, hash, base) of the files that are compared.
-        deleted: the paths of files that a person has deleted, of which the daemon is told.
-        buckets: in which the two ends differ; None: the files are compared as they are.
+        sealed: entries with a confirmed revision, but another text than was confirmed.
+        entries: (path, hash, base revision) of the files that are compared.
+        deleted: the paths of deleted files that are reported to the daemon.
+        buckets: the buckets that differ between both sides; None: the files are compared without digests.
     """
 
     confirmed: dict[str, Confirmed]
@@ -105,12 +111,14 @@ class _Comparison:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """The hashes of the files that the daemon is told of, and so says of whether it has them."""
+        """Return the hashes of the files in the request, by path."""
         return {path: digest for path, digest, _ in self.entries}
 
 
 class Replica:
-    """One folder, one daemon. `before_write` is told of each path about to be written by the daemon's wish."""
+    """Sync of one folder with one daemon. `before_write` is called with the folder before each
+    write of a text from the daemon.
+    """
 
     def __init__(
         self,
@@ -121,7 +129,7 @@ class Replica:
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
         records: Deposit | None = None,
     ) -> None:
-        """`records` takes what the folder's sealer has sealed."""
+        """`records` uploads the records of sealed credentials."""
         self.folder = folder
         self._records = records
         self._ledger = ledger
@@ -145,11 +153,12 @@ class Replica:
         """Bring folder and daemon to the same state.
 
         Args:
-            force: read every file, however unchanged its stat looks.
-            is_patient: somebody watches the folder: what may be a loss is only looked at again (`SyncReport.is_held`).
-            is_meant: a person says that all files which are missing, or went missing and came back, are deleted.
+            force: read every file, even if it looks unchanged.
+            is_patient: the caller watches the folder: a possible loss is only checked again later (`SyncReport.is_held`).
+            is_meant: a user confirmed that all files which are missing, or went missing and came back, are deleted.
 
-        Raises FolderError: the folder is not there, or holds too many files; RequestError, ConnectionLost, TimeoutError: from the link.
+        Raises FolderError: the folder does not exist, or has too many files; RequestError,
+        ConnectionLost, TimeoutError: from the link.
         """
         report = SyncReport()
         await self._git_is_done()
@@ -166,13 +175,16 @@ class Replica:
         return report
 
     async def _scan(self, report: SyncReport, *, force: bool, is_patient: bool, is_meant: bool) -> _Comparison:
-        """Read what the folder holds, beside what was confirmed of it, and judge what it means that files are missing."""
+        """Read the files of the folder, compare them with the ledger, and decide about missing
+        ones.
+        """
         self._compared_as = self.folder.mark
         for path in await asyncio.to_thread(self._ledger.unfinished):
             async with self._paths.held(path):
                 await through(self._known, path)
         await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
-        # The ledger first: what another session writes and confirms between the two must not look like a file that is deleted.
+        # The ledger first: a file that another session writes and confirms in between must not look
+        # deleted.
         confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
         passed_by = await asyncio.to_thread(self.folder.passed_by)
         report.skipped += [{"path": path, "reason": why} for path, why in passed_by]
@@ -180,7 +192,8 @@ class Replica:
         report.files_scanned = len(found)
         scanned = await asyncio.to_thread(scan, self.folder, found, self._ledger, confirmed, force, report)
         if force and scanned.secrets and self._records is not None:
-            # Whether or not the texts differ: a daemon may have lost records alone, with the vault that it kept them in.
+            # Even if the texts are equal: the daemon may have lost the records only, with the vault
+            # that stored them.
             await self._records.keep_of_file(self._link, str(self.folder.root), scanned.secrets)
         present = {path for path, _, _ in scanned.entries}
         skipped = {item["path"] for item in report.skipped}
@@ -191,14 +204,15 @@ class Replica:
             verdict,
             scanned.unsettled,
             present,
-            # What was stored in clear may have been sealed in its place: the same revision, and another text than was agreed on.
+            # A text stored in clear may have been sealed in place: the same revision with another
+            # text than was confirmed.
             [entry for entry in scanned.entries if entry[2] and not confirmed[entry[0]].matches(entry[1])],
             scanned.entries,
             [path for path in missing if path in verdict.deleted],
         )
 
     async def _digest(self, comparison: _Comparison) -> None:
-        """Narrow a comparison of many files to the buckets in which the two ends do not hold the same."""
+        """Reduce a comparison of many files to the buckets that differ between both sides."""
         if len(comparison.entries) < _DIGEST_FROM:
             return
         body: DigestRequest = {
@@ -214,7 +228,9 @@ class Replica:
         comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
 
     async def _ask(self, comparison: _Comparison) -> CompareAnswer:
-        """Ask the daemon what is to be done with the files that are left; nothing, where no bucket differs."""
+        """Send the comparison request for the remaining files; return an empty response if no
+        bucket differs.
+        """
         buckets, deleted, confirmed = comparison.buckets, comparison.deleted, comparison.confirmed
         if buckets is not None and not buckets:
             return {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": []}
@@ -226,14 +242,16 @@ class Replica:
         }
         if buckets is not None:
             body["buckets"] = buckets
-        # Where one is made again before the answer is there, it is an edit, as in `_remove`.
+        # If a file is created again before the response, that is an edit, as in `_remove`.
         await through(self._note_gone, deleted)
         answer = await COMPARE.ask(self._link, body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         waiting = comparison.verdict.waiting
         return {**answer, "pull": [item for item in answer["pull"] if item[0] not in waiting]}
 
     async def _adopt(self, comparison: _Comparison, answer: CompareAnswer, report: SyncReport) -> None:
-        """Note in the ledger what the answer says of files as they are, and tell of what it lacks of them."""
+        """Record in the ledger the files that the response confirms, and report those that the
+        daemon lost or brings back.
+        """
         confirmed, deleted = comparison.confirmed, set(comparison.deleted)
         forgotten = frozenset(answer["forgotten"]) & comparison.present
         report.skipped += [{"path": path, "reason": FORGOTTEN} for path in sorted(forgotten)]
@@ -254,13 +272,15 @@ class Replica:
             await self._keep(path, confirmed[path])
 
     async def _git_is_done(self) -> None:
-        """Wait for git, which changes files first and says then which commit they are of."""
+        """Wait while git changes the folder: it writes the files first and `HEAD` last."""
         end = asyncio.get_running_loop().time() + _BUSY_S
         while await asyncio.to_thread(self.absence.is_busy) and asyncio.get_running_loop().time() < end:
             await _moment()
 
     async def _restart_if_replaced(self) -> dict[str, str]:
-        """Forget what was confirmed where another folder has the path now; the hashes of what that one lacks, by path."""
+        """Clear the ledger if another folder has the path now. Return the confirmed hashes, by
+        path, of the files that the new one lacks.
+        """
         if not await asyncio.to_thread(self.absence.is_another):
             return {}
         await self._take_back()
@@ -268,7 +288,9 @@ class Replica:
         return await through(self.absence.restart)
 
     async def _judged(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
-        """What it means that files are missing. Raises FolderError: the folder is not there."""
+        """Decide about missing files; undo reported deletions after a loss. Raises FolderError: the
+        folder does not exist.
+        """
         if not missing:
             return Verdict()
         try:
@@ -294,7 +316,7 @@ class Replica:
         self.absence.note_looked(verdict.waiting)
 
     async def _delete_again(self) -> None:
-        """Delete what went missing and came back, where nobody has changed it since."""
+        """Delete the files that went missing and came back, unless they were changed since."""
         for path, digest in (await asyncio.to_thread(self.absence.notice.missing)).items():
             if not self.folder.is_memory(path):
                 continue
@@ -307,12 +329,16 @@ class Replica:
         await asyncio.to_thread(self.absence.notice.clear)
 
     async def take_back(self) -> None:
-        """The folder is gone: what was told to be deleted just before was of that."""
+        """Undo the deletions that were reported just before the folder disappeared, since they are
+        part of that.
+        """
         if not await asyncio.to_thread(self.folder.root.is_dir):
             await self._take_back()
 
     async def _take_back(self) -> None:
-        """Have the daemon bring back what was told to be deleted shortly before a loss, unless somebody has made it anew since."""
+        """Make the daemon restore documents whose deletion was reported shortly before a loss,
+        unless they were created again since.
+        """
         for told in self.absence.take_reported_deletions():
             async with self._paths.held(told.path):
                 text = await self._text_of(told.path, told.known.revision, told.known.hash)
@@ -343,29 +369,35 @@ class Replica:
         return True
 
     async def _remove_unanswered(self, report: SyncReport, *, is_patient: bool, is_meant: bool) -> None:
-        """Tell of files that were deleted after a text of theirs was sent whose answer did not come: `gone` has no place for these."""
+        """Report files that were deleted after a text of theirs was sent without a response: the
+        field `gone` cannot express these.
+        """
         unanswered = await asyncio.to_thread(self._ledger.unanswered)
         missing = [path for path in unanswered if self.folder.is_watched(path)]
         deleted = (await self._judged(missing, is_patient, is_meant)).deleted
         await self._steps.run([(path, partial(self._send, is_deleted=True)) for path in sorted(deleted)], report)
 
     def _come_back(self, pulled: list[tuple[str, int, str]], present: set[str]) -> list[str]:
-        """Those that were deleted at both ends, and are at the daemon with a revision that is not newer than that."""
+        """Return the paths that were deleted on both sides, but that the daemon has with a revision
+        not newer than the deletion.
+        """
         removed = [(path, self._ledger.gone_at(path), revision) for path, revision, _ in pulled if path not in present]
         return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
 
     @property
     def ledger(self) -> SyncLedger:
-        """What both ends have agreed on of the folder."""
+        """Return the ledger of the folder."""
         return self._ledger
 
     @property
     def is_sealed_otherwise(self) -> bool:
-        """Whether files would be sealed otherwise now than when they were last compared: a comparison finds which."""
+        """Return True if some files may be sealed differently now than at the last comparison."""
         return self._compared_as not in (None, self.folder.mark)
 
     async def _agree(self, entries: list[tuple[str, str, int]], answer: CompareAnswer) -> None:
-        """Note those of the entries that the daemon has just so, about which its answer to a comparison says nothing."""
+        """Record the entries that the response does not mention: the daemon has them with the same
+        text.
+        """
         named = {path for path, *_ in (*answer["adopt"], *answer["pull"], *answer["drop"])}
         named.update(answer["send"])
         same = [entry for entry in entries if entry[0] not in named]
@@ -377,22 +409,28 @@ class Replica:
 
     async def _forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
         async with self._paths.held(path):
-            # Unless another process has written it meanwhile, and confirmed that.
+            # Unless another process has written and confirmed it meanwhile.
             if await asyncio.to_thread(self._ledger.get, path) == was:
                 await through(self._ledger.forget, path, revision)
 
     async def _keep(self, path: str, was: Confirmed) -> None:
-        """The daemon has heard that a file is gone, and keeps the document: nothing of it is unanswered, if nothing was sent since."""
+        """Record that the daemon keeps a document whose deletion was reported, unless a text was
+        sent since.
+        """
         async with self._paths.held(path):
             if await asyncio.to_thread(lambda: (self._ledger.get(path), self._ledger.sent(path)) == (was, (REMOVED,))):
                 await through(self._ledger.set, path, was)
 
     def pending(self) -> int:
-        """How many files hold something else than the daemon has confirmed. Blocks briefly; reads those that look changed."""
+        """Return the number of files whose text the daemon has not confirmed. Blocks briefly; reads
+        those that look changed.
+        """
         return len(self.waiting())
 
     def waiting(self) -> list[str]:
-        """List the paths of these files. Blocks; reads those that look changed. Raises FolderError: the folder holds too many files."""
+        """Return the paths of files whose text the daemon has not confirmed. Blocks; reads those
+        that look changed. Raises FolderError: the folder has too many files.
+        """
         confirmed, forgotten = self._ledger.all(), self._ledger.forgotten()
         return [
             file.path
@@ -401,7 +439,7 @@ class Replica:
         ]
 
     def _is_pending(self, file: ScannedFile, known: Confirmed | None) -> bool:
-        """Whether a file holds something else than the daemon has confirmed, and not what git has set it back to."""
+        """Return True if the daemon has not confirmed the file's text, and git has not set it back."""
         if known is None or self._ledger.sent(file.path):
             return True
         if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
@@ -413,12 +451,14 @@ class Replica:
         return False
 
     async def flush(self, path: str) -> None:
-        """Send one file if it has changed. One that is missing is left to the watcher: an editor may be about to put a new one there."""
+        """Send one file if it has changed. A missing file is left to the watcher: an editor may be
+        about to replace it.
+        """
         if self.folder.is_watched(path) and not await asyncio.to_thread(self.folder.is_missing, path):
             await self._steps.run([(path, self._send)], SyncReport())
 
     async def changed(self, paths: Iterable[str]) -> SyncReport:
-        """Send what a watcher saw change: the same as a comparison, for these paths alone."""
+        """Send the changes that a watcher saw: a comparison of these paths only."""
         await self._git_is_done()
         if await asyncio.to_thread(self.absence.is_another):
             return await self.compare(is_patient=True)
@@ -432,7 +472,8 @@ class Replica:
         spelled = Counter(path.casefold() for path in watched)
         twins = [path for path in watched if spelled[path.casefold()] > 1]
         for path in sorted(twins, key=lambda path: not self.folder.is_missing(path)):
-            # The old name of a case-only rename goes first: a machine whose disk does not tell the two has room for one.
+            # The old name of a case-only rename first: a device with a case-insensitive disk has
+            # room for one of them.
             await self._steps.run([(path, partial(self._send, is_deleted=path in verdict.deleted))], report)
         others = [path for path in watched if path not in twins]
         await self._steps.run(
@@ -443,21 +484,24 @@ class Replica:
         return report
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
-        """Write a revision that the daemon made (`apply`), unless the file holds something the daemon has not seen.
+        """Write a revision from the daemon (`apply`), unless the file has a text that the daemon
+        has not seen.
 
-        Raises FolderError: the path is not one to be written here, or the disk refuses.
+        Raises FolderError: the path may not be written here, or the disk fails.
         """
         path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self.folder.is_memory(path):
             raise FolderError("the daemon's path", self.folder.why_not(path))
         async with self._paths.held(path):
             for _ in range(_TRIES):
-                # Once for all that is decided by it: a comparison may end in between, and what was passed would be taken for older.
+                # Read once for all decisions: a comparison may end in between, and a superseded
+                # revision would count as older.
                 is_compared = self._is_compared
                 local = await self._whole(path, partial(self.folder.read, path))
                 known = await through(self._known, path)
                 if await asyncio.to_thread(self._ledger.writing, path) is not None:
-                    # What it was made from takes a question, and the comparison or the watcher asks it.
+                    # Finding the base of this edit takes a request, which the next comparison or
+                    # file event makes.
                     raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
                 if await asyncio.to_thread(self._is_passed, body, local, known, is_compared=is_compared):
                     return {"applied": True}
@@ -465,10 +509,12 @@ class Replica:
                 if not is_agreed and await asyncio.to_thread(self.absence.is_set_back, path):
                     raise FolderError(path, _SET_BACK)
                 sent = await asyncio.to_thread(self._ledger.sent, path)
-                # What was confirmed is in the daemon's history, so it may be replaced even if the daemon took another base. Unless that
-                # went back to an older copy of itself since: then this may be the only place that has it.
+                # A confirmed text is in the daemon's history, so it may be replaced even if the
+                # daemon used another base. Unless the daemon was restored from an older copy since:
+                # then this file may be the only copy.
                 ours = (body["hash"], body["baseHash"])
-                # Made from the text that a newer one has again, it would pass for what follows upon that.
+                # A late revision, whose base text a newer one has again, would pass for its
+                # successor.
                 is_late = known is not None and known.revision > revision and not sent
                 if local is not None and not (
                     local.hash == body["hash"]
@@ -494,11 +540,14 @@ class Replica:
     def _is_passed(
         self, body: dict[str, Any], local: Content | None, known: Confirmed | None, *, is_compared: bool
     ) -> bool:
-        """Whether this machine has confirmed a newer one already, over another of its connections, or before it arrived."""
+        """Return True if this device has confirmed a newer revision already, over another
+        connection or earlier.
+        """
         revision = int(body["revision"])
         path = str(body["path"])
         if local is None:
-            # One that was confirmed and is not there was deleted by a person, which is still to be told.
+            # A confirmed file that does not exist was deleted by a user, which is still to be
+            # reported.
             is_had = known is not None and (known.revision > revision or known.hash == body["hash"])
             return self._ledger.removed_at(path) > revision or is_had or body["hash"] in self._ledger.sent(path)
         return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
@@ -510,7 +559,7 @@ class Replica:
         report: SyncReport,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """Send, fetch and delete what the answer names, and then settle what was left unsettled here."""
+        """Send, fetch and delete the files in the response, then send the unsettled ones."""
         confirmed, told = comparison.confirmed, comparison.hashes
         steps: list[tuple[str, Step]] = [(path, self._send_asked) for path in answer["send"]]
         for path, *_ in answer["pull"]:
@@ -526,7 +575,9 @@ class Replica:
         await self._steps.run([(path, self._send) for path in unsettled], report)
 
     async def _adopt_all(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
-        """Note the revisions of which the daemon has files, as they were when they were compared."""
+        """Record the revisions under which the daemon has files, as they were when they were
+        compared.
+        """
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
             async with self._paths.held(path):
@@ -543,9 +594,10 @@ class Replica:
             self._ledger.set(path, known._replace(revision=revision))
 
     async def _send(self, path: str, report: SyncReport, *, is_asked: bool = False, is_deleted: bool = False) -> None:
-        """Send a file if it has changed, or if the daemon has not what it had: restored from an old copy, or damaged.
+        """Send a file if it has changed, or with `is_asked` also if the daemon lacks it, as after a
+        restore or damage.
 
-        `is_deleted`: where it is missing, a person deleted it; else that is judged here.
+        `is_deleted`: if it is missing, a user deleted it; otherwise this is decided here.
         """
         if path in await asyncio.to_thread(self._ledger.forgotten):
             return
@@ -561,7 +613,8 @@ class Replica:
                 check_sendable(self.folder, path, known, content)
                 if await self._waits_for_git(path, content, known):
                     raise FolderError(path, _SET_BACK)
-                # What git says may be of another text than was read: a checkout replaces them under way.
+                # Git's facts may be about another text than was read, since a checkout replaces
+                # files in between.
                 if await asyncio.to_thread(self.folder.is_still, path, content):
                     break
             if content is not None and (is_due or (is_asked and not is_less(known, content))):
@@ -585,14 +638,18 @@ class Replica:
                     report.is_held = True
 
     async def _waits_for_git(self, path: str, content: Content, known: Confirmed | None) -> bool:
-        """Whether git has put an earlier text of the document there; a text of its own, as of a branch, is an edit."""
+        """Return True if git has set the file back to an earlier revision of the document; any
+        other text, such as a branch's own, is an edit.
+        """
         if not await asyncio.to_thread(self.absence.is_set_back, path):
             return False
         found = await self._revision_with(path, content.hash)
         return found > 0 and (known is None or found < known.revision)
 
     async def _revision_with(self, path: str, digest: str) -> int:
-        """The newest revision of a document that has this text; 0 where none has, or the daemon does not say."""
+        """Return the newest revision of a document with this text; 0 if none has it, or the daemon
+        does not support the query.
+        """
         body: PullRequest = {"project": self.folder.project, "path": path, "hash": digest}
         try:
             answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
@@ -603,7 +660,9 @@ class Replica:
         return answer["revision"] if answer["hash"] == digest else 0
 
     async def _send_asked(self, path: str, report: SyncReport) -> None:
-        """Send what a comparison asked for; have the daemon's where it went since, as a file that is renamed does, and is not confirmed."""
+        """Send a file that a comparison requested. If it was removed since (as by a rename) and is
+        not confirmed, fetch the daemon's.
+        """
         await self._send(path, report, is_asked=True)
         known = await asyncio.to_thread(self._ledger.get, path)
         if known is None and await asyncio.to_thread(self.folder.is_missing, path):
@@ -640,13 +699,15 @@ class Replica:
             local = await asyncio.to_thread(self.folder.read, path)
             if local is None or local.hash == content.hash:
                 await self._write(path, merged, answer["revision"], local)
-            # Else it was edited again meanwhile: that edit was made from what was sent here, as the ledger knows, and the next event
-            # sends it to be merged.
+            # Otherwise it was edited again meanwhile: the base of that edit is the sent text, as
+            # the ledger records, and the next event sends it to be merged.
             return
         await self._confirm(path, content, answer["revision"])
 
     async def _base_by_git(self, path: str, known: Confirmed | None) -> Upon | None:
-        """What an edit was made from that somebody made in a text which git had set back: not from what was confirmed."""
+        """Return the base of an edit that a user made to a text which git had set back; None if the
+        confirmed state is the base.
+        """
         text = await asyncio.to_thread(self.absence.made_from, path)
         digest = text_hash(text) if text is not None else ""
         if not digest or (known and known.hash == digest):
@@ -658,7 +719,9 @@ class Replica:
         return self.folder.root / self.folder.spelled(path)
 
     async def _confirm(self, path: str, content: Content, revision: int) -> None:
-        """Note that the daemon has a file as it goes out, and have it hold the same where the user wishes so."""
+        """Record that the daemon has the file's text, and replace credentials in the file by
+        placeholders if the user has configured that.
+        """
         stored = content
         if is_in_clear(self.folder, path, content):
             with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
@@ -666,14 +729,17 @@ class Replica:
         await through(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def _deposit(self, path: str, content: Content) -> None:
-        """Have the records of what a text names with the daemon, before the text is. Raises as `Deposit.keep_of_file`."""
+        """Upload the records of the credentials in a text, before the text itself. Raises as
+        `Deposit.keep_of_file`.
+        """
         if self._records is not None and content.secrets:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
         said = await asyncio.to_thread(self._said, path, known)
         params: RemoveRequest = {"project": self.folder.project, "path": path, **said}
-        # Where the file is made again before the answer is there, with the text that it had: it is an edit, of a document that may be gone.
+        # If the file is created again before the response, with its old text, that is an edit of a
+        # document that may be deleted.
         await through(self._ledger.note_sent, path, REMOVED)
         try:
             answer = await REMOVE.ask(self._link, params, timeout_s=_PUT_DEADLINE_S, bulk=True)
@@ -696,7 +762,7 @@ class Replica:
         if self.folder.narrowing.excludes(path):
             return  # as its owner wishes: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
-            # Of a place in memory only the name can be wrong, and a person should know of that.
+            # In a memory folder, only the name can be invalid, which the user should know.
             why = self.folder.why_not(path) if is_in_memory(path) else ELSEWHERE
             report.skipped.append({"path": path, "reason": why})
             return
@@ -706,7 +772,8 @@ class Replica:
             )
             known = await through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
-            # Sent since the comparison began, which so did not tell of it, and deleted since then: that is still to be told.
+            # Sent after the comparison began, so not part of it, and deleted since: the deletion is
+            # still to be reported.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
             sent = await asyncio.to_thread(self._ledger.sent, path)
             is_had = (
@@ -727,7 +794,7 @@ class Replica:
         async with self._paths.held(path):
             known = await through(self._known, path)
             local = await asyncio.to_thread(self.folder.read, path)
-            # One confirmed since the answer was made is newer than the deletion.
+            # A state confirmed after the response is newer than the deletion.
             sent = await asyncio.to_thread(self._ledger.sent, path)
             is_had = (
                 local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
@@ -737,7 +804,7 @@ class Replica:
                 report.remove(path)
                 return
         if self.folder.is_watched(path):
-            # One that is here after all, though the comparison did not see it, may be known to nobody else.
+            # A file that exists although the comparison did not see it may be the only copy.
             await self._send(path, report, is_asked=local is not None and not is_had)
 
     async def _write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
@@ -768,10 +835,11 @@ class Replica:
         self._ledger.set(path, confirmed_as(local, digest, revision))
 
     async def _whole(self, path: str, read: Callable[[], Content | None]) -> Content | None:
-        """What a file holds once nobody seems to be writing it, or after `_LONGEST_SAVE_S`.
+        """Return a file's text once no program seems to be writing it, or after `_LONGEST_SAVE_S`.
 
-        A program that saves in place holds the file open, and a text of the daemon's is put in place as another one: what that program
-        writes afterwards would be in no file. What was confirmed is nobody's to be finished.
+        A program that saves in place keeps the file open; if a text from the daemon replaces the
+        file in the middle, the rest that the program writes is lost. A confirmed text counts as
+        complete.
         """
         end = asyncio.get_running_loop().time() + _LONGEST_SAVE_S
         while True:
@@ -784,10 +852,11 @@ class Replica:
             await _moment()
 
     def _known(self, path: str) -> Confirmed | None:
-        """The confirmed state of a file, while its path is held.
+        """Return the confirmed state of a file. The caller holds the path.
 
-        Whoever put a text of the daemon's in place may have ended before it was confirmed. Taken for an edit of the text before, the lines
-        of others in it would count as lines of this machine's, and come twice once a person has changed something next to them.
+        A process may have ended after it wrote a text from the daemon and before it confirmed that.
+        If that text counted as an edit of the previous one, lines of other devices would count as
+        this device's, and appear twice once a user changes the lines next to them.
         """
         writing = self._ledger.writing(path)
         if writing is not None:
@@ -799,17 +868,20 @@ class Replica:
         return self._ledger.get(path)
 
     async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
-        """As `_known`, also of a file that was saved by a rename since, of which nothing but its text tells what it was made from."""
+        """Return `_known`, also for a file that was saved by a rename since: only its text shows
+        which revision it is based on.
+        """
         known = await through(self._known, path)
         writing = await asyncio.to_thread(self._ledger.writing, path)
         if writing is None or content is None:
             return known
         written = await self._text_of(path, writing.revision, writing.hash)
         sent = await asyncio.to_thread(self._ledger.sent, path)
-        # What was sent and not confirmed was in its place before, and the daemon has no number for it.
+        # The replaced text was sent but not confirmed, so it has no revision number.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
-        # The old file's inode: that file edited in place, or one saved since by a rename, to which ext4 gave the number again. Only a text
-        # with all lines of the write counts as made from it then, so that no line of others is deleted.
+        # The inode is the old file's: either that file was edited in place, or a later one was
+        # saved by a rename and ext4 reused the number. Then only a text with all lines of the write
+        # counts as based on it, so that no line of other devices is deleted.
         may_be_before = await asyncio.to_thread(self.folder.inode, path) == writing.over
         is_whole = not may_be_before or (written is not None and _has_all(content.text, written))
         if written is not None and is_whole and _comes_from(content.text, written, before):
@@ -819,14 +891,16 @@ class Replica:
         return await asyncio.to_thread(self._ledger.get, path)
 
     def _base_of(self, path: str, known: Confirmed | None) -> Upon:
-        """What a file comes from, as the daemon is told: the number, and the text, or the deletion, by which it can be checked."""
+        """Return the base of a file for the daemon: the revision, and the hash of the text, or the
+        deletion, by which it can be checked.
+        """
         if known:
             return {"base": known.revision, "baseHash": known.hash}
         gone = self._ledger.gone_at(path)
         return {"base": gone, "baseHash": REMOVED} if gone else {"base": 0}
 
     def _said(self, path: str, known: Confirmed | None) -> Upon:
-        """That, and what was sent since."""
+        """Return the base of a file, with the hashes of the texts sent since."""
         told = self._ledger.told(path)
         said: Upon = {**self._base_of(path, known)}
         if told:
@@ -834,7 +908,7 @@ class Replica:
         return said
 
     async def _text_of(self, path: str, revision: int, digest: str) -> str | None:
-        """A revision's text; None where the daemon has it no more."""
+        """Return the text of a revision, or None if the daemon does not have it any more."""
         body: PullRequest = {"project": self.folder.project, "path": path, "revision": revision}
         try:
             answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
@@ -846,14 +920,17 @@ class Replica:
 
 
 def _is_the_daemons(local: Content, known: Confirmed | None, before: Confirmed | None, told: str | None) -> bool:
-    """Whether the daemon has the text of a file that was confirmed: one that was put back may have lost it. It was told of it in this
-    comparison, or has confirmed it since; of a file that was away for a moment it was not asked."""
+    """Return True if the daemon has the confirmed text of a file; a restored daemon may have lost
+    it. True if the text was part of this comparison, or was confirmed since; a file that was
+    missing at that moment was not part of it.
+    """
     return local.hash == told or (known and known[:2]) != (before and before[:2])
 
 
 def _comes_from(text: str, written: str, before: str | None) -> bool:
-    """Whether a text was made from `written` rather than from `before`, None where that is not known; in doubt it was not, since then
-    nothing that others wrote counts as deleted."""
+    """Return True if a text is based on `written` rather than on `before` (None if unknown). False
+    in doubt, so that no lines of other devices count as deleted.
+    """
     lines, new = set(text.splitlines()), set(written.splitlines())
     if before is None:
         return _has_all(text, written)
@@ -862,7 +939,7 @@ def _comes_from(text: str, written: str, before: str | None) -> bool:
 
 
 def _has_all(text: str, written: str) -> bool:
-    """Whether each line of `written` is in `text`."""
+    """Return True if `text` contains each line of `written`."""
     return set(written.splitlines()) <= set(text.splitlines())
 
 

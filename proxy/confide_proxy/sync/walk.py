@@ -1,9 +1,9 @@
-"""What lies below a folder, as its disk spells it, the way down to it on which no symlink is followed, and what its project's own file
-leaves out: the one file that is opened here.
+"""Walks below a folder that follow no symlinks, and the project's own file `.confide.toml`, which
+excludes files.
 
-Nothing in `.confide.toml` can widen what is watched or sent: it leaves files out, and claims a name, which `sync/project_names.py` gives
-or not. One that cannot be understood
-leaves everything out until it is right: what somebody meant to keep back must not go out by a typing mistake.
+Nothing in `.confide.toml` can extend what is watched or sent: it excludes files, and claims a name,
+which `sync/project_names.py` grants or refuses. An invalid file excludes everything until it is
+corrected, since a typing error must not send a file that its author meant to exclude.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ FILE = ".confide.toml"
 MAX_BYTES = 64 * 1024
 MAX_GLOBS = 256
 MAX_DOTS = 2048
-"""A key of 30,000 parts takes a parser of TOML, whose work grows with their square, a quarter of a minute."""
+"""Most dots in the file: the TOML parser's work grows with the square of a key's parts, and 30,000
+parts take it a quarter of a minute.
+"""
 NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
-"""Of a pipe, a folder or a device; of a link; of a socket."""
+"""Errors for files that are not regular: a pipe, folder or device; a symlink; a socket."""
 
 
 def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """What is in a folder of `root`, by path; nothing where it cannot be listed."""
+    """Yield the entries of a folder below `root`, with their paths, sorted by name; none if it
+    cannot be listed.
+    """
     try:
         with os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
@@ -41,7 +45,9 @@ def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tupl
 
 
 def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that is below it but folders, hidden folders and what tools make left out. Symlinks are not followed."""
+    """Yield all files below a folder. Hidden folders and folders that tools create are skipped;
+    symlinks are not followed.
+    """
     if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
         return
     for path, entry in listed(root, folder):
@@ -54,13 +60,14 @@ def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry
 
 @contextmanager
 def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0) -> Iterator[int]:
-    """A descriptor of the folder that is reached from `root` by these names, one after the other.
+    """Yield a descriptor of the folder that is reached from `root` by these names, one after the
+    other.
 
     Args:
-        create: make what is not there; the root is never made.
-        flags: for the root alone, which may be a link otherwise.
+        create: create missing folders, except the root.
+        flags: further flags for opening the root, which may be a symlink otherwise.
 
-    Raises OSError: one is not there, no folder, or a symlink.
+    Raises OSError: a folder does not exist, is not a folder, or is a symlink.
     """
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
     try:
@@ -77,9 +84,11 @@ def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags
 
 
 def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """At most so many bytes of a file, and what it is; of a link, a pipe or a device nothing is read, for one might wait without end.
+    """Read at most `most` bytes of a regular file, and return its status too. Nothing is read from
+    a symlink, pipe or device, which could block forever.
 
-    Raises OSError: it is not there, or cannot be read; with one of `NOT_PLAIN` where it is no plain file.
+    Raises OSError: the file does not exist or cannot be read; with an errno in `NOT_PLAIN` if it is
+    not a regular file.
     """
     fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
@@ -91,12 +100,12 @@ def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
 
 
 class ProjectFile(NamedTuple):
-    """What a project says of itself.
+    """The contents of a project's `.confide.toml`.
 
     Attributes:
-        name: None where it gives none.
-        exclude: globs of files that are left out, in lower case and composed; None leaves out all.
-        notices: what of it has no effect, and why.
+        name: the claimed name, or None.
+        exclude: globs of excluded files, in lower case and composed (NFC); None excludes everything.
+        notices: entries without effect, with the reasons, for users.
     """
 
     name: str | None = None
@@ -105,7 +114,7 @@ class ProjectFile(NamedTuple):
 
 
 class Narrowing:
-    """What a project's file leaves out, as the file is at each moment."""
+    """The exclusions of a project's `.confide.toml`, read again whenever it changes."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE
@@ -114,18 +123,21 @@ class Narrowing:
         self._file = ProjectFile()
 
     def excludes(self, path: str) -> bool:
-        """Whether the file at `path`, or a folder that it is in, is left out; or what Claude Code takes for orders is in it."""
+        """Return True if the file at `path` or one of its folders is excluded, or if it is the
+        index of Claude Code's own notes, which Claude Code follows as instructions.
+        """
         if self.own_notes.is_index(path):
             return True
         globs = self._now().exclude
         if not globs:
             return globs is None
-        # On some file systems the same file has another case, or another spelling in Unicode.
+        # On some file systems the same file is found under another case, or another Unicode
+        # spelling.
         name = _folded(path)
         return any(leaves_out(name, glob) for glob in globs)
 
     def notices(self) -> tuple[str, ...]:
-        """What of the file has no effect, for a person."""
+        """Return the entries of the file that have no effect, for users."""
         return self._now().notices
 
     def _now(self) -> ProjectFile:
@@ -143,9 +155,9 @@ class Narrowing:
 
 
 def load_project_file(root: Path) -> ProjectFile:
-    """What the project's file says; what it is not there for is what the notices are about."""
+    """Read a project's `.confide.toml`; problems are in its notices, never raised."""
     try:
-        # Behind a link there is a file outside, whose name would be sent.
+        # A symlink may lead to a file outside, whose name would be sent.
         data, _status = plain_file(root / FILE, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return ProjectFile()
@@ -175,7 +187,7 @@ def load_project_file(root: Path) -> ProjectFile:
         said = f'takes a list of at most {MAX_GLOBS} globs as in exclude = ["memory/private/*.md"]'
         broken = _broken(said)
         return ProjectFile(name, None, (*notices, *broken.notices))
-    # "!" would take something back in other programs' files.
+    # "!" includes files again in other programs' files.
     idle = [glob for glob in globs if glob.startswith(("!", "/")) or ".." in glob.split("/")]
     notices += [f"excludes nothing by '{_shown(glob)}': globs are relative to the project's folder" for glob in idle]
     relative = (glob.removeprefix("./").rstrip("/") for glob in globs if glob not in idle)
