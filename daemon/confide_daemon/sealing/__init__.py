@@ -1,4 +1,5 @@
-"""Sealed secrets, as far as a daemon has to do with them: it stores and serves what devices have signed and sealed (PROTOCOL.md 10).
+"""Sealed secrets in the daemon: it stores and serves what devices have signed and sealed
+(PROTOCOL.md 10).
 
-It verifies every entry of a roster and the form of every record, and can open nothing.
+It verifies every entry of a roster and the form of every record, and cannot open any.
 """

@@ -1,4 +1,4 @@
-"""The sealed records of a space: kept in its database, and opened by nobody here (PROTOCOL.md 10.3)."""
+"""The sealed records of a space in its database. The daemon cannot open them (PROTOCOL.md 10.3)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    moved: int  # how many were
-    lost: int  # how many could not be brought back, since the vault has them no more
-    # in_vault, in_database: how many are there now, the lost ones among those in the vault
+    moved: int  # number of records moved
+    lost: int  # records that the vault no longer has, so they cannot be moved back
+    # Numbers of records in each place now; lost ones count as in the vault.
     in_vault: int
     in_database: int
 
 
 class SealedRecords:
-    """The records of one space, in its database."""
+    """The sealed records of one space, stored in its database."""
 
     def __init__(self, threads: StoreThreads, clock: Callable[[], float] = time.time) -> None:
         self._threads = threads
         self._clock = clock
 
     async def put(self, records: Sequence[SealedRecord]) -> int:
-        """Store records; how many of them are new, or of a newer epoch than what was there. One that is there is replaced by no other.
+        """Store records; return how many are new or of a newer epoch than the stored one. Other
+        records that exist already stay unchanged.
 
         Raises StorageError.
         """
@@ -46,10 +47,10 @@ class SealedRecords:
         return await self._threads.write(work)
 
     async def get(self, secret_id: bytes) -> SealedRecord:
-        """The record of that name, 16 bytes.
+        """Return the record with this secret id, 16 bytes.
 
-        Raises NotFoundError where there is none; DamagedError: what is stored is none; VaultError where it is in a vault that
-        cannot be asked now.
+        Raises NotFoundError if it does not exist; DamagedError if the stored bytes are no record;
+        VaultError if it is in a vault that cannot be reached now.
         """
         found = await self._stored(secret_id)
         if isinstance(found, SealedPlace):
@@ -57,14 +58,16 @@ class SealedRecords:
         return parsed(found)
 
     async def listed(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
-        """What is known of the records, by their names' bytes, from the first behind `after`; of older epochs than `below`."""
+        """Return rows of the records in the order of their ids, after `after` and at most `limit`;
+        only of epochs older than `below`, if given.
+        """
         return await self._threads.read(lambda store: store.sealed_records.listed(after, limit=limit, below=below))
 
     async def count(self) -> int:
         return await self._threads.read(lambda store: store.sealed_records.count())
 
     async def places(self) -> tuple[int, int]:
-        """How many are in a vault, and how many in the database."""
+        """Return the numbers of records in the vault and in the database."""
         return await self._threads.read(
             lambda store: (
                 store.sealed_records.count_at(is_placed=True),
@@ -73,12 +76,12 @@ class SealedRecords:
         )
 
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:  # noqa: ARG002 - there is no vault
-        """Brings all records into the vault, or `back` into the database.
+        """Move all records to the vault, or `back` to the database.
 
-        `follow`: told how many are there, and of how many.
+        `follow` is called with the number of moved records and the total.
 
         Raises:
-            VaultError: there is no vault, unless there is nothing in it to bring back, or it cannot be used now.
+            VaultError: no vault is configured (unless there is nothing to move back), or it is unavailable.
             StorageError.
         """
         in_vault, in_database = await self.places()
@@ -87,10 +90,10 @@ class SealedRecords:
         return MoveResult(0, 0, in_vault, in_database)
 
     def start(self) -> None:
-        """The space is open."""
+        """Start background work; called when the space is opened."""
 
     async def close(self) -> None:
-        """The space is about to be closed."""
+        """Stop background work; called before the space is closed."""
 
     async def _stored(self, secret_id: bytes) -> bytes | SealedPlace:
         found = await self._threads.read(lambda store: store.sealed_records.find(secret_id))
@@ -100,7 +103,7 @@ class SealedRecords:
 
 
 def parsed(stored: bytes) -> SealedRecord:
-    """The record in what the database has. Raises DamagedError."""
+    """Parse a stored record. Raises DamagedError."""
     try:
         return SealedRecord.parse(stored)
     except RecordError as error:
@@ -109,7 +112,7 @@ def parsed(stored: bytes) -> SealedRecord:
 
 
 def _without_vault() -> VaultError:
-    """What is said where a vault is needed and none is configured."""
+    """Return the error for a missing vault configuration."""
     return VaultError(
         "there is no vault for sealed records in daemon.toml",
         hint="set url of [vault]; to do without it from then on: confided vault move --back",
@@ -117,7 +120,7 @@ def _without_vault() -> VaultError:
 
 
 def unknown() -> NotFoundError:
-    """What is said of a record that is not there, or not there for this caller."""
+    """Return the error for a record that doesn't exist, or that the caller may not see."""
     return NotFoundError(
         "there is no sealed secret of that name in this space", hint="is the placeholder whole, and of this space?"
     )

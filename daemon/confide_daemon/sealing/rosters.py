@@ -1,9 +1,10 @@
-"""The rosters of the spaces: which devices may open what is sealed there, as chains of entries that they sign (PROTOCOL.md 10.6).
+"""The rosters of the spaces: which devices can open sealed records, as chains of signed entries
+(PROTOCOL.md 10.6), and the devices that wait to be added, with their cards and the answers to them
+(10.7).
 
-Beside them the machines that would be among them: their cards, and what a device answers them (10.7).
-
-They stand in the registry, not in the spaces' databases: a locked space is opened with keys that only a device of its roster has.
-Nothing is believed because it was stored: a chain is verified before it is used, once in the life of a process.
+Rosters are in the registry and not in the spaces' databases, since a locked space is opened with
+keys that only devices on its roster have. Stored chains aren't trusted: each is verified once per
+process before it is used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from confide_daemon.errors import StorageError
 from confide_daemon.sealing.unsealed_texts import UnsealedCounts
 
 MAX_REMEMBERED: Final = 256
-"""Verified rosters in memory, of those used last: some 20 kB each, 8 MiB at most."""
+"""Most verified rosters in memory, by last use: about 20 kB each, 8 MiB at most."""
 _DONE: Final = {
     RosterChange.GENESIS: "founded, with its first device",
     RosterChange.ADD: "one added",
@@ -38,7 +39,7 @@ _DONE: Final = {
 
 
 class Rosters:
-    """All rosters of a daemon. As safe as the registry itself: from several threads and processes."""
+    """All rosters of a daemon. Like the registry, safe to use from several threads and processes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -46,9 +47,9 @@ class Rosters:
         self._lock = threading.Lock()
 
     def current(self, space_id: str) -> Roster | None:
-        """The roster of a space as it is now; None before it has one.
+        """Return the current roster of a space, or None before it has one.
 
-        Raises StorageError where it cannot be read, or what is stored is no roster.
+        Raises StorageError if it cannot be read, or if the stored entries are no valid roster.
         """
         with self._lock:
             known = self._verified.get(space_id)
@@ -75,12 +76,15 @@ class Rosters:
         return roster
 
     def extend(self, space_id: str, data: bytes, *, by: str) -> tuple[Roster, bool]:
-        """The roster with one more entry, and whether it is new: of two that follow the same one, exactly one is taken.
+        """Append an entry and return the roster, and True if the entry is new. Of two entries with
+        the same predecessor exactly one is accepted.
 
-        An entry that is there already is answered as it was the first time, for the answer may have been lost.
+        An entry that is on the roster already gets the same answer as the first time, which may
+        have been lost.
 
-        `by`: the name of the caller that brings it, for the audit log. Its signer is another matter. Raises RosterError: one of its kinds:
-        it may not follow what is there; StorageError: it cannot be written down.
+        `by` is the name of the calling device for the audit log, which need not be the signer.
+        Raises RosterError or a subclass if the entry may not follow; StorageError if it cannot be
+        written.
         """
         while True:
             known = self.current(space_id)
@@ -91,13 +95,13 @@ class Rosters:
                 return known, False
             entry, before = roster.entries[-1], known and (known.pin.number, known.head)
             if entry.change in (RosterChange.ADD, RosterChange.ROTATE) and not roster.leaves_room:
-                # Else one device could use up what the others need to remove it.
+                # Otherwise one device could use up the room that others need to remove it.
                 raise OversizedRosterError(
                     "the list of devices has room for removals only", hint="remove devices, or begin a new space"
                 )
             with self._registry.transaction() as database:
                 if _newest(database, space_id) != before:
-                    continue  # somebody was first; what this entry is now, the newer roster says
+                    continue  # another entry came first; check again against the newer roster
                 database.execute(
                     "INSERT INTO roster_entries VALUES (?, ?, ?, ?)", (space_id, entry.number, roster.head, data)
                 )
@@ -106,9 +110,10 @@ class Rosters:
             return roster, True
 
     def proposed(self, space_id: str, entries: Sequence[bytes]) -> Roster:
-        """The whole roster of a space that is moved here, verified; where there is one already, it goes on from that.
+        """Verify the whole roster of a space that is being moved to this daemon; it must continue
+        the stored one, if any.
 
-        Raises RosterError: it is none, or another one is here.
+        Raises RosterError if it is invalid, or if another roster is stored.
         """
         known = self.current(space_id)
         roster = Roster.read(entries)
@@ -117,7 +122,9 @@ class Rosters:
         return roster
 
     def adopt(self, space_id: str, roster: Roster, *, by: str) -> Roster:
-        """Keep what was `proposed`; `by` as of `extend`. Raises RosterError: another one has come meanwhile; StorageError."""
+        """Store a `proposed` roster; `by` as in `extend`. Raises RosterError if another one was
+        stored meanwhile; StorageError.
+        """
         while True:
             known = self.current(space_id)
             if known is not None:
@@ -148,7 +155,7 @@ class Rosters:
 
 
 def _newest(database: apsw.Connection, space_id: str) -> tuple[int, bytes] | None:
-    """Number and hash of a space's newest entry."""
+    """Return the number and hash of a space's newest entry."""
     rows: list[Any] = database.execute(
         "SELECT number, hash FROM roster_entries WHERE space = ? ORDER BY number DESC LIMIT 1", (space_id,)
     ).fetchall()
@@ -161,18 +168,20 @@ def _hash_at(database: apsw.Connection, space_id: str, number: int) -> bytes | N
 
 
 def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: RosterEntry, by: str) -> None:
-    """The row of the audit log, with the words of the device that it is about."""
+    """Write the audit log entry, with the key of the device that changed."""
     changed = entry.device.key if entry.device is not None else entry.removed or None
     detail = f"{_DONE[entry.change]}; {len(roster.devices)} in epoch {roster.epoch}"
     record(database, now, "devices", alias=by, public_key=changed, detail=detail)
 
 
 Follower = Callable[[], None]
-"""Called when something about the roster of its space is new. Never waits."""
+"""Called when a space's roster or its waiting devices change. Must not block."""
 
 
 class RosterDesk:
-    """What all connections of a daemon share of rosters: the rosters themselves, who waits for them, and who is told when they change."""
+    """State about rosters that all connections of a daemon share: the rosters, the waiting devices,
+    and the followers to notify of changes.
+    """
 
     def __init__(self, registry: Registry, rosters: Rosters) -> None:
         self.rosters = rosters
@@ -183,19 +192,21 @@ class RosterDesk:
         self._followers: dict[str, set[Follower]] = {}
 
     def is_enrolled(self, key: bytes) -> bool:
-        """Whether this key is a caller's, and was not revoked. Raises StorageError."""
+        """Return True if this key belongs to a caller and isn't revoked. Raises StorageError."""
         caller = self._registry.machine(key)
         return caller is not None and caller.revoked_at is None
 
     def may_write(self, key: bytes) -> bool:
-        """Whether this key is a caller's that may write now. Raises StorageError."""
+        """Return True if this key belongs to a caller that may write now. Raises StorageError."""
         caller = self._registry.machine(key)
         return caller is not None and caller.closed(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
-        """Whether a caller may decide for its whole space: it reaches all of it, or nobody who may write does. Raises StorageError.
+        """Return True if a caller may act for its whole space: it may write to all of it, or no
+        caller may. Raises StorageError.
 
-        The first device has the say on who opens what all others seal, and who brings the next key of the database on who opens that.
+        The first device decides who can open what all others seal, and a device that supplies the
+        next database key decides who can open the database.
         """
         now = self._registry.clock()
         mine = [one for one in self._registry.callers() if one.space_id == caller.space_id and one.closed(now) is None]
@@ -203,19 +214,21 @@ class RosterDesk:
         return not owners or any(one.public_key == caller.public_key for one in owners)
 
     def gateway_clients(self, space_id: str) -> list[Caller]:
-        """Who reaches the space by HTTP now. Raises StorageError."""
+        """Return the callers that reach the space through HTTP now. Raises StorageError."""
         now = self._registry.clock()
         found = self._registry.gateway_clients()
         return [one for one in found if one.space_id == space_id and one.closed(now) is None]
 
     def end_gateway_client(self, space_id: str, name: str) -> bool:
-        """Shut out whoever reaches the space by HTTP under this name; whether there was one. Raises StorageError."""
+        """Revoke the HTTP client with this name in the space; return True if there was one. Raises
+        StorageError.
+        """
         there = any(one.alias == name for one in self._registry.gateway_clients() if one.space_id == space_id)
         return there and self._registry.revoke(name) is not None
 
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:
-        """Within this, the follower is told of what others change in its space."""
+        """Call the follower on changes in its space while the context is active."""
         self._followers.setdefault(space_id, set()).add(follower)
         try:
             yield
@@ -226,22 +239,22 @@ class RosterDesk:
                 del self._followers[space_id]
 
     def announce(self, space_id: str, origin: Follower | None = None) -> None:
-        """Tell all connections of a space, but the one that changed something; on the event loop."""
+        """Notify all followers of a space except `origin`. Call on the event loop."""
         for follower in self._followers.get(space_id, ()):
             if follower != origin:
                 follower()
 
 
 MAX_WAITING: Final = 64
-"""Shown at once, the longest waiting first; more than a roster takes."""
+"""Most devices listed, the longest waiting first; more than a roster can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingDevice:
-    """A machine that is on no roster yet."""
+    """A device that isn't on the roster yet."""
 
     key: bytes  # Ed25519, 32 bytes
-    name: str  # of its caller
+    name: str  # alias of its caller
     card: bytes  # 1312 bytes
     request: (
         bytes | None
@@ -249,15 +262,19 @@ class WaitingDevice:
 
 
 class Pairings:
-    """One row for each caller that has asked. As safe as the registry itself."""
+    """The pairing requests, one row per calling device. Like the registry, safe to use from several
+    threads and processes.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def ask(self, space_id: str, key: bytes, card: bytes, request: bytes | None) -> tuple[bytes | None, bool]:
-        """Note that a machine wants to be taken in; the answer that waits for it, if there is one, and whether anything is new.
+        """Record that a device wants to be added; return the answer to it, if any, and True if the
+        request is new.
 
-        A request is kept when the same card comes without one; another card, or another request, ends what was answered before.
+        The same card without a request keeps the stored request. Another card or request discards
+        the previous answer.
         """
         with self._registry.transaction() as database:
             rows: list[Any] = database.execute(
@@ -272,7 +289,7 @@ class Pairings:
             return None, True
 
     def answer_of(self, space_id: str, key: bytes) -> bytes | None:
-        """What a device has answered this machine, 101 bytes."""
+        """Return another device's answer to this one, 101 bytes, or None."""
         with self._registry.reading() as database:
             found = database.execute(
                 "SELECT answer FROM pairings WHERE public_key = ? AND space = ?", (key, space_id)
@@ -280,7 +297,7 @@ class Pairings:
             return bytes(found) if isinstance(found, bytes) else None
 
     def answer(self, space_id: str, key: bytes, answer: bytes) -> bool:
-        """Keep a device's answer for this machine; False if it has not asked."""
+        """Store an answer for this device; return False if it has made no request."""
         with self._registry.transaction() as database:
             database.execute(
                 "UPDATE pairings SET answer = ? WHERE public_key = ? AND space = ? AND request IS NOT NULL",
@@ -289,7 +306,9 @@ class Pairings:
             return database.changes() > 0
 
     def waiting(self, space_id: str, roster: Roster | None) -> list[WaitingDevice]:
-        """Those of the space's callers that have asked, and neither are on its roster nor were."""
+        """List the space's active callers that have asked to be added and are neither on its roster
+        nor were.
+        """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
                 """SELECT p.public_key, c.alias, p.card, p.request FROM pairings p

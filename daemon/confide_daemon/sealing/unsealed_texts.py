@@ -1,11 +1,15 @@
-"""The texts that a space holds, for a machine that looks through all of them and seals what stands in them in clear.
+"""All texts of a space, for a device that searches them and seals the credentials that are in
+clear.
 
-The daemon knows neither the rules nor the keys: it hands out every stored text, puts the sealed ones in their places, and removes what is
-left of the others from its file. A revision keeps its number, author and time. So to a machine whose file was that revision it still is:
-it sends its file, sealed, once more, is told that this is what is here, and neither merges nor writes anything.
+The daemon has neither rules nor keys: it lists every stored text, replaces texts by their sealed
+versions, and erases what is left of the old ones from its file. A revision keeps its number, author
+and time, so it is still current for a device whose file was that revision: the device sends its
+file once more, sealed, learns that it equals the stored text, and neither merges nor writes
+anything.
 
-Each text is replaced in a transaction of its own, with all that is derived from it, and a mark in the same transaction says that the file
-has not been cleaned since. Broken off at any point, a second run goes on where the first has ended: what was sealed is `same`.
+Each text is replaced in its own transaction, together with all data derived from it and a mark that
+the file hasn't been cleaned since. An interrupted run can be repeated at any point: texts that are
+sealed already are `same`.
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ from confide_daemon.store.upkeep import salvage
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
-"""Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
+"""Bytes of packed texts on a page, or a single larger text; base64 adds a third."""
 PAGE_TEXTS: Final = 2000
 UNERASED: Final = "unerased"
-"""A mark: texts were replaced since the file was last cleaned."""
-# Another process may read the file for a moment, as confided doctor does.
+"""Mark that texts were replaced since the file was last cleaned."""
+# Another process, such as confided doctor, may read the file for a moment.
 _TRIES: Final = 3
 _PAUSE_S: Final = 2.0
 _FOLD_S: Final = 20.0
@@ -41,21 +45,21 @@ _FOLD_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TextPage:
-    texts: list[StoredText]  # in the order of their changes; none where nothing follows
-    total: int  # how many there are on all pages
-    is_clean: bool  # nothing was put in the place of another text since the file was last cleaned
+    texts: list[StoredText]  # in the order of their changes; empty after the last page
+    total: int  # number of texts on all pages
+    is_clean: bool  # no text was replaced since the file was last cleaned
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What is left of a file that was cleaned."""
+    """The state of a file after cleaning."""
 
     bytes: int  # its size
-    damaged_copies: int  # former files that are kept since they were damaged, and hold what they held
+    damaged_copies: int  # damaged former files that are kept and still hold the old texts
 
 
 class SpaceTexts:
-    """Those of one space."""
+    """The stored texts of one space."""
 
     def __init__(self, threads: StoreThreads, indexer: Indexer, searcher: Searcher) -> None:
         self._threads = threads
@@ -63,7 +67,9 @@ class SpaceTexts:
         self._searcher = searcher
 
     async def page(self, after: int) -> TextPage:
-        """The texts of the revisions behind a change (0: from the first). Raises StorageError."""
+        """Return a page of texts whose revisions follow a change number (0: from the first). Raises
+        StorageError.
+        """
 
         def work(store: Store) -> TextPage:
             with store.reading():
@@ -73,10 +79,11 @@ class SpaceTexts:
         return await self._threads.read(work)
 
     async def rewrite(self, change: int, before: str, text: str) -> str:
-        """Puts a text, checked as `documents.check_text` does, in the place of the one with the hash `before`.
+        """Replace the text with the hash `before` by `text`, which `documents.check_text` must have
+        accepted.
 
-        What became of it: `rewritten`, `same`, `changed` or `gone`. Raises InvalidTextError where it is not that text with stand-ins for
-        some of its parts; StorageError.
+        Returns `rewritten`, `same`, `changed` or `gone`. Raises InvalidTextError if `text` differs
+        in more than placeholders; StorageError.
         """
         try:
             return await self._threads.write(lambda store: self._rewrite(store, change, before, text))
@@ -95,9 +102,10 @@ class SpaceTexts:
             return outcome
 
     async def erase(self) -> Erased:
-        """Leaves nothing in the file of texts that are there no more. Writes wait while the file is written anew.
+        """Erase all traces of replaced texts by rewriting the file. Writes wait meanwhile.
 
-        Raises StorageError where there is no room for it, or another process reads all the time; what was done is not undone.
+        Raises StorageError if there is no room for it, or if another process keeps reading;
+        completed steps remain.
         """
         begin = True
         while await self._threads.maintain(lambda store: store.free_space.merge_words(begin=begin)):  # noqa: B023 - awaited here
@@ -121,15 +129,15 @@ class SpaceTexts:
             await asyncio.sleep(_PAUSE_S)
 
     def _write_anew(self, store: Store) -> Erased:
-        """In one go, so that what is replaced meanwhile is not taken for cleaned."""
+        """Rewrite the file in one step, so that a text replaced meanwhile doesn't count as cleaned."""
         with store.writing():
             store.texts.forget_traces()
         store.free_space.optimize_words()
         store.replacement.copy_clean()
-        # Without the connections that read, whose pages in memory go with them.
+        # With all reading connections closed, whose cached pages go too.
         self._threads.alone(store.replacement.swap_clean)
         if store.outbox is not None:
-            store.outbox.take_snapshot()  # entries, and the snapshot before, hold what was
+            store.outbox.take_snapshot()  # log entries and the last snapshot hold the old texts
         with store.writing():
             store.marks.put(UNERASED, 0.0)
         return Erased(store.size_bytes(), salvage.damaged_copies(store.path))
@@ -145,35 +153,38 @@ class SpaceTexts:
             await asyncio.sleep(_PAUSE_S)
 
     async def is_older_than_sealing(self) -> bool:
-        """Whether there are texts from before anything was sealed here."""
+        """Return True if there are texts from before sealing existed in this space."""
         return await self._threads.read(lambda store: store.texts.is_older_than_sealing())
 
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
-    """How many credentials a space holds in clear, as one of its machines has counted them, and when (seconds since 1970)."""
+    """The number of credentials in clear that one of the space's devices has counted, and when
+    (seconds since 1970).
+    """
 
     findings: int
     seen_at: float
 
 
 class UnsealedCounts:
-    """Those of all spaces, in the registry, so that an operator is told of them while a space is locked.
+    """The counts of all spaces, in the registry, so that an operator sees them while a space is
+    locked.
 
-    As safe as the registry itself: from several threads and processes.
+    Like the registry, safe to use from several threads and processes.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def keep(self, space_id: str, counted: Unsealed) -> None:
-        """In the place of an older one. Raises StorageError."""
+        """Replace the count of a space. Raises StorageError."""
         with self._registry.transaction() as database:
             sql = "INSERT OR REPLACE INTO unsealed (space, findings, seen_at) VALUES (?, ?, ?)"
             database.execute(sql, (space_id, counted.findings, counted.seen_at))
 
     def of(self, space_id: str) -> Unsealed | None:
-        """The last one; None where nobody has ever counted. Raises StorageError."""
+        """Return the last count of a space, or None if no device has counted. Raises StorageError."""
         with self._registry.reading() as database:
             sql = "SELECT findings, seen_at FROM unsealed WHERE space = ?"
             rows: list[Any] = database.execute(sql, (space_id,)).fetchall()

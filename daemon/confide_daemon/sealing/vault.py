@@ -1,8 +1,9 @@
-"""A HashiCorp Vault or OpenBao as the place of sealed records: whole records in and out, without blocking the event loop.
+"""Storage of sealed records in a HashiCorp Vault or OpenBao, without blocking the event loop.
 
-Each time a record is kept it gets a place of its own, at `<mount>/<prefix>/<space id>/<secret id>/<place>`, so that nothing that is
-there is ever written over: a request that comes late, or twice, says the same again. Half of a place's name is the digest of what is
-there. What is longer than a piece lies in several, since Vault's integrated storage takes 1 MiB a value and Consul's half of that.
+Each write of a record uses a new path, `<mount>/<prefix>/<space id>/<secret id>/<place>`, so
+nothing is ever overwritten: a late or repeated request writes the same data again. Half of a
+place's name is the digest of its content. Long records are split into pieces, since Vault's
+integrated storage accepts 1 MiB per value and Consul's half of that.
 """
 
 from __future__ import annotations
@@ -31,24 +32,28 @@ T = TypeVar("T")
 
 THREADS: Final = 4
 PIECE: Final = 360 * 1024
-"""Bytes; in base64 with what is around them less than 512 KiB."""
+"""Bytes per piece; in base64, with the JSON around it, less than 512 KiB."""
 MAX_PIECES: Final = -(-MAX_RECORD // PIECE)
 RANDOM: Final = 16
 CHECK: Final = "check"
-"""In place of a space's id, for trying it out."""
+"""Used instead of a space's id by `Vault.check`."""
 KEPT_DAYS: Final = 30
-"""How long what was replaced stays, for a daemon whose folder is restored from an older copy."""
+"""Days for which replaced records stay in the vault, for a daemon whose data folder is restored
+from an older backup.
+"""
 RETRY_S: Final = 30.0
-# A thread gives up by itself; this is for one that does not.
+# Threads observe the deadline themselves; this is for one that doesn't.
 GRACE_S: Final = 2.0
 
 
 class LostError(VaultError):
-    """There is nothing at a record's place any more, or something else."""
+    """Error for a record that is missing or changed in the vault."""
 
 
 class Vault:
-    """Made by `open` in a running event loop, ended by `close`."""
+    """The connection to a vault. Create it with `open` in a running event loop; end it with
+    `close`.
+    """
 
     def __init__(self, client: VaultClient, settings: VaultConfig) -> None:
         self._client = client
@@ -58,7 +63,7 @@ class Vault:
 
     @classmethod
     def open(cls, settings: VaultConfig) -> Vault:
-        """Connects to nothing yet. Raises VaultError where the library for it is not installed."""
+        """Create a vault client without connecting. Raises VaultError if hvac isn't installed."""
         try:
             from confide_daemon.sealing.vault_client import VaultClient
         except ImportError:
@@ -69,16 +74,16 @@ class Vault:
         return cls(VaultClient(settings), settings)
 
     async def keep(self, space_id: str, secret_id: bytes, place: bytes, record: bytes) -> None:
-        """Has the record when it returns.
+        """Store a record; it is in the vault on return.
 
-        `place`: of this record and this attempt (`place_for`). Raises VaultError: nobody knows whether it is there; saying the same again
-        does no harm.
+        `place` is unique to this record and attempt (`place_for`). After a VaultError the record
+        may or may not be stored; it is safe to try again.
         """
         pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
         path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> None:
-            # The first last, as it says that there are others.
+            # The first piece is written last, since it contains the number of pieces.
             for number in reversed(range(len(pieces))):
                 said = {"record": base64.b64encode(pieces[number]).decode(), "pieces": len(pieces)}
                 self._client.write(_piece_path(path, number), said, deadline)
@@ -86,7 +91,9 @@ class Vault:
         await self._run(work)
 
     async def fetch(self, space_id: str, secret_id: bytes, place: bytes) -> bytes:
-        """The record. Raises LostError where it is not there any more, or is not what was kept; VaultError where it cannot be had now."""
+        """Return a record. Raises LostError if it is missing or changed; VaultError if the vault is
+        unavailable.
+        """
         path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> bytes:
@@ -100,12 +107,13 @@ class Vault:
         return await self._run(work)
 
     async def destroy(self, space_id: str, secret_id: bytes, place: bytes) -> None:
-        """Nothing is there any more. Raises VaultError."""
+        """Delete a record from the vault. Raises VaultError."""
         path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> None:
             first = self._client.read(path, deadline)
-            # Of one that was not kept to its end nobody knows how many pieces there are, but the last was written first.
+            # The number of pieces of an incomplete record is unknown, but its last piece was
+            # written first.
             count = first.get("pieces") if first is not None else self._count(path, deadline)
             if not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
                 count = MAX_PIECES
@@ -115,7 +123,7 @@ class Vault:
         await self._run(work)
 
     async def check(self) -> None:
-        """Keeps, fetches and destroys a value of no meaning, as records are. Raises VaultError."""
+        """Write, read and delete a test value in the same way as records. Raises VaultError."""
         secret_id, value = bytes(16), b"confide"
         place = place_for(value)
         await self.keep(CHECK, secret_id, place, value)
@@ -123,13 +131,13 @@ class Vault:
         await self.destroy(CHECK, secret_id, place)
 
     async def close(self) -> None:
-        """Ends after what is under way."""
+        """Stop renewing the token and close the thread pool; running requests finish."""
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _renew(self) -> None:
-        """Keeps the token alive also while no record comes or goes."""
+        """Renew the token also while no records are read or written."""
         has_failed = False
         while True:
             try:
@@ -173,7 +181,7 @@ class Vault:
             raise changed() from None
 
     def _count(self, path: str, deadline: float) -> int:
-        """How many pieces there are of one whose first is missing."""
+        """Return the number of pieces of a record whose first piece is missing."""
         for number in range(1, MAX_PIECES):
             if (found := self._client.read(_piece_path(path, number), deadline)) is not None:
                 count = found.get("pieces")
@@ -185,12 +193,14 @@ class Vault:
 
 
 def place_for(record: bytes) -> bytes:
-    """A new name: 16 random bytes, and BLAKE2b-128 of the record."""
+    """Return a new place: 16 random bytes and the BLAKE2b-128 of the record."""
     return secrets.token_bytes(RANDOM) + digest_of(record)
 
 
 def digest_of(record: bytes) -> bytes:
-    """As it stands in the name of a place. It tells which record it is, not who made it: that only the space's devices can."""
+    """Return the digest of a record in its place's name. It identifies the record but doesn't
+    authenticate it; only the space's devices can.
+    """
     return hashlib.blake2b(record, digest_size=16).digest()
 
 
@@ -199,12 +209,12 @@ def _piece_path(path: str, number: int) -> str:
 
 
 def changed() -> LostError:
-    """What is in the vault is not what was kept there."""
+    """Return the error for a record that was changed in the vault."""
     return LostError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
 
 
 def try_out(settings: VaultConfig) -> None:
-    """`Vault.check`, where no event loop runs. Raises VaultError."""
+    """Run `Vault.check` without a running event loop. Raises VaultError."""
 
     async def check() -> None:
         vault = Vault.open(settings)

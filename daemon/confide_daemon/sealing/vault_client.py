@@ -1,10 +1,11 @@
-"""What is said to a HashiCorp Vault or an OpenBao: reading, writing and destroying in a KV v2 engine, and logging in.
+"""Client of a HashiCorp Vault or OpenBao: read, write and delete in a KV v2 engine, and log in.
 
-Everything here blocks and is called from threads, each with a connection of its own; they share the token. Nothing that comes back is
-repeated in an error, and the token is shown nowhere. Redirects are not followed, since the token would go along. The environment
-(`VAULT_TOKEN`, proxies, `.netrc`) does not count.
+All calls block and run on threads, each with its own connection; they share the token. Errors never
+repeat a response, and the token is never shown. Redirects aren't followed, since they would receive
+the token. The environment (`VAULT_TOKEN`, proxies, `.netrc`) is ignored.
 
-API: https://openbao.org/api-docs/secret/kv/kv-v2/ and https://openbao.org/api-docs/auth/kubernetes/, which Vault's are the same as.
+API: https://openbao.org/api-docs/secret/kv/kv-v2/ and
+https://openbao.org/api-docs/auth/kubernetes/; Vault's is the same.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ T = TypeVar("T")
 
 CREDENTIAL: Final = "vault-token"
 MAX_TOKEN: Final = 64 * 1024
-"""Vault's batch tokens and Kubernetes' signed ones are a few kilobytes."""
+"""Longest token in bytes. Vault's batch tokens and Kubernetes' signed ones have a few kilobytes."""
 MAX_ANSWER: Final = 2 * 1024 * 1024
 TRIES: Final = 3
-# Pauses with full jitter, as towards the embedding providers.
+# Pauses with full jitter, as for the embedding providers.
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
-# A token is renewed, or taken anew, when half of its time is over; one that never ends is looked at this often.
+# A token is renewed, or fetched again, after half of its lease. A token without an end is checked
+# this often.
 LONGEST_LEASE_S: Final = 6 * 3600.0
 SHORTEST_LEASE_S: Final = 2.0
 REFUSED_HINT: Final = (
@@ -57,7 +59,7 @@ class _Token:
 
 
 class VaultClient:
-    """One vault; from any thread. `clock`: seconds that only go forward."""
+    """A client of one vault, safe to use from any thread. `clock` returns monotonic seconds."""
 
     def __init__(self, settings: VaultConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -67,33 +69,34 @@ class VaultClient:
         self._token: _Token | None = None
 
     def read(self, path: str, deadline: float) -> dict[str, Any] | None:
-        """The newest version of what lies at `path`; None where nothing does.
+        """Return the newest version of the secret at `path`, or None.
 
-        `deadline`: of the clock, for everything. Raises VaultError: it cannot be had now.
+        `deadline` is a time of the clock and covers retries. Raises VaultError if the secret cannot
+        be read now.
         """
 
         return self._call(lambda client: self._lying(client, path), deadline)
 
     def write(self, path: str, secret: dict[str, object], deadline: float) -> None:
-        """Has `secret` at `path`, where nothing else was, when it returns. Raises as `read`."""
+        """Write `secret` at `path`, which must be empty or hold the same secret. Raises as `read`."""
 
         def ask(client: hvac.Client) -> None:
             try:
-                # 0: where nothing is. Some engines want that to be said.
+                # 0: only if the path is empty. Some engines require it.
                 said = client.secrets.kv.v2.create_or_update_secret(
                     path, secret, cas=0, mount_point=self._settings.mount
                 )
             except hvac.exceptions.InvalidRequest:
                 if self._lying(client, path) == secret:
-                    return  # said before, and the answer was lost
+                    return  # an earlier attempt wrote it, and its answer was lost
                 raise
             if not isinstance(_object_of(said, "data").get("version"), int):
-                raise _NonsenseError  # a KV engine of version 1 takes it too, and gives it back differently
+                raise _NonsenseError  # a KV engine of version 1 accepts it too, but returns it differently
 
         self._call(ask, deadline)
 
     def destroy(self, path: str, deadline: float) -> None:
-        """Nothing lies at `path` any more, of no version. Raises as `read`."""
+        """Delete all versions at `path`. Raises as `read`."""
         self._call(
             lambda client: client.secrets.kv.v2.delete_metadata_and_all_versions(
                 path, mount_point=self._settings.mount
@@ -102,7 +105,7 @@ class VaultClient:
         )
 
     def keep_token(self, deadline: float) -> float:
-        """Logs in, or prolongs what is there; seconds until that has to be done again. Raises as `read`."""
+        """Log in or renew the token; return the seconds until the next renewal. Raises as `read`."""
         try:
             with self._locked(deadline):
                 token = self._token
@@ -120,12 +123,14 @@ class VaultClient:
             )
         except hvac.exceptions.InvalidPath as error:
             if error.errors:
-                raise  # no engine there; of a path where nothing lies nothing is said
+                raise  # no engine there; an empty path has no error text
             return None
         return _object_of(_object_of(said, "data"), "data")
 
     def _call(self, ask: Callable[[hvac.Client], T], deadline: float) -> T:
-        """What `ask` gives; tried again where that may help, and after a new login where the token is refused."""
+        """Return the result of `ask`. Transient errors are retried, and a refused token leads to
+        one new login.
+        """
         has_logged_in = False
         tries = 0
         while True:
@@ -134,7 +139,8 @@ class VaultClient:
                 try:
                     return ask(self._client(token.value, deadline))
                 except hvac.exceptions.Forbidden:
-                    # An expired token and one that may not do this are answered alike.
+                    # The vault's answer is the same for an expired token and for missing
+                    # permissions.
                     if has_logged_in or not self._forget(token, deadline):
                         raise VaultError("the vault refuses the daemon's token", hint=REFUSED_HINT) from None
                     has_logged_in = True
@@ -155,7 +161,7 @@ class VaultClient:
             return self._token
 
     def _forget(self, refused: _Token, deadline: float) -> bool:
-        """Whether another login may help: not where it would only read the same token again."""
+        """Drop a refused token; return False if a new login would only read the same token again."""
         is_same = self._settings.auth != KUBERNETES and self._file_token() == refused.value
         with self._locked(deadline):
             if self._token is refused and not is_same:
@@ -183,7 +189,7 @@ class VaultClient:
         return _Token(value, self._clock() + _half(auth.get("lease_duration")))
 
     def _looked_up(self, value: str, deadline: float) -> _Token:
-        """The token with its time. A policy may keep it from asking: then nobody prolongs it."""
+        """Return the token with its lease. If its policy forbids the lookup, it isn't renewed."""
         try:
             data = _object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
         except hvac.exceptions.Forbidden:
@@ -191,7 +197,7 @@ class VaultClient:
         return _Token(value, self._clock() + _half(data.get("ttl")), data.get("renewable") is True)
 
     def _renewed(self, token: _Token, deadline: float) -> _Token | None:
-        """The token for longer; None where it is over, so that its file is read again."""
+        """Renew a token; return None if it has expired, so that its file is read again."""
         try:
             auth = _object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
         except hvac.exceptions.Forbidden:
@@ -209,14 +215,14 @@ class VaultClient:
         )
 
     def _client(self, token: str, deadline: float) -> hvac.Client:
-        """This thread's own, with the token, for one request."""
+        """Return this thread's client, with the token and the time left for one request."""
         client: hvac.Client | None = getattr(self._own, "client", None)
         if client is None:
             session = _BoundedSession()
             session.verify = _certificates(self._settings)
             client = self._own.client = hvac.Client(
                 url=self._settings.url,
-                token="",  # or it would look for one in the environment
+                token="",  # else hvac reads one from the environment
                 verify=session.verify,
                 allow_redirects=False,
                 session=session,
@@ -229,7 +235,7 @@ class VaultClient:
 
     @contextmanager
     def _locked(self, deadline: float) -> Iterator[None]:
-        """Within this, nobody else logs in."""
+        """Prevent other threads from logging in while the context is active."""
         if not self._logging_in.acquire(timeout=max(0.0, deadline - self._clock())):
             raise VaultError(_LATE, hint=_LATE_HINT)
         try:
@@ -239,7 +245,7 @@ class VaultClient:
 
 
 class _BoundedSession(requests.Session):
-    """One that ends when the time is over, and takes in no more than an answer can be long."""
+    """A requests session that enforces a deadline and a maximum response size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +253,9 @@ class _BoundedSession(requests.Session):
         self.left_s = 0.0
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """As requests does it. Raises besides its errors _NonsenseError for an answer that is too long."""
+        """Send a request. Raises _NonsenseError if the response is too long, besides the errors of
+        requests.
+        """
         if self.left_s <= 0:
             raise requests.exceptions.Timeout
         until = time.monotonic() + self.left_s
@@ -291,17 +299,17 @@ def _read(path: Path, option: str, *, is_private: bool = False) -> str:
 
 
 def _half(lease_s: Any) -> float:
-    """Half of a token's seconds; 0 of one that never ends, or of which it is not known, are many."""
+    """Return half of a lease in seconds. 0 (no end) and unknown leases count as the longest."""
     lease_s = lease_s if isinstance(lease_s, int) and lease_s > 0 else LONGEST_LEASE_S * 2
     return float(max(SHORTEST_LEASE_S, min(lease_s, LONGEST_LEASE_S * 2)) / 2)
 
 
 class _NonsenseError(Exception):
-    """An answer that is not of the API's form."""
+    """A response that doesn't have the API's form."""
 
 
 def _object_of(said: Any, name: str) -> dict[str, Any]:
-    """A part of an answer. Raises _NonsenseError."""
+    """Return an object inside a response. Raises _NonsenseError."""
     found = said.get(name) if isinstance(said, dict) else None
     if not isinstance(found, dict):
         raise _NonsenseError
@@ -325,7 +333,8 @@ def _is_passing(error: Exception) -> bool:
 
 _LATE: Final = "the vault does not answer in time"
 _LATE_HINT: Final = "does it run? timeout_s of [vault] in daemon.toml gives it longer"
-# What came of a request, in a sentence with a way out; the first that fits. Nothing that the vault said is repeated: it may name a token.
+# Error messages by exception type; the first match counts. They never repeat the vault's response,
+# which may contain a token.
 _SENTENCES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...]] = (
     (requests.exceptions.SSLError, "the vault's certificate is not trusted", "ca_file of [vault] in daemon.toml names its CA's"),
     (requests.exceptions.Timeout, _LATE, _LATE_HINT),
@@ -339,14 +348,14 @@ _SENTENCES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str
     ((hvac.exceptions.InternalServerError, hvac.exceptions.BadGateway), "the vault failed over a request",
      "its log says why; it is tried again"),
     (hvac.exceptions.VaultError, "the vault refuses a request", "is there a KV v2 engine at '{mount}'? docs/hashicorp-vault.md"),
-    # The last two come from hvac, where the JSON of an error is of another form than Vault's.
+    # The last two are raised by hvac if an error's JSON hasn't Vault's form.
     ((_NonsenseError, ValueError, TypeError, AttributeError), "what answers is no vault with a KV v2 engine",
      "are url and mount of [vault] in daemon.toml right?"),
 )  # fmt: skip
 
 
 def _explained(error: Exception, settings: VaultConfig) -> VaultError:
-    """The sentence for whatever came; what is a mistake of ours goes on as it is."""
+    """Return a VaultError for a known exception; raise any other one unchanged, as it is a bug."""
     if isinstance(error, VaultError):
         return error
     for kinds, sentence, hint in _SENTENCES:

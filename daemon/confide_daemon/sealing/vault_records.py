@@ -1,10 +1,12 @@
-"""Sealed records whose bytes are in a vault; in the database stands what a list needs, and where in the vault each is.
+"""Sealed records with their bytes in a vault. The database holds the data for lists, and each
+record's place in the vault.
 
-A record is acknowledged when the vault has it and its row is on the disk. Before something is kept in the vault, its place is noted
-as a stray one, and stops to be one in the transaction that makes it the place of a record; the place that a record had becomes
-stray in the one that gives it another. So a daemon that is killed at any moment loses no record, and forgets nothing in the vault:
-stray places are emptied in the background, when the space is opened and after every change. One whose record was replaced is kept for
-`KEPT_DAYS` before: an older copy of the database, when it is restored, says that the record is there.
+A record is acknowledged once the vault has it and its row is on disk. Before a record is written to
+the vault, its place is registered as stray; the transaction that makes it the record's place ends
+that, and registers the previous place as stray instead. So a daemon killed at any moment loses no
+record and leaves nothing behind in the vault: stray places are emptied in the background, when the
+space is opened and after each change. The place of a replaced record is kept for `KEPT_DAYS`, since
+a restored older copy of the database refers to it.
 """
 
 from __future__ import annotations
@@ -32,20 +34,22 @@ from confide_daemon.store.upkeep.integrity import record_in
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# So much of what is on its way is asked for at once; the vault's threads take it from there.
+# Records per batch; the vault's threads share it.
 SLICE: Final = 16
-# What was to be kept and is not a record's place after so long never becomes one: a request of theirs has ended long ago.
+# A place that isn't a record's after this time never becomes one: its request ended long ago.
 STRAY_AFTER_S: Final = 3600.0
 REPLACED_AFTER_S: Final = KEPT_DAYS * 86_400.0
 SWEEP_EVERY_S: Final = 3600.0
 STRAYS: Final = 256
 ALL: Final = 2**62
-# A record that gets a new place whenever it is looked for is replaced all the time.
+# Attempts to read a record that is moved or replaced meanwhile.
 LOOKS: Final = 3
 
 
 class VaultRecords(SealedRecords):
-    """The records of one space, new ones in a vault; those in the database already are served from there until they are moved."""
+    """The sealed records of one space, with new ones in a vault. Records in the database are served
+    from there until they are moved.
+    """
 
     def __init__(
         self, threads: StoreThreads, vault: Vault, space_id: str, clock: Callable[[], float] = time.time
@@ -65,7 +69,9 @@ class VaultRecords(SealedRecords):
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def put(self, records: Sequence[SealedRecord]) -> int:
-        """As `SealedRecords.put`. Raises StorageError; VaultError where some could not be kept; those that could are stored."""
+        """Store records as `SealedRecords.put`. Raises StorageError; VaultError if some could not
+        be stored (the others are).
+        """
 
         def newer(store: Store) -> list[SealedRecord]:
             epochs = ((one, store.sealed_records.epoch(one.secret_id)) for one in wanted.values())
@@ -102,12 +108,12 @@ class VaultRecords(SealedRecords):
             except LostError:
                 if found == before:
                     raise
-                # Was it replaced, or brought back, just now?
+                # It may just have been replaced or moved back.
                 before = found
         raise VaultError("a sealed record is being replaced", hint="try again in a moment")
 
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
-        """As `SealedRecords.move`; what was moved before an error stays moved."""
+        """Move records as `SealedRecords.move`; records moved before an error stay moved."""
         after = moved = lost = 0
         total = await self._threads.read(lambda store: store.sealed_records.count_at(is_placed=back))
         while not is_cancelled():
@@ -129,7 +135,8 @@ class VaultRecords(SealedRecords):
                 raise failure
         if not is_cancelled():
             if back:
-                # After it there may be no vault in daemon.toml any more, so nobody would come for what was replaced.
+                # The vault may be removed from daemon.toml afterwards, and replaced records would
+                # stay in it forever.
                 await self._threads.write(self._hasten)
             await self._sweep()
         return MoveResult(moved, lost, *await self.places())
@@ -146,7 +153,9 @@ class VaultRecords(SealedRecords):
         return stored
 
     def _hasten(self, store: Store) -> None:
-        """What was replaced is due now; what may be about to become a record's place is not, even if the clock was an hour ahead."""
+        """Make replaced records due for deletion now, except places that may be about to become a
+        record's, even if the clock was an hour ahead.
+        """
         now = self._clock()
         with store.writing():
             soon = {place for place, _ in store.sealed_records.strays(now=now + 2 * STRAY_AFTER_S, limit=ALL)}
@@ -169,7 +178,9 @@ class VaultRecords(SealedRecords):
     async def _keep_entries(
         self, entries: Sequence[SealedEntry]
     ) -> tuple[list[SealedPlace | None], ConfideError | None]:
-        """As `_keep`; what is damaged stays where `store.upkeep.repair` sees it."""
+        """Store entries as `_keep`; damaged ones stay in the database, where `store.upkeep.repair`
+        finds them.
+        """
         sound = [entry for entry in entries if isinstance(entry.record, bytes) and record_in(entry.record)]
         kept, failure = await self._keep([(entry.id, entry.record) for entry in sound])  # type: ignore[misc]
         places = dict(zip([entry.id for entry in sound], kept, strict=True))
@@ -178,7 +189,9 @@ class VaultRecords(SealedRecords):
     async def _keep(
         self, records: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[SealedPlace | None], ConfideError | None]:
-        """Has (secret id, record) in the vault: where each is now, None where it is not, and the reason."""
+        """Write records, each a secret id and bytes, to the vault; return each one's place (None if
+        it failed) and the first error.
+        """
         places = [SealedPlace(place_for(record)) for _, record in records]
 
         def note(store: Store) -> None:
@@ -197,7 +210,9 @@ class VaultRecords(SealedRecords):
         return kept, _failure(outcomes)
 
     async def _fetched(self, entries: Sequence[SealedEntry]) -> tuple[list[bytes | None], ConfideError | None]:
-        """The bytes of each, None where they are not in the vault any more or cannot be had, and the reason for the latter."""
+        """Return the bytes of each entry, None if they are lost or unavailable, and the first error
+        for unavailable ones.
+        """
 
         async def fetch(entry: SealedEntry) -> bytes | None:
             assert isinstance(entry.record, SealedPlace)
@@ -209,7 +224,7 @@ class VaultRecords(SealedRecords):
         return [None if isinstance(one, ConfideError) else one for one in outcomes], _failure(outcomes)
 
     async def _sweep(self) -> None:
-        """Empties the stray places that are due. Raises VaultError, StorageError."""
+        """Empty the stray places that are due. Raises VaultError, StorageError."""
         while due := await self._threads.read(
             lambda store: store.sealed_records.strays(now=self._clock(), limit=STRAYS)
         ):
@@ -248,15 +263,16 @@ class VaultRecords(SealedRecords):
 
 
 def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
-    """How many records are still said to be where nothing was found."""
+    """Return how many entries still refer to a place where nothing was found."""
     missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
     return sum(store.sealed_records.find(entry.id) == entry.record for entry in missing)
 
 
 async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | ConfideError]:
-    """What each gives, or its error; as many at once as the vault has threads, so that none's time is spent waiting for one.
+    """Return the result or error of each call; as many run at once as the vault has threads, so
+    that no call's deadline passes while it waits for a thread.
 
-    After the first error those that have not begun are not made.
+    After the first error no further calls are started.
     """
     gate = asyncio.Semaphore(THREADS)
     failures: list[ConfideError] = []

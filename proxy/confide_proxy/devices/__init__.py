@@ -1,1 +1,1 @@
-"""The machines of a space: its roster, its keys, pairing and removal (PROTOCOL.md 10)."""
+"""The devices of a space: roster, keys, pairing and removal (PROTOCOL.md 10)."""

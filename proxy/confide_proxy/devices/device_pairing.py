@@ -1,8 +1,10 @@
-"""Both ends of pairing (PROTOCOL.md 10.7): a machine that asks to be taken in, and the invites that this one has made for others.
+"""Both sides of pairing (PROTOCOL.md 10.7): this device's own request to join a space, and the
+invites that it has made for others.
 
-A machine asks with the pair secret of the invite it joined with, or by its card alone. A secret is bound to the first card that shows it
-before that card is added, and forgotten when its device has been answered. So no second device comes in by it, and a crash in between
-leaves nobody without an answer.
+A device asks with the pair secret of the invite it joined with, or with its card alone. A secret is
+bound to the first card that proves it, before that card is added, and deleted after its device has
+been answered. So no second device gets in with it, and a crash in between leaves no device without
+an answer.
 """
 
 from __future__ import annotations
@@ -28,17 +30,18 @@ from confide_proxy.link.daemon import load_pin, save_pin
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.invite")
 _CARD: Final = ".card"
-"""Of the file beside it, made once, with the Ed25519 key of the card that it is used for."""
+"""Suffix of the file beside an invite, created once, with the Ed25519 key of the card that uses it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A machine that is no device yet.
+    """A computer that isn't a device of the space yet.
 
     Attributes:
-        link: the file that says which daemon it has joined, and how.
-        identity: who it is.
-        pair: what it shares with the device that invited it, until that has answered; None without one.
+        link: file with the daemon that it has joined.
+        identity: its keys.
+        pair: the secret it shares with the inviting device until that has answered; None without one.
     """
 
     link: Path
@@ -47,46 +50,50 @@ class Joining:
 
     @classmethod
     def begin(cls, link: Path, identity: Identity) -> Joining:
-        """As the file says. Blocks. Raises KeyFileError."""
+        """Read the link file. Blocks. Raises KeyFileError."""
         pinned = load_pin(link)
         return cls(link, identity, Pair(*pinned.pair) if pinned is not None and pinned.pair is not None else None)
 
     async def ask(self, daemon: RequestChannel) -> bytes | None:
-        """What the device that invited this machine has answered; None if it has not, or none did."""
+        """Return the answer of the inviting device, or None before it has answered."""
         if self.pair is None:
             return None
         card = await asyncio.to_thread(Card.of, self.identity)
-        with suppress(RequestError):  # a machine that was removed meanwhile: the roster shows it
+        with suppress(RequestError):  # this device was removed meanwhile: the roster shows it
             return await roster_client.pair(daemon, request=self.pair.request(card))
         return None
 
     def accept(self, answer: bytes, roster: Roster) -> None:
-        """Check that the answer is about this roster, and that this machine is on it. Raises PairingError, RosterError."""
+        """Check that the answer is about this roster, and that this device is on it. Raises
+        PairingError, RosterError.
+        """
         assert self.pair is not None
         self.pair.accept(answer, self.identity, roster)
 
     def finish(self) -> None:
-        """Forget the secret: this machine is a device. Blocks. Raises KeyFileError."""
+        """Delete the pair secret, once this device is on the roster. Blocks. Raises KeyFileError."""
         pinned = load_pin(self.link)
         if pinned is not None and pinned.pair is not None:
             save_pin(self.link, replace(pinned, pair=None))
 
     async def show_card(self, daemon: RequestChannel) -> None:
-        """Have the daemon show this machine to people. Raises RequestError, ConnectionLost, TimeoutError."""
-        if self.pair is None:  # the request shows the card as well
+        """Send this device's card to the daemon, so that users see it on their devices. Raises
+        RequestError, ConnectionLost, TimeoutError.
+        """
+        if self.pair is None:  # otherwise the request contains the card
             await roster_client.pair(daemon, card=await asyncio.to_thread(Card.of, self.identity))
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """One invite.
+    """An invite made by this device.
 
     Attributes:
-        space: the id that the daemon gives the space.
-        name: what the new device will be called.
-        pair: its id and the secret.
-        until: when it ends, in seconds since 1970.
-        card_key: the Ed25519 key that it was used for, b"" while it was not.
+        space: id that the daemon gives the space.
+        name: name of the new device.
+        pair: id and secret of the invite.
+        until: expiry in seconds since 1970.
+        card_key: Ed25519 key of the card that uses the invite; b"" if it is unused.
     """
 
     space: str
@@ -97,13 +104,13 @@ class Invitation:
 
 
 class Invitations:
-    """Those of this machine, one private file each, in `folder`. Blocks."""
+    """The invites of this device, each in a private file in `folder`. Blocks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, invitation: Invitation) -> None:
-        """Remember an invite. Raises KeyFileError."""
+        """Store an invite. Raises KeyFileError."""
         record = {
             "space": invitation.space,
             "name": invitation.name,
@@ -113,13 +120,14 @@ class Invitations:
         write_private_file(self._path(invitation), json.dumps(record).encode(), replace=True)
 
     def has(self, invite_id: bytes) -> bool:
-        """Whether this machine has made that invite, and still waits for its device."""
+        """Return True if this device has made that invite and it isn't completed."""
         return (self._folder / f"{invite_id.hex()}.invite").exists()
 
     def used_for(self, invitation: Invitation, card_key: bytes) -> bytes | None:
-        """Note that an invite is used for this card, unless another process of this machine was first: the card that it is used for.
+        """Bind an invite to this card, unless another process of this device has bound it before;
+        return the bound key.
 
-        None: it was used and is forgotten. Raises KeyFileError.
+        None if the invite was completed and deleted. Raises KeyFileError.
         """
         path = self._path(invitation)
         try:
@@ -134,13 +142,15 @@ class Invitations:
         return card_key
 
     def forget(self, invitation: Invitation) -> None:
-        """Forget a secret. Raises KeyFileError."""
-        # In this order: who comes late finds either the card that it was used for, or no secret.
+        """Delete an invite. Raises KeyFileError."""
+        # In this order, a concurrent process finds either the bound card or no secret.
         remove_private_file(self._path(invitation))
         remove_private_file(self._path(invitation).with_suffix(_CARD))
 
     def of(self, space: str, now: float) -> list[Invitation]:
-        """Those of a space. One whose time is over is forgotten, unless a device that was added with it may still wait for its answer."""
+        """Return the invites of a space. Expired ones are deleted, except if a device was added
+        with one and may still wait for its answer.
+        """
         found = []
         for invitation in self._all():
             if invitation.until <= now and not invitation.card_key:
@@ -154,7 +164,7 @@ class Invitations:
         with suppress(OSError):
             for path in sorted(self._folder.iterdir()):
                 if _FILE.fullmatch(path.name):
-                    # One that is damaged, or open to others, lets nobody in.
+                    # Damaged invites, or ones that others can read, are ignored.
                     with suppress(ConfideError, ValueError, KeyError, TypeError):
                         record = json.loads(read_private_file(path))
                         pair = Pair(bytes.fromhex(path.stem), bytes.fromhex(record["secret"]))
@@ -167,5 +177,5 @@ class Invitations:
 
 def _card_of(path: Path) -> bytes | None:
     card = path.with_suffix(_CARD)
-    # A damaged one lets nobody in either.
+    # A damaged card file makes the invite unusable too.
     return bytes.fromhex(read_private_file(card).decode("ascii")) if card.exists() else None

@@ -1,8 +1,9 @@
-"""This machine's new key: made, put on the space's list of devices, and told to the daemon (PROTOCOL.md 7.10).
+"""Rotation of this device's key: create a new key, put it on the space's roster, and send it to the
+daemon (PROTOCOL.md 7.10).
 
-The machine stays one device of its space: the old key adds the new, the new removes the old (10.6). A note of both is on the disk before
-the roster is touched. Whichever of the two the machine has when it is settled removes the other, so that a rotation that was cut short,
-or that never happened, leaves one device as well.
+The device stays one device of its space: the old key adds the new one, and the new one removes the
+old one (10.6). Both are recorded on disk before the roster changes. The key that this device has in
+the end removes the other, so an interrupted or failed rotation leaves one device too.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ _LOCK_DEADLINE_S: Final = 2.0
 
 
 async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | None = None) -> tuple[bytes, bytes]:
-    """Give this machine a new key, in the form of the old one. Returns the old and the new Ed25519 public key.
+    """Give this device a new key in the same form as the old one; return the old and the new
+    Ed25519 public key.
 
-    `passphrase`: seals the new key, and opens the old one; needed where the old one is sealed.
+    `passphrase` opens the old key and protects the new one; required if the old one has a
+    passphrase.
 
     Raises:
-        KeyChangeError: another process changes the key, or the new key is not in force yet; a later connection finishes that.
-        PassphraseError: it does not open the old key.
+        KeyChangeError: another process is changing the key, or the new key isn't in use yet; a later
+            connection completes the rotation.
+        PassphraseError: the passphrase doesn't open the old key.
         RequestError: the daemon refuses the new key.
-        RosterError: the daemon shows a list of devices that is not to be believed, so the new key cannot be put on it.
-        Whatever `open_connection` raises.
+        RosterError: the daemon's roster fails verification, so the new key cannot be added.
+        Errors of `open_connection`.
     """
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
@@ -57,7 +61,8 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
                     "an earlier rotation could not be finished",
                     hint="confide device key show tells where the keys are; is the disk full?",
                 )
-            # Before there is a next key again: the note of an earlier change is needed until its key has left the list of devices.
+            # Before creating another key: the record of an earlier rotation is needed until its key
+            # has left the roster.
             with suppress(RequestError):
                 await space.keyring.refresh(space.connection)
             is_open = await asyncio.to_thread(KeyChange.read, paths.rosters, space.keyring.space)
@@ -68,7 +73,8 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
             old = await asyncio.to_thread(stored.current.open, passphrase)
             new = Identity.generate()
             await asyncio.to_thread(_prepare, paths, stored.current, new, passphrase)
-            # Before the daemon hears of it: from then on the old key cannot connect, and without it nobody could add the new one.
+            # Before the daemon gets the new key: from then on the old key cannot connect, and only
+            # the old key can add the new one.
             await prepare_roster(paths.rosters, space.keyring, space.connection, old, new, now=int(time.time()))
             body = sign_rotation(old, new, space.connection.session_id)
             await ROTATE.ask(
@@ -77,7 +83,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
                 timeout_s=REQUEST_DEADLINE_S,
             )
         async with SpaceConnection.open(paths, config, machine=keys) as space:
-            # Else the next connection takes the old key from the list of devices.
+            # Otherwise the next connection removes the old key from the roster.
             with suppress(ConfideError, TimeoutError):
                 await space.keyring.refresh(space.connection)
         if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
@@ -88,7 +94,9 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
 
 
 def _prepare(paths: ProxyPaths, current: Stored, new: Identity, passphrase: str | None) -> None:
-    """Have the next key on the disk, and unlocked for as long as the current one: sessions come back with it by themselves."""
+    """Write the next key to disk, and keep it unlocked as long as the current one, so that running
+    sessions can reconnect.
+    """
     if current.form is Form.PASSPHRASE and (found := identities.find_unlocked(current.public_key)):
         identities.keep_unlocked(new, found.until)
     identities.write(paths.next_identity, new, current.form, passphrase=passphrase)
@@ -97,17 +105,16 @@ def _prepare(paths: ProxyPaths, current: Stored, new: Identity, passphrase: str 
 async def prepare_roster(
     folder: Path, keyring: Keyring, link: RequestChannel, old: Identity, new: Identity, *, now: int
 ) -> None:
-    """Have the new key on the roster, if the old one is, before the daemon hears of it.
+    """Add the new key to the roster if the old one is on it.
 
-    Raises:
-        Whatever `Keyring.extend` raises; nothing has happened to this machine's key then.
+    Raises the errors of `Keyring.extend`; this device's key is unchanged then.
     """
     try:
         await keyring.refresh(link)
     except RequestError:
         if RosterCache(folder).last() is not None:
             raise
-        return  # a daemon that knows no devices
+        return  # the daemon doesn't support rosters
     if keyring.keys is None:
         return
     KeyChange(keyring.space, old.public_key, new.public_key).write(folder)

@@ -1,4 +1,6 @@
-"""What a device does for its space when it hears of news: it answers those it has invited, and finishes its own change of key."""
+"""Work that a device does when its space's roster changes: it answers the devices that it has
+invited, and completes its own key rotation.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ _KEY_CHANGE: Final = "succession.json"
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A change of this machine's key that is not finished in a space, noted before the roster is touched (`key_change`).
+    """An incomplete rotation of this device's key in a space, recorded before the roster changes.
 
     Attributes:
-        space: the id that the daemon gives the space.
-        old, new: Ed25519 public keys, of which one is to leave the roster.
+        space: id that the daemon gives the space.
+        old, new: Ed25519 public keys, one of which must leave the roster.
     """
 
     space: str
@@ -44,7 +46,9 @@ class KeyChange:
 
     @classmethod
     def read(cls, folder: Path, space: str) -> KeyChange | None:
-        """That of a space. One that cannot be read counts as none: the old key then stays on the roster, visibly."""
+        """Return the rotation of a space, or None. An unreadable record counts as None: the old key
+        then visibly stays on the roster.
+        """
         path = folder / _KEY_CHANGE
         if not path.exists():
             return None
@@ -55,25 +59,27 @@ class KeyChange:
         return None
 
     def write(self, folder: Path) -> None:
-        """Note it. Raises KeyFileError."""
+        """Write the record. Raises KeyFileError."""
         record = {"space": self.space, "old": self.old.hex(), "new": self.new.hex()}
         write_private_file(folder / _KEY_CHANGE, json.dumps(record).encode(), replace=True)
 
     def other(self, mine: bytes) -> bytes | None:
-        """The key that leaves, where this machine has `mine`; None: it has neither."""
+        """Return the key that must leave the roster if this device has `mine`; None if it has
+        neither.
+        """
         return {self.new: self.old, self.old: self.new}.get(mine)
 
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """Those of one device at one moment.
+    """The work of one device at one moment.
 
     Attributes:
-        folder: where this machine keeps what it knows of its spaces.
-        space: the id that the daemon gives the space.
-        identity: who this device is.
-        link: the way to the daemon.
-        extend: has the daemon take a change, and returns the roster with it (`Keyring.extend`).
+        folder: folder of the roster cache.
+        space: id that the daemon gives the space.
+        identity: this device's keys.
+        link: connection to the daemon.
+        extend: appends a change at the daemon and returns the new roster (`Keyring.extend`).
     """
 
     folder: Path
@@ -83,9 +89,11 @@ class Duties:
     extend: Callable[[RequestChannel, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
 
     async def answer(self, waiting: Iterable[roster_client.Joiner]) -> None:
-        """Add the machines that hold a pair secret of this one's invites, and show them the roster.
+        """Add the devices that prove a pair secret of this device's invites, and send each its
+        answer.
 
-        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError: what was begun is finished another time.
+        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError; unfinished work is retried
+        later.
         """
         joiners = tuple(waiting)
         invitations = Invitations(self.folder)
@@ -108,7 +116,7 @@ class Duties:
                 return None
             try:
                 return roster.add(self.identity, Device(card, invitation.name), keys, now=int(time.time()))
-            except RosterError as error:  # it was removed, or there is no room: no reason for this machine not to seal
+            except RosterError as error:  # it was removed, or the roster is full; sealing goes on
                 log.warning("a device that this device has invited cannot be added: %s", error)
                 return None
 
@@ -117,7 +125,8 @@ class Duties:
         except RequestError as error:
             if error.code != "denied":
                 raise
-            # It may only read by now, which is no reason not to seal; another device can approve who waits.
+            # This device may have lost the right to write; sealing goes on, and another device can
+            # approve the new one.
             log.warning("a device that this device has invited cannot be added: %s", error)
             return
         added = roster.devices.get(invitation.card_key)
@@ -129,9 +138,9 @@ class Duties:
             await asyncio.to_thread(invitations.forget, invitation)
 
     async def finish_key_change(self, machine: MachineKeys) -> None:
-        """Take from the roster the key that this machine has no more, or never had.
+        """Remove the key of an incomplete rotation that this device doesn't use.
 
-        Raises RosterError, RequestError, ConnectionLost, TimeoutError: it is done another time.
+        Raises RosterError, RequestError, ConnectionLost, TimeoutError; retried later.
         """
         change = await asyncio.to_thread(KeyChange.read, self.folder, self.space)
         if change is None:
@@ -147,7 +156,7 @@ class Duties:
                 return roster.remove(self.identity, other, keys, now=int(time.time()))[0]
 
             if other is not None:
-                # While both are on the list: what nobody there has signed is not done.
+                # While both keys are on the roster: add-ons sign again what the other key signed.
                 roster = await self.extend(self.link, _as_it_is)
                 for on_change in await asyncio.to_thread(addons.each, "key_changed"):
                     await on_change(self.link, roster, self.identity, other)
@@ -156,17 +165,17 @@ class Duties:
 
 
 def _as_it_is(_roster: Roster, _keys: SpaceKeys | None) -> None:
-    """Changes nothing of the list of devices."""
+    """Change nothing, for `extend` to return the current roster."""
 
 
 def are_due(folder: Path, space: str) -> bool:
-    """Whether there may be something to do in this space, by what this machine keeps. Blocks."""
+    """Return True if the files of this device show that there may be work in this space. Blocks."""
     is_inviting = bool(Invitations(folder).of(space, time.time()))
     return is_inviting or KeyChange.read(folder, space) is not None
 
 
 def _card_of(invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]) -> Card | None:
-    """The card of the machine that has shown the secret: the first one only."""
+    """Return the card of the first device that proved the invite's secret, or None."""
     for joiner in joiners:
         if joiner.request is None or invitation.card_key not in (b"", joiner.key):
             continue

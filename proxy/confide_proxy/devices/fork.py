@@ -1,8 +1,11 @@
-"""Two lists of devices that have parted: what this machine knows and what the daemon shows differ from some entry on (PROTOCOL.md 10.6).
+"""Forks: the roster that this device knows and the daemon's roster differ from some entry on
+(PROTOCOL.md 10.6).
 
-It happens where a daemon was put back and a machine that had not seen the lost changes made others. A removed device and a lying daemon can
-make it happen as well, so nothing goes on by itself: a person says which list is that of the devices in his hands, and whoever was removed
-in what this machine knows is removed there too, with whom they brought in, before anything is sealed (docs/decisions/0023).
+A fork arises if a daemon was restored from a backup, and a device that had not seen the lost
+changes made others. A removed device or a malicious daemon can cause one too, so nothing is
+resolved automatically: the user confirms which roster is that of their devices. Devices that this
+device's roster has removed are then removed there too, along with the devices they added, before
+anything is sealed (docs/decisions/0023).
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from confide_crypto.sealing.space_keys import WrapKey
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Two rosters of one space and one beginning, neither of which goes on from the other.
+    """Two rosters of one space with a common beginning, neither of which continues the other.
 
     Attributes:
-        known: as this machine has seen it.
-        shown: as the daemon has it.
-        shared: how many entries both have.
+        known: the roster that this device has seen.
+        shown: the daemon's roster.
+        shared: number of common entries.
     """
 
     known: Roster
@@ -34,9 +37,9 @@ class Fork:
 
     @classmethod
     def between(cls, known: Roster, shown: Roster) -> Self | None:
-        """How they have parted; None: one is the beginning of the other.
+        """Return the fork of two rosters, or None if one continues the other.
 
-        Raises ForkedRosterError: they have not even the first entry in common, so they are lists of two spaces.
+        Raises ForkedRosterError if even the first entries differ, so they belong to two spaces.
         """
         pairs = zip(known.hashes, shown.hashes, strict=False)
         shared = next((number for number, (mine, theirs) in enumerate(pairs) if mine != theirs), None)
@@ -46,17 +49,19 @@ class Fork:
 
     @property
     def lost(self) -> tuple[RosterEntry, ...]:
-        """The entries that this machine alone knows."""
+        """Entries that only this device knows."""
         return self.known.entries[self.shared :]
 
     @property
     def others(self) -> tuple[RosterEntry, ...]:
-        """The entries that the daemon alone has."""
+        """Entries that only the daemon has."""
         return self.shown.entries[self.shared :]
 
     @property
     def returning(self) -> list[Device]:
-        """Devices of the daemon's list that this machine's has removed, and whom these have brought in since the two parted."""
+        """Devices on the daemon's roster that this device's roster has removed, and devices that
+        these have added since the fork.
+        """
         trusted = self.known.devices
         brought = {
             each.device.key: each.signer for each in self.others if each.device and each.device.key not in trusted
@@ -67,7 +72,9 @@ class Fork:
 
     @property
     def missing(self) -> list[Device]:
-        """Devices of this machine's list that the daemon's never had: they can be added again."""
+        """Devices on this device's roster that the daemon's roster never had; they can be added
+        again.
+        """
         used = {each.device.card.wrap_key for each in self.shown.entries if each.device}
         shown = {*self.shown.devices, *self.shown.removed}
         return [
@@ -76,13 +83,17 @@ class Fork:
 
     @property
     def ended(self) -> list[Device]:
-        """Devices of this machine's list that the daemon's has removed: a key that was removed does not come back."""
+        """Devices on this device's roster that the daemon's roster has removed. A removed key
+        cannot be added again.
+        """
         return [each for each in self.known.devices.values() if each.key in self.shown.removed]
 
     def mended(self, by: Identity, again: Collection[bytes], *, now: int) -> Roster:
-        """The daemon's list without those who would come back, and then with those of the `missing` whose keys are `again`.
+        """Return the daemon's roster with the `returning` devices removed, and then the `missing`
+        devices with keys in `again` added.
 
-        Raises RosterError, WrapError: `by`, this machine, is not on it while there is something to change, or there is no room.
+        Raises RosterError or WrapError if there is something to change and this device, `by`, isn't
+        on the roster, or if the roster is full.
         """
         roster = self.shown
         returning = self.returning

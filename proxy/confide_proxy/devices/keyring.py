@@ -1,9 +1,10 @@
-"""The keys of the space that the link leads to, as this machine may use them (PROTOCOL.md 10.5-10.7).
+"""The keys of the link's space, as far as this device may use them (PROTOCOL.md 10.5-10.7).
 
-A roster is believed if it goes on from what this machine has seen of the space, whatever the daemon calls that. The first one is
-believed if this machine has just founded the space, if a device has answered for it with the pair secret of its invite, or if a person
-has compared words. While none of that is so, while the daemon names another space than before, or while this machine is not on the
-roster, there are no keys, and `problem` says why and what to do.
+A roster is trusted if it continues what this device has seen of the space, whatever id the daemon
+gives it. The first roster is trusted if this device has just founded the space, if a device has
+confirmed it with the pair secret of its invite, or if the user has compared words. Otherwise there
+are no keys, nor if the daemon names another space than before or this device isn't on the roster;
+`problem` then gives the reason and a hint.
 """
 
 from __future__ import annotations
@@ -44,30 +45,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRIES: Final = 4
-"""To extend a roster that others extend too: each try begins with what they have made of it."""
+"""Attempts to extend a roster that other devices extend too; each starts from the newest state."""
 _UNTIL: Final = (
     "nothing is sealed here until the daemon shows a list of devices that goes on from what this device has seen"
 )
 _FORKED: Final = f"{_UNTIL}; confide device confirm shows how the two lists differ, and can fix it"
 _HERE: Final = "nothing is sealed here until that file can be used: is the disk full, or read-only?"
 Make = Callable[["Roster", "SpaceKeys | None"], "Roster | None"]
-"""Of the roster and this machine's keys, the roster with one entry more; None if there is nothing to do (any more)."""
+"""Returns the roster with one more entry, given the roster and this device's keys; None if there is
+nothing (left) to do.
+"""
 
 
 class Keyring:
     """The keys of one space at a time.
 
     Attributes:
-        space: the id that the daemon gives the space; "" before a connection has told it.
-        keys: None while this machine cannot seal.
-        last_keys: those that it had last in this process, also while it cannot seal: nothing is sealed with them, but what this machine
-            knows is found by them, whatever a daemon shows.
-        problem: why not, with a way out.
-        roster: as this machine believes it; None before there is one.
-        unconfirmed: what the daemon shows, while nothing says that it is the right space's.
-        shown: what the daemon said last.
-        custody: who keeps the key of the space's database, "server" or "caller"; "" before the daemon has said so.
-        was_taken: whether it is the server that does, and were the machines before.
+        space: id that the daemon gives the space; "" before the first connection.
+        keys: None while this device cannot seal.
+        last_keys: the last keys in this process, also while it cannot seal. Nothing is sealed with
+            them, but known values are found with them, whatever roster the daemon shows.
+        problem: why there are no keys, with a hint.
+        roster: the trusted roster; None before there is one.
+        unconfirmed: the daemon's roster while nothing confirms that it is the right space's.
+        shown: the daemon's last answer.
+        custody: where the database key is kept, "server" or "caller"; "" before the daemon says so.
+        was_taken: True if the server keeps it now and the devices kept it before.
     """
 
     def __init__(self, paths: ProxyPaths, machine: MachineKeys) -> None:
@@ -87,12 +90,14 @@ class Keyring:
 
     @functools.cached_property
     def _cache(self) -> RosterCache:
-        # Imported late, with what reads rosters: a start without a space does without.
+        # Imported late: a start without a space doesn't need it.
 
         return RosterCache(self._paths.rosters)
 
     def load(self) -> None:
-        """Have the keys of the space that was used last, for when the daemon is away. Blocks; what is wrong is the `problem`."""
+        """Load the keys of the space that was used last, for use while the daemon is unreachable.
+        Blocks; errors become the `problem`.
+        """
         if self.keys is not None or self.space:
             return
         try:
@@ -103,14 +108,15 @@ class Keyring:
             self._fail(error)
 
     async def recall(self) -> None:
-        """As `load`, in a thread, and never while a connection brings the keys."""
+        """Call `load` on a thread, and never while a connection loads the keys."""
         async with self._turn:
             await asyncio.to_thread(self.load)
 
     async def open(self, link: RequestChannel, attached: Attached) -> None:
-        """Have the keys as of this connection. Costs no question where the daemon has no news; what is wrong is the `problem`.
+        """Load the keys for a new connection, without a request if the daemon's roster hasn't
+        changed. Errors become the `problem`.
 
-        Raises ConnectionLost, TimeoutError: from the link.
+        Raises ConnectionLost, TimeoutError from the link.
         """
         space, status = attached["space"], attached["sealing"]
         if status is None:
@@ -129,7 +135,7 @@ class Keyring:
             except LinkError:
                 raise
             except RequestError as error:
-                # It has shown nothing that contradicts what this machine knows.
+                # The daemon has shown nothing that contradicts what this device knows.
                 log.info("the daemon shows no roster now: %s", error.code)
                 if self.keys is None:
                     self._fail(error)
@@ -138,11 +144,12 @@ class Keyring:
                 self._refuse(error)
 
     async def refresh(self, link: RequestChannel) -> None:
-        """Have the roster's news, and do what a device has to do about them.
+        """Fetch the roster's changes, and do this device's duties.
 
         Raises:
-            RosterError, PairingError: the daemon shows what is not to be believed. There are no keys then.
-            KeyFileError, KeyLockedError, KeyringError: a file, or this machine's own key, cannot be used.
+            RosterError, PairingError: the daemon's roster or answer fails verification; there are no keys
+                then.
+            KeyFileError, KeyLockedError, KeyringError: a file or this device's own key is unusable.
             RequestError, ConnectionLost, TimeoutError: from the link.
         """
         async with self._turn:
@@ -155,30 +162,33 @@ class Keyring:
                 raise
 
     async def catch_up(self) -> None:
-        """Have what another process of this machine has seen since, whether or not the daemon shows it to this one."""
+        """Load a newer roster that another process of this device has stored, whatever the daemon
+        shows to this one.
+        """
         async with self._turn:
             try:
                 await asyncio.to_thread(self._catch_up)
-            except (KeyFileError, KeyLockedError) as error:  # the next connection tries again, and says so
+            except (KeyFileError, KeyLockedError) as error:  # the next connection tries again and reports it
                 log.info("what another session has seen could not be read: %s", type(error).__name__)
             except ConfideError as error:
                 self._refuse(error)
 
     async def unlock(self, link: RequestChannel) -> None:
-        """Hand over what a locked space needs.
+        """Send the database keys that a locked space needs.
 
         Raises:
-            SpaceLockedError: this machine cannot.
-            Whatever `refresh` raises.
+            SpaceLockedError: this device cannot unlock it.
+            Errors of `refresh`.
         """
         await self.refresh(link)
         if self.shown is None or self.shown.is_locked:
             raise SpaceLockedError(self.problem)
 
     async def confirm(self, link: RequestChannel, compared: Pin) -> None:
-        """Believe the space that the daemon shows, if it is the one of which a person has compared the words, or a later state.
+        """Trust the daemon's space if its roster contains the state whose words the user has
+        compared.
 
-        Raises RosterError: it is not; and as `refresh`.
+        Raises RosterError if it doesn't; and as `refresh`.
         """
         async with self._turn:
             await self._refresh(link)
@@ -189,34 +199,40 @@ class Keyring:
                 await self._refresh(link)
 
     async def move(self, link: RequestChannel) -> None:
-        """Go on in the space that the daemon names: a person says that this machine was moved there. Raises as `refresh`."""
+        """Switch to the space that the daemon names, after the user's confirmation. Raises as
+        `refresh`.
+        """
         async with self._turn:
             await asyncio.to_thread(self._cache.use, self.space)
-            self.space = ""  # to begin with what is known of it
+            self.space = ""  # so that `_enter` loads what is known of it
             await self._refresh(link)
 
     async def parted(self, link: RequestChannel) -> Fork | None:
-        """How the daemon's list has parted from what this machine knows; None: it has not, or this machine has nothing to compare.
+        """Return the fork between the daemon's roster and this device's, or None if there is none
+        or nothing to compare.
 
-        Raises RosterError: it is no list of this space, or damaged; RequestError, ConnectionLost, TimeoutError: from the link.
+        Raises RosterError if the roster is invalid or of another space; RequestError,
+        ConnectionLost, TimeoutError from the link.
         """
         async with self._turn:
             return await self._parted(link)
 
     async def resolve_fork(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
-        """Go on from the daemon's list, of which a person has `compared` the newest change, once nobody comes back by it who was removed.
+        """Continue from the daemon's roster, after removing the devices that must not return by it.
 
-        Nothing is believed here, and no key is had, before the daemon has taken those removals; a crash leaves all to be done again.
+        Nothing is trusted and no key opened before the daemon has accepted those removals. After a
+        crash everything can be repeated.
 
         Args:
-            compared: the newest change of the daemon's list, as a device in the person's hands shows it.
-            again: the keys of devices that the daemon's list never had, and that the person wants on it.
+            compared: newest entry of the daemon's roster, as the user has compared it on another device.
+            again: keys of devices that the daemon's roster never had and that the user wants on it.
 
-        Returns: how they had parted, and the roster that is believed now.
+        Returns the fork and the roster that is trusted now.
 
         Raises:
-            ForkedRosterError: the daemon's list is no longer that; RosterError, WrapError: the changes cannot be made.
-            Whatever `refresh` raises.
+            ForkedRosterError: the daemon's roster has changed since.
+            RosterError, WrapError: the changes cannot be made.
+            Errors of `refresh`.
         """
         from confide_proxy.devices import roster_client
 
@@ -242,52 +258,58 @@ class Keyring:
             raise _too_fast()
 
     async def show_card(self, link: RequestChannel) -> None:
-        """Let the devices see this machine, though it believes no list: a person may approve it there. Raises as the link."""
+        """Show this device to the others although it trusts no roster, so that a user can approve
+        it there. Raises as the link.
+        """
         from confide_proxy.devices.device_pairing import Joining
 
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
         await joining.show_card(link)
 
     async def extend(self, link: RequestChannel, make: Make) -> Roster:
-        """The roster with a change that the daemon has taken. `make` may run more than once, in a thread.
+        """Append a change to the roster at the daemon and return the new roster. `make` may run
+        more than once, on a thread.
 
         Raises:
             RosterError: the change cannot be made.
-            Whatever `refresh` raises.
+            Errors of `refresh`.
         """
         async with self._turn:
             await self._refresh(link)
             before = self.keys.epoch if self.keys else 0
             roster = await self._extend(link, make)
             if self.keys is not None and self.keys.epoch > before:
-                # Its database key is wanted too.
+                # The daemon needs the new epoch's database key too.
                 await self._look(link)
                 await self._hand_over(link)
             return roster
 
     @property
     def own_name(self) -> str:
-        """What this machine is called where it names itself: as the daemon calls it, which is unique there, or else its host name."""
+        """This device's own name: the daemon's name for it, which is unique there, else its host
+        name.
+        """
         name = self._machine.called or socket.gethostname()
         return "".join(letter for letter in name if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
 
     async def identity(self) -> Identity:
-        """Who this machine is. Raises KeyFileError, KeyLockedError, KeyringError."""
+        """Return this device's keys. Raises KeyFileError, KeyLockedError, KeyringError."""
         return await asyncio.to_thread(self._machine.identity)
 
-    # What is known
+    # Local state
 
     def _enter(self, space: str) -> None:
-        """Begin with what this machine has seen of the space."""
+        """Load what this device has seen of the space."""
         if space == self.space:
             return
         self._fail(_unknown())
         self.roster, self.unconfirmed, self.shown = None, None, None
         self.space = space
         if self._cache.is_another(space):
-            return  # what the daemon shows of it is looked at, and not believed
+            return  # its roster is fetched but not trusted
         seen = self._cache.read(space)
-        # Also of one that is new: while the daemon is away, the keys of another space must not be taken for its own.
+        # Also for a new space: while the daemon is unreachable, another space's keys must not be
+        # used for it.
         self._cache.use(space)
         if seen is not None and seen.roster is not None and not self._cache.is_left(seen.pin.space):
             self._take(seen.roster, self._machine.identity())
@@ -297,7 +319,8 @@ class Keyring:
         pin = self._cache.pin(self.space) if known is not None else None
         if known is None or pin is None or known.contains(pin):
             return
-        # What goes on from here, or what a person has said that this machine goes on from: `keep` never writes another branch.
+        # The stored roster continues this one, or the user has chosen its branch: `keep` never
+        # writes another branch.
         seen = self._cache.read(self.space)
         if seen is not None and seen.roster is not None:
             self._take(seen.roster, self._machine.identity())
@@ -307,14 +330,14 @@ class Keyring:
             return
         try:
             self.was_taken, is_new = self._cache.note_custody(self.space, self.custody)
-        except KeyFileError as error:  # as on a full disk: it is noted another time
+        except KeyFileError as error:  # such as a full disk: recorded another time
             log.info("who keeps the key of the database is not noted: %s", error)
             return
         if is_new:
             log.warning("the daemon keeps the key of this space's database now; its devices did until then")
 
     def _is_current(self, status: Devices) -> bool:
-        """Whether the daemon has no news, and waits for nothing that this machine has to do."""
+        """Return True if the daemon has no changes and needs nothing from this device."""
         if self.roster is None or self.keys is None:
             return False
         is_same = (status["number"], status["head"]) == (len(self.roster.entries) - 1, self.roster.head.hex())
@@ -326,8 +349,10 @@ class Keyring:
         )
 
     def _has_duties(self) -> bool:
-        """Whether this machine may have something to do for the space, by what it keeps. Blocks."""
-        # What is kept of an invite or of a change of key: most machines have neither, and need not load what is done with them.
+        """Return True if the files of this device show that it may have duties in the space.
+        Blocks.
+        """
+        # Most devices have no invite or rotation and need not load the module.
         with suppress(OSError):
             if not any(path.suffix in (".invite", ".json") for path in self._paths.rosters.iterdir()):
                 return False
@@ -336,7 +361,7 @@ class Keyring:
         return are_due(self._paths.rosters, self.space)
 
     def _take(self, roster: Roster, identity: Identity) -> None:
-        """Believe a roster, and open its keys if this machine is on it."""
+        """Trust a roster, and open its keys if this device is on it."""
 
         known = self.roster
         if known is not None and known.head == roster.head and self.keys and self._opened_by == identity.public_key:
@@ -361,7 +386,7 @@ class Keyring:
         self._fail(problem)
 
     async def _believe(self, roster: Roster) -> None:
-        """Keep and open a roster that the daemon has."""
+        """Store and open a roster that the daemon has."""
 
         def work(identity: Identity) -> None:
             newest = self._cache.keep(self.space, roster)
@@ -371,7 +396,7 @@ class Keyring:
         identity = await self.identity()
         await asyncio.to_thread(work, identity)
 
-    # What the daemon shows
+    # The daemon's state
 
     async def _refresh(self, link: RequestChannel) -> None:
         from confide_proxy.devices.duties import Duties
@@ -387,21 +412,21 @@ class Keyring:
         try:
             await duties.answer(self.shown.waiting)
             await duties.finish_key_change(self._machine)
-        except KeyFileError as error:  # a full disk keeps nobody from sealing: it is done another time
+        except KeyFileError as error:  # a full disk must not prevent sealing: retried later
             log.warning("what this device has to do for its space waits: %s", error)
         if self.keys is not None and self.keys.epoch > epoch:
             await self._look(link)
             await self._hand_over(link)
 
     async def _look(self, link: RequestChannel) -> None:
-        """Fetch the news, and believe them, or refuse."""
+        """Fetch the roster's changes and trust or refuse them."""
         from confide_proxy.devices import roster_client
         from confide_proxy.devices.device_pairing import Joining
 
         identity = await self.identity()
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
         await asyncio.to_thread(self._catch_up)
-        # Before the roster is read, which the answer must not be ahead of.
+        # Fetched before the roster, so that the roster is at least as new as the answer.
         answer = await joining.ask(link)
         for _ in range(TRIES):
             since = len(self.roster.entries) if self.roster else 0
@@ -429,7 +454,8 @@ class Keyring:
                 roster = begun
                 shown = await roster_client.roster(link, 1)
             self.shown, self.custody = shown, shown.custody
-            # While nothing opens the database, nobody can tell: a daemon that has lost its file about that can only suppose.
+            # While the database is locked the daemon may only guess, if it has lost its custody
+            # file.
             if not shown.is_locked:
                 await asyncio.to_thread(self._note_custody)
             if answer is not None:
@@ -465,11 +491,14 @@ class Keyring:
         return await asyncio.to_thread(lambda: Fork.between(known, Roster.read(shown.entries)))
 
     def _judge(self, entries: tuple[bytes, ...], identity: Identity) -> tuple[Roster, bool]:
-        """A whole roster that is shown, and whether there is a reason to believe it. Raises RosterError."""
+        """Verify a whole roster; return it, and True if there is a reason to trust it. Raises
+        RosterError.
+        """
         from confide_proxy.devices import roster_client
 
         roster = Roster.read(entries, pin=self._cache.pin(self.space))
-        # By its own id as well: a daemon that calls it by another name could show it as it was before a device was removed.
+        # Looked up by its own id too: under another name, a daemon could show an older state from
+        # before a device was removed.
         seen = self._cache.of(roster.space)
         is_known = roster_client.is_known(roster, seen.pin if seen else None, identity)
         return roster, is_known and not self._cache.is_left(roster.space)
@@ -489,7 +518,7 @@ class Keyring:
         if key not in roster.devices and key not in roster.removed:
             await joining.show_card(link)
 
-    # What a device does
+    # Duties of a device
 
     async def _extend(self, link: RequestChannel, make: Make) -> Roster:
         from confide_proxy.devices import roster_client
@@ -513,7 +542,7 @@ class Keyring:
         raise _too_fast()
 
     async def _hand_over(self, link: RequestChannel) -> None:
-        """Give the daemon the database keys that it wants: where the devices keep them, or are to keep them from now on."""
+        """Send the daemon the database keys that it needs, if the devices keep them or start to."""
         from confide_proxy.devices import roster_client
 
         shown, keys = self.shown, self.keys

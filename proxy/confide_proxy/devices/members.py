@@ -1,4 +1,6 @@
-"""The machines of a space as people know them: listed, found by name or words, invited, added, removed."""
+"""The devices of a space for users: list them, find them by name or words, invite, add and remove
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _CODE_LETTERS: Final = 40
 
 
 def listed(keyring: Keyring, mine: bytes) -> dict[str, object]:
-    """A roster as --json shows it: the space, its devices, who waits, and whether this machine can seal."""
+    """Return a roster for --json: the space, its devices, the waiting ones, and if this device can
+    seal.
+    """
     roster = keyring.roster or keyring.unconfirmed
     shown = keyring.shown
     waiting = shown.waiting if shown else ()
@@ -50,10 +54,10 @@ def listed(keyring: Keyring, mine: bytes) -> dict[str, object]:
 
 
 def facts(roster: Roster, device: Device) -> dict[str, object]:
-    """A device as --json shows it."""
+    """Return a device for --json."""
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
     since = iso(entry.time) if entry else ""
-    name = printable(device.name)  # it was another machine's to choose
+    name = printable(device.name)  # another device chose it
     told = {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
     adder = roster.adder(device.key)
     by = {"addedBy": adder and printable(adder.name), "addedByWords": adder and fingerprint_words(adder.key)}
@@ -61,7 +65,7 @@ def facts(roster: Roster, device: Device) -> dict[str, object]:
 
 
 def find(roster: Roster, name: str) -> Device:
-    """The device of that name or those words. Raises DeviceError."""
+    """Return the device with this name or these words. Raises DeviceError."""
     checked(name)
     found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
     if len(found) == 1:
@@ -74,7 +78,7 @@ def find(roster: Roster, name: str) -> Device:
 
 
 def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
-    """The machine of that name or those words that waits to be a device. Raises DeviceError."""
+    """Return the waiting device with this name or these words. Raises DeviceError."""
     checked(name)
     members = keyring.roster.devices if keyring.roster else {}
     joiners = [one for one in (keyring.shown.waiting if keyring.shown else ()) if one.key not in members]
@@ -89,7 +93,7 @@ def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
 
 
 def card_of(joiner: roster_client.Joiner) -> Card:
-    """What a machine that waits shows of itself. Raises DeviceError: nothing that is good."""
+    """Return the card of a waiting device. Raises DeviceError if it has shown no valid one."""
     card = joiner.card
     if card is None or card.key != joiner.key or not card.verify():
         raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
@@ -97,7 +101,9 @@ def card_of(joiner: roster_client.Joiner) -> Card:
 
 
 async def add(keyring: Keyring, link: RequestChannel, name: str, card: Card) -> Roster:
-    """The roster with that machine on it, whose words a person has compared. Raises as `Keyring.extend`."""
+    """Add a device whose words the user has compared; return the new roster. Raises as
+    `Keyring.extend`.
+    """
     identity = await keyring.identity()
 
     def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
@@ -119,15 +125,16 @@ async def invite(
     ttl_s: int,
     scope: str,
 ) -> tuple[DeviceInvite, float]:
-    """An invite that lets one machine into the space, with its keys, and until when, in seconds since 1970.
+    """Create an invite that lets one device into the space with its keys; return it with its expiry
+    in seconds since 1970.
 
     Args:
         static: the daemon's key, which the invite pins.
-        url: the daemon's address, as that machine reaches it.
+        url: the daemon's address, as the new device reaches it.
     """
     made = DeviceInvite.new(static, url)
     kept = Invitation(keyring.space, name, made.pair, time.time() + ttl_s)
-    # First on the disk: the machine may join before this one has heard that the invite was taken.
+    # Stored first: the new device may join before this one gets the daemon's answer.
     await asyncio.to_thread(Invitations(paths.rosters).keep, kept)
     try:
         until = await roster_client.invite(link, made.invite, name=name, ttl_s=ttl_s, scope=scope)
@@ -138,7 +145,7 @@ async def invite(
 
 
 def remover(identity: Any, key: bytes) -> Any:
-    """What makes a roster without that device, for `Keyring.extend`."""
+    """Return a function for `Keyring.extend` that removes a device."""
 
     def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
         if keys is None or key not in roster.devices:
@@ -149,16 +156,18 @@ def remover(identity: Any, key: bytes) -> Any:
 
 
 def require_keys(keyring: Keyring) -> SpaceKeys:
-    """The keys of the space. Raises the keyring's problem."""
+    """Return the keys of the space. Raises the keyring's problem if there are none."""
     if keyring.keys is None:
         raise keyring.problem or DeviceError("this device has no keys of its space", hint="confide device ls")
     return keyring.keys
 
 
 def checked(name: str) -> str:
-    """The name. Raises DeviceError: a recovery code or an invite was pasted in its place, which must be neither shown nor sent."""
+    """Return the name. Raises DeviceError if it is a recovery code or an invite, pasted by mistake,
+    which must be neither shown nor sent.
+    """
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
-    # A machine's six words may begin so and be as long; of codes, one in a million has no digit.
+    # A device's six words may begin like a code and be as long; one code in a million has no digit.
     if typed.startswith("CR") and len(typed) == _CODE_LETTERS and not typed.isalpha():
         hint = "others on this device can read arguments: once it is used, make another with confide device recovery new --replace"
         raise DeviceError("this is a recovery code, not the name of a device", hint=hint)
@@ -169,7 +178,9 @@ def checked(name: str) -> str:
 
 
 def iso(time_s: float) -> str:
-    """A time, ISO 8601; "" for a time that no calendar has: in a roster it is whatever its signer wrote."""
+    """Return a time in ISO 8601; "" if it is out of range, since the signer of a roster entry can
+    write any number.
+    """
     try:
         return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):

@@ -1,6 +1,7 @@
-"""Records of older epochs are sealed again under the newest one, a few at a time (PROTOCOL.md 10.3).
+"""Sealing of old records again under the newest epoch, a few at a time (PROTOCOL.md 10.3).
 
-After a device was removed, it may still hold a copy of the daemon's disk some day: what lies there should not open with what it took along.
+A removed device may get a copy of the daemon's disk later; the keys that it took along should not
+open the records on it.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from confide_proxy.devices.roster_client import records
 
 DEADLINE_S: Final = 30.0
 PAGE: Final = 64
-"""Records in one step: each may be a whole note, and is in memory meanwhile."""
+"""Records per step. Each may be a whole note and is in memory meanwhile."""
 _MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 PAUSE_S: Final = 0.5
-"""Between steps of a session, which has other things to do."""
+"""Pause between steps in a session, which has other work."""
 
 
 class Resealing:
-    """That of one space.
+    """Sealing of a space's old records again.
 
-    The daemon is asked each time which records are old, which is one answer where none is. That all was done once is not remembered: a
-    daemon whose data folder was put back has the old records again.
+    Each run asks the daemon for old records, which is one request if there are none. Completion
+    isn't remembered, since a daemon restored from a backup has the old records again.
     """
 
     def __init__(self, keys: SpaceKeys) -> None:
         self._keys = keys
 
     async def run(self, link: RequestChannel, *, pause_s: float = PAUSE_S, most: int | None = None) -> int:
-        """Seal old records again, all of them or about `most`; how many were.
+        """Seal all old records again, or about `most`; return how many.
 
         Raises:
-            RequestError: `conflict` where a newer epoch has begun.
+            RequestError: `conflict` if a newer epoch has begun.
             ConnectionLost, TimeoutError: from the link.
         """
         done = 0
@@ -49,7 +50,7 @@ class Resealing:
             except RequestError as error:
                 if error.code != "denied":
                     raise
-                page = None  # it is for machines that may see all of the space
+                page = None  # only devices that may read all of the space get the list
             if page is None:
                 break
             done += await self._again(link, [one["id"] for one in page])
@@ -72,7 +73,7 @@ class Resealing:
         return len(ids)
 
     def _sealed(self, secret_id: str, data: bytes) -> str | None:
-        """The record under the newest epoch; None where it is not what it should be, and so nothing to keep alive."""
+        """Return the record under the newest epoch; None if it is invalid and so not worth keeping."""
         try:
             record = SealedRecord.parse(data)
             if record.secret_id.hex() != secret_id or record.epoch >= self._keys.epoch:

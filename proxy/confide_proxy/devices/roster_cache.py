@@ -1,14 +1,15 @@
-"""The rosters that this machine has seen, on its own disk: what a daemon shows has to go on from there (PROTOCOL.md 10.6).
+"""The rosters that this device has seen, on its own disk: the daemon's rosters must continue them
+(PROTOCOL.md 10.6).
 
-    <name>.roster   the entries, each behind its length
-    <name>.pin      the newest of them that the daemon is known to have, or that came from there
-    last            the name of the space that was used last, for when the daemon is away
-    <name>.custody  who kept the key of the space's database when this machine last heard of it
+    <name>.roster   the entries, each preceded by its length
+    <name>.pin      the newest entry that the daemon is known to have, or that came from it
+    last            the name of the space that was used last, for use while the daemon is unreachable
+    <name>.custody  who kept the key of the space's database when this device last heard of it
     <space>.left    the space, by its own id, was another daemon's, whose static key is in it
 
-A name is a hash of the id that the daemon gives the space, which is the daemon's to choose: what is pinned of a space is looked for by
-the id in its roster too, and a daemon that names another space than before is not believed. The wraps in the entries open with this
-machine's identity alone.
+A name is a hash of the id that the daemon gives the space. Since the daemon chooses that id, pins
+are looked up by the id in the roster too, and a daemon that names another space than before isn't
+trusted. Only this device's identity opens the wraps in the entries.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _SERVER_NOW: Final = b"server, after caller"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What this machine knows of a space's roster.
+    """The stored state of a space's roster.
 
     Attributes:
-        roster: as it was when it was last seen; None where the file is gone or damaged.
-        pin: what every roster that is shown must contain.
+        roster: the roster when it was last seen; None if its file is missing or damaged.
+        pin: the entry that every roster of the space must contain.
     """
 
     roster: Roster | None
@@ -56,32 +57,39 @@ class Seen:
 
 
 class RosterCache:
-    """The folder of them. Blocks; a machine's processes share it."""
+    """The folder with the rosters. Blocks; all processes of a device share it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, space: str) -> Seen | None:
-        """What is known of a space, by the id that the daemon gives it; None: nothing.
+        """Return the stored state of a space, by the id that the daemon gives it, or None.
 
-        Raises KeyFileError: a file is open to others, not ours, or the pin is damaged: without it any roster would be believed.
+        Raises KeyFileError if others can read a file, if it has another owner, or if the pin is
+        damaged: without a pin any roster would be trusted.
         """
         return self._read(_name(space))
 
     def pin(self, space: str) -> Pin | None:
-        """What every roster of a space must contain that is shown; None: nothing is known. Raises as `read`."""
+        """Return the entry that every roster of a space must contain, or None if the space is
+        unknown. Raises as `read`.
+        """
         return self._pin(_name(space))
 
     def of(self, space: bytes) -> Seen | None:
-        """The newest that is known of a space, by the id in its roster, whatever a daemon calls it; None: nothing. Raises as `read`."""
+        """Return the newest stored state of a space, by the id in its roster, whatever name a
+        daemon gives it; or None. Raises as `read`.
+        """
         found = [seen for name in self._names(space) if (seen := self._read(name)) is not None]
         return max(found, key=lambda seen: seen.pin.number, default=None)
 
     def is_another(self, space: str) -> bool:
-        """Whether the daemon names another space than it did, while that one is pinned. Raises as `read`.
+        """Return True if the daemon names another space than before, while the former one is
+        pinned. Raises as `read`.
 
-        A machine is in one space of its daemon, and goes to another when a person lets it join, or says so. Were another name enough, a
-        daemon could have the machine begin anew, or go back to a list of devices from before one was removed.
+        A device is in one space per daemon, and changes only when the user joins or confirms
+        another. If a new name were enough, a daemon could make the device start over, or return to
+        a roster from before a device was removed.
         """
         path = self._folder / _LAST
         if not path.exists():
@@ -93,7 +101,7 @@ class RosterCache:
         return pin is not None and not self.is_left(pin.space)
 
     def last(self) -> Seen | None:
-        """What is known of the space that was used last. Raises as `read`."""
+        """Return the stored state of the space that was used last, or None. Raises as `read`."""
         path = self._folder / _LAST
         if not path.exists():
             return None
@@ -101,9 +109,11 @@ class RosterCache:
         return self._read(name) if _NAME.fullmatch(name) else None
 
     def keep(self, space: str, roster: Roster) -> Roster:
-        """Pin a roster that the daemon has, and keep it. Where another process of this machine has kept a longer one, that is returned.
+        """Pin and store a roster that the daemon has; return it, or the longer one that another
+        process of this device has stored.
 
-        Raises RosterError: what was seen before, under this name or another, does not fit; KeyFileError: it cannot be written.
+        Raises RosterError if it doesn't continue what was seen before, under this name or another;
+        KeyFileError if it cannot be written.
         """
         name = _name(space)
         with self._locked():
@@ -117,15 +127,18 @@ class RosterCache:
                 else:
                     roster.check(seen.pin)
             if known is None or known.pin != roster.pin or known.roster is None:
-                # The entries first: a crash in between leaves more than is pinned, and never less.
+                # Entries first: after a crash in between they contain more than is pinned, never
+                # less.
                 write_private_file(self._folder / f"{name}.roster", _joined(roster), replace=True)
                 write_private_file(self._folder / f"{name}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
         return roster
 
     def replace(self, space: str, before: Pin, roster: Roster) -> None:
-        """Go on from another branch: a person has said so. Nothing else writes what does not contain the pin.
+        """Switch to another branch, as the user has decided. Nothing else writes a roster that
+        doesn't contain the pin.
 
-        Raises SealingError: another process has seen more than `before` since the person was asked; KeyFileError: it cannot be written.
+        Raises SealingError if another process has stored more than `before` since; KeyFileError if
+        it cannot be written.
         """
         name = _name(space)
         with self._locked():
@@ -133,31 +146,33 @@ class RosterCache:
                 raise SealingError(
                     "another confide has changed what this device knows of its devices", hint="try again"
                 )
-            # Under its other names first. Pin before entries: without entries that fit, they are fetched again.
+            # Other names of the space first. The pin before the entries: entries that don't fit are
+            # fetched again.
             for each in [*(other for other in self._names(roster.space) if other != name), name]:
                 write_private_file(self._folder / f"{each}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
                 write_private_file(self._folder / f"{each}.roster", _joined(roster), replace=True)
 
     def use(self, space: str) -> None:
-        """Remember that this space was used last; "" for one whose id is not known yet. Raises KeyFileError."""
+        """Record the space that was used last; "" if its id isn't known yet. Raises KeyFileError."""
         path, line = self._folder / _LAST, f"{_name(space)}\n".encode()
         if not path.exists() or read_private_file(path) != line:
             write_private_file(path, line, replace=True)
 
     def note_custody(self, space: str, custody: str) -> tuple[bool, bool]:
-        """Whether the daemon keeps a key now that the space's machines kept before, and whether that is news to this machine.
+        """Return True if the daemon keeps a database key now that the devices kept before, and True
+        if that is news to this device.
 
-        Nobody but the daemon says so, and nothing can prove it. But whoever relied on a stolen disk being worth nothing should know that
-        its operator has changed that (PROTOCOL.md 10.9).
+        Only the daemon says so, without proof. But users who relied on a stolen disk being useless
+        should know that the operator has changed that (PROTOCOL.md 10.9).
 
-        `custody`: what it has said, `server` or `caller`.
+        `custody` is the daemon's answer, `server` or `caller`.
 
-        Raises KeyFileError: the file cannot be read or written.
+        Raises KeyFileError if the file cannot be read or written.
         """
         name = _name(space)
         path = self._folder / f"{name}.custody"
         pin = self._pin(name)
-        # Under whatever name: another one must not hide that the machines kept the key.
+        # All names of the space: a new name must not hide that the devices kept the key.
         noted = [path, *(self._folder / f"{other}.custody" for other in (self._names(pin.space) if pin else ()))]
         known = next((read_private_file(each) for each in noted if each.exists()), b"")
         if custody == "caller":
@@ -176,7 +191,7 @@ class RosterCache:
         return None if pin is None else Seen(self._roster(name, pin), pin)
 
     def _names(self, space: bytes) -> list[str]:
-        """Those under which there is a pin of a space, by the id in its roster."""
+        """Return the names under which a space is pinned, by the id in its roster."""
         paths = sorted(self._folder.glob("*.pin"))
         return [path.stem for path in paths if (pin := self._pin(path.stem)) is not None and pin.space == space]
 
@@ -198,20 +213,22 @@ class RosterCache:
         try:
             return Roster.read(_split(data), pin=pin)
         except (RosterError, ValueError):
-            return None  # it is fetched again; the pin says which is the right one
+            return None  # it is fetched again, and checked against the pin
 
     def moved(self, before: bytes, now: bytes) -> None:
-        """This machine joins a daemon. Another one shall not pass for that which had the spaces that are known here.
+        """Record that this device joins another daemon, so that it cannot pose as the one that has
+        the spaces known here.
 
-        Whichever it is, the next space that it names is the one that this machine is in: a person has said so.
-
-        A roster is no secret of its machines, so who shows it need not be who keeps it; and who keeps it gets keys (PROTOCOL.md 10.9).
+        The next space that the joined daemon names is accepted, as the user chose to join. A roster
+        isn't secret among its devices, so a daemon that shows one need not be the one that stores
+        the space, and the one that stores it gets keys (PROTOCOL.md 10.9).
 
         Args:
-            before: the static key of the daemon that it had joined, 32 bytes; b"" where it had joined none.
-            now: of the one that it joins. What was left with that one is believed again.
+            before: static key of the daemon joined before, 32 bytes; b"" if there was none.
+            now: static key of the daemon that it joins. Spaces that were left with that one are trusted
+                again.
 
-        Raises KeyFileError: it cannot be noted.
+        Raises KeyFileError if it cannot be recorded.
         """
         if not self._folder.is_dir():
             return
@@ -227,9 +244,11 @@ class RosterCache:
         self.use("")
 
     def carried(self, space: bytes, before: bytes) -> None:
-        """This machine has carried a space to another daemon, which it joins: what is pinned of it goes on there (PROTOCOL.md 9.8).
+        """Record that this device has moved a space to another daemon, which it joins: the space's
+        pin stays valid there (PROTOCOL.md 9.8).
 
-        All others that it knows stay with the daemon of this static key. Raises KeyFileError: it cannot be noted.
+        All other known spaces stay with the daemon whose static key is `before`. Raises
+        KeyFileError if it cannot be recorded.
         """
         if self._folder.is_dir():
             pins = [pin for path in sorted(self._folder.glob("*.pin")) if (pin := self._pin(path.stem)) is not None]
@@ -240,11 +259,15 @@ class RosterCache:
         self.use("")
 
     def come_back(self, space: bytes) -> None:
-        """A person, or a device of the space, says that this daemon has it now. Raises KeyFileError."""
+        """Trust a left space at this daemon again, after a user or one of its devices has confirmed
+        it. Raises KeyFileError.
+        """
         remove_private_file(self._left(space))
 
     def is_left(self, space: bytes) -> bool:
-        """Whether a space, by the id in its roster, was another daemon's when this machine joined this one."""
+        """Return True if a space, by the id in its roster, belonged to another daemon when this
+        device joined this one.
+        """
         return os.path.lexists(self._left(space))
 
     def _left(self, space: bytes) -> Path:
@@ -252,7 +275,7 @@ class RosterCache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time compares and writes: the pin never goes back."""
+        """Lock the cache for compare and write, so that the pin never goes back."""
         make_private_dir(self._folder)
         path = self._folder / _LOCK
         try:

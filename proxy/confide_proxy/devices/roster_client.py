@@ -1,5 +1,6 @@
-"""What a device asks a daemon about its space's roster (PROTOCOL.md 9, 10), and how what it shows stands to the roster that is known:
-it goes on, has lost something, or is another (10.6)."""
+"""A device's requests about its space's roster (PROTOCOL.md 9, 10), and the comparison of the
+daemon's roster with the known one: continued, incomplete or forked (10.6).
+"""
 
 from __future__ import annotations
 
@@ -37,10 +38,10 @@ log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 20.0
 _CARD_AT: Final = 1 + 16
-"""Of the card in a pair request: behind version and invite id."""
+"""Offset of the card in a pair request, after version and invite id."""
 _PAGE: Final = 1000
 _MOST_RECORDS: Final = 2_000_000
-"""That a list may name: more than a space has, and less than keeps a command busy for ever."""
+"""Most records in a list: more than a space has, but finite, so that a command always ends."""
 _RESTORED: Final = (
     "the daemon may have been restored from an old copy: connect with the device that began the space, or that "
     "made the last change"
@@ -49,13 +50,13 @@ _RESTORED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """A machine that reaches the space and is not on its roster.
+    """A device that reaches the space and isn't on its roster.
 
     Attributes:
-        key: its Ed25519 key, 32 bytes, which the daemon has seen it prove.
-        name: what the daemon calls it.
-        card: what it shows of itself, not yet verified; None while it has shown nothing.
-        request: the same with the proof of a pair secret, where it joined with one.
+        key: its authenticated Ed25519 key, 32 bytes.
+        name: the daemon's name for it.
+        card: its card, not verified yet; None if it has sent none.
+        request: the card with a proof of the pair secret, if it joined with one.
     """
 
     key: bytes
@@ -69,14 +70,14 @@ class ShownRoster:
     """A roster as the daemon shows it.
 
     Attributes:
-        space: the id that the daemon gives the space.
-        entries: those that were asked for.
-        number: of the newest, -1 where there is none.
-        head: the hash of the newest, b"" where there is none.
-        custody: whether the daemon keeps the key of the space's database itself: "server" or "caller".
-        is_locked: it waits for that key.
-        needs: the epochs whose database keys it wants.
-        waiting: who is not on the roster yet.
+        space: id that the daemon gives the space.
+        entries: the requested entries.
+        number: number of the newest entry; -1 without any.
+        head: hash of the newest entry; b"" without any.
+        custody: "server" if the daemon keeps the key of the space's database itself, else "caller".
+        is_locked: True while the daemon waits for that key.
+        needs: epochs whose database keys the daemon needs.
+        waiting: devices that aren't on the roster yet.
     """
 
     space: str
@@ -90,9 +91,10 @@ class ShownRoster:
 
 
 async def roster(link: RequestChannel, since: int) -> ShownRoster:
-    """The roster's entries from number `since` on, however many answers they take.
+    """Fetch the roster's entries from number `since` on, in as many requests as needed.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the link; UnfitAnswerError: the answer has not the form that it should.
+    Raises RequestError, ConnectionLost, TimeoutError from the link; UnfitAnswerError for an invalid
+    answer.
     """
     entries: tuple[bytes, ...] = ()
     while True:
@@ -105,28 +107,32 @@ async def roster(link: RequestChannel, since: int) -> ShownRoster:
 
 
 async def extend(link: RequestChannel, entry: RosterEntry) -> None:
-    """Have the daemon take an entry. Raises RequestError: `conflict` if the roster has gone on meanwhile."""
+    """Send an entry to the daemon. Raises RequestError: `conflict` if the roster has changed
+    meanwhile.
+    """
     await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)
 
 
 async def pair(link: RequestChannel, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
-    """Show this machine to the devices, as one with a pair secret or as one without; the answer, if a device has given one."""
+    """Show this device to the others, with a pair secret (`request`) or without (`card`); return
+    the answer to it, if any.
+    """
     body: PairingRequest = {"request": request} if request is not None else {"card": card.encode() if card else None}
     return (await PAIR.ask(link, body, timeout_s=DEADLINE_S))["answer"]
 
 
 async def pair_answer(link: RequestChannel, key: bytes, answer: bytes) -> None:
-    """Answer a machine that has joined with a pair secret."""
+    """Answer a device that has joined with a pair secret."""
     await PAIR_ANSWER.ask(link, {"key": key, "answer": answer}, timeout_s=DEADLINE_S)
 
 
 async def unlock(link: RequestChannel, keys: Mapping[int, bytes]) -> bool:
-    """Hand over database keys by epoch; whether the space is locked still."""
+    """Send database keys by epoch; return True if the space is still locked."""
     return (await UNLOCK.ask(link, {"keys": dict(keys)}, timeout_s=DEADLINE_S))["isLocked"]
 
 
 async def invite(link: RequestChannel, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
-    """Let a machine into the space with an invite that this machine has drawn; until when, in seconds since 1970."""
+    """Register an invite of this device with the daemon; return its expiry in seconds since 1970."""
     body: InviteRequest = {
         "inviteId": invite.invite_id,
         "psk": invite.invite_psk,
@@ -141,11 +147,13 @@ async def invite(link: RequestChannel, invite: Invite, *, name: str, ttl_s: int,
 async def records(
     link: RequestChannel, *, below: int | None = None, page: int = _PAGE
 ) -> AsyncIterator[list[RecordRow]]:
-    """The list of the space's records, page by page in the order of their ids: `id` in hex, `kind`, `epoch`, `at`.
+    """Yield the list of the space's records, page by page in the order of their ids: `id` in hex,
+    `kind`, `epoch`, `at`.
 
-    `below`: of epochs before this one.
+    `below` limits it to epochs before this one.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the link; UnfitAnswerError: it is no list, or one that has no end.
+    Raises RequestError, ConnectionLost, TimeoutError from the link; UnfitAnswerError for an invalid
+    or endless list.
     """
     after: str | None = ""
     listed = 0
@@ -183,11 +191,12 @@ def _joiner(key: bytes, name: str, card: bytes | None, request: bytes | None) ->
 
 
 async def continued(link: RequestChannel, known: Roster, shown: ShownRoster) -> tuple[Roster, ShownRoster]:
-    """What is known with the daemon's news behind it, and what it shows now. A daemon that knows less, and nothing else, is told the rest.
+    """Return the known roster with the daemon's new entries, and the daemon's current state. A
+    daemon that only lacks entries gets them again.
 
     Raises:
-        ForkedRosterError and others of RosterError: it shows another history.
-        WithheldRosterError: it shows less, and does not take the rest.
+        ForkedRosterError and others of RosterError: the daemon shows another history.
+        WithheldRosterError: the daemon lacks entries and doesn't accept them.
         RequestError, ConnectionLost, TimeoutError: from the link.
     """
     newest = len(known.entries) - 1
@@ -203,9 +212,11 @@ async def continued(link: RequestChannel, known: Roster, shown: ShownRoster) -> 
 
 
 async def founded(link: RequestChannel, identity: Identity, name: str) -> Roster | None:
-    """The beginning of a space that has no roster, with this machine as its only device; None if another one was first.
+    """Create the roster of a new space with this device as its only one; return None if another
+    device was first.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the link; `denied` where this machine may not write.
+    Raises RequestError, ConnectionLost, TimeoutError from the link; `denied` if this device may not
+    write.
     """
     made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
     try:
@@ -218,25 +229,28 @@ async def founded(link: RequestChannel, identity: Identity, name: str) -> Roster
 
 
 def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
-    """Whether there is a reason to believe a whole roster that is shown: what this machine has seen of it, or that it began it.
+    """Return True if there is a reason to trust a whole roster: this device has seen it before, or
+    founded it.
 
-    Raises RosterError: it is not what this machine has seen.
+    Raises RosterError if it contradicts what this device has seen.
     """
     if pin is not None:
         roster.check(pin)
         return True
-    # One's own genesis without a pin: a crash came between the daemon's answer and the pin. Nothing can have followed it then; what has
-    # says nothing about its age.
+    # This device's own genesis without a pin: a crash happened between the daemon's answer and the
+    # pin. Nothing can have followed it then, and a roster that has followers may be outdated.
     return len(roster.entries) == 1 and roster.entries[0].signer == identity.public_key
 
 
 def withheld() -> WithheldRosterError:
-    """There is a roster, and the daemon shows none."""
+    """Return the error for a daemon that doesn't show an existing roster."""
     return WithheldRosterError("the daemon does not show the devices of this space", hint=_RESTORED)
 
 
 def _check(known: Roster, shown: ShownRoster) -> None:
-    """Check that its newest entry is the known one of that number, if there is one of that number."""
+    """Check that the daemon's newest entry equals the known one of the same number, if there is
+    one.
+    """
     if 0 <= shown.number < len(known.entries):
         known.check(Pin(known.space, shown.number, shown.head))
 
@@ -246,7 +260,7 @@ async def _send_again(link: RequestChannel, known: Roster, since: int) -> None:
         try:
             await extend(link, entry)
         except RequestError as error:
-            if error.code == "conflict":  # another device tells it the same
+            if error.code == "conflict":  # another device sent the same entry
                 continue
             problem = "the daemon has lost the newest changes to the list of devices, and does not take them again"
             raise WithheldRosterError(problem, hint=_RESTORED) from error

@@ -1,4 +1,6 @@
-"""A connection about a space's devices. It attaches nothing, so it works while the space is locked, and without its keys."""
+"""A connection for requests about a space's devices. It attaches no session, so it works while the
+space is locked and without its keys.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from confide_proxy.paths import ProxyPaths
 
 @dataclass(frozen=True, slots=True)
 class SpaceConnection:
-    """Use with `async with SpaceConnection.open(...)`.
+    """An open connection with a keyring; use with `async with SpaceConnection.open(...)`.
 
     Attributes:
-        connection: open.
-        keyring: of the space that the connection leads to; nothing was asked for it yet.
+        connection: the open connection.
+        keyring: keyring of the connection's space, not refreshed yet.
     """
 
     connection: Connection
@@ -36,9 +38,9 @@ class SpaceConnection:
     async def open(
         cls, paths: ProxyPaths, config: ProxyConfig, *, machine: MachineKeys | None = None
     ) -> AsyncIterator[Self]:
-        """Connected. Raises what `open_connection` raises.
+        """Connect to the daemon. Raises the errors of `open_connection`.
 
-        `machine`: has the keys to connect with, where the caller has opened or locked them.
+        `machine` holds the keys to connect with, if the caller has opened or locked them.
         """
         machine = machine or MachineKeys(paths)
         news = asyncio.Event()
@@ -59,7 +61,9 @@ class SpaceConnection:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def news(self, wait_s: float) -> None:
-        """Wait until the daemon says that something about the devices is new, or as long as that. Raises ConnectionLost."""
+        """Wait until the daemon announces a change of the devices, at most `wait_s` seconds. Raises
+        ConnectionLost.
+        """
         waiting = asyncio.create_task(self._news.wait())
         try:
             await asyncio.wait({waiting, self._serving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +75,7 @@ class SpaceConnection:
 
 
 async def introduce(paths: ProxyPaths, config: ProxyConfig) -> ConfideError | None:
-    """Show the devices of the space that this machine is there; why it has no keys of it, if that is known."""
+    """Show this device to the others of the space; return the reason why it has no keys, if known."""
     try:
         async with SpaceConnection.open(paths, config) as space:
             await space.keyring.refresh(space.connection)
@@ -83,7 +87,9 @@ async def introduce(paths: ProxyPaths, config: ProxyConfig) -> ConfideError | No
 
 
 async def await_keys(paths: ProxyPaths, config: ProxyConfig, wait_s: float) -> None:
-    """Ask to be taken in, and wait so long for a device that is connected. Whether there are keys then, the next connection says."""
+    """Ask to be added and wait up to `wait_s` seconds for a connected device to do so. The next
+    connection shows if there are keys.
+    """
     with suppress(ConfideError, TimeoutError):
         async with SpaceConnection.open(paths, config) as space, asyncio.timeout(wait_s):
             await space.keyring.refresh(space.connection)

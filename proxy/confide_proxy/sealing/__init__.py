@@ -1,1 +1,3 @@
-"""What leaves this machine leaves it without its secrets: sealed here, with keys that the daemon never has (PROTOCOL.md 10)."""
+"""Sealing of the texts that leave this device, with keys that the daemon never has (PROTOCOL.md
+10).
+"""

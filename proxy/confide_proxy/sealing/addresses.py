@@ -1,7 +1,8 @@
-"""Where a text would send a value to somebody else: addresses, link targets, images and tags.
+"""Detection of placeholders inside addresses: URLs, link targets, images and HTML tags.
 
-Whoever renders such a text fetches the address, and what stands in it goes along. So a sealed value is put back into one only where this
-machine's own file had it in the same one. It knows no keys.
+A program that renders such a text fetches the address and so sends out any value inside it. A
+sealed value is therefore restored inside an address only if this device's own file had it in the
+same address. The module uses no keys.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Final
 from confide_crypto.sealing.placeholder import STANDIN
 
 _MOST: Final = 16 * 1024
-"""Characters that an address may have up to a value and be compared: nobody has written a longer one, so a value stays out of it."""
+"""Longest address prefix, in characters, that is compared. In a longer one the value stays sealed.
+"""
 _SIGNS: Final = re.compile(r"\](?:\(|:)\s*<|\]\(|url\(|\)|<(?=[A-Za-z/!?])|>|[\"']", re.IGNORECASE)
 _OPENS: Final = re.compile(r"\s*(?:=\s*[^\s\"'<>/=]*|\(lru|tropmi@)", re.IGNORECASE)
-"""What stands before a quote that opens a value, backwards: of an attribute, or in a style. One that closes has the value before it."""
+"""Text before a quote that opens a value, matched backwards: an attribute name with `=`, `url(` or
+`@import`. Before a closing quote stands the value instead.
+"""
 _LONGEST_OPENING: Final = 256
 _DEFINITION: Final = re.compile(r"[ ]{0,3}\[[^\]\n]+\]:[ \t]*(?:\n[ \t]*)?\S*\Z")
 _ADDRESS: Final = re.compile(
@@ -24,13 +28,17 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 _HOST: Final = re.compile(r"[.@][\w-]*[A-Za-z]")
-"""Directly behind a value: makes it a label of a host name, or the user at one. Resolving that name sends the value."""
+"""Text directly after a value that makes the value a label of a host name, or a user name before
+one. Resolving that host name discloses the value.
+"""
 _SPACE: Final = re.compile(r"\s")
 
 
 def moved(text: str, before: str) -> Iterator[tuple[int, int]]:
-    """The spans (characters) of placeholders in `text` that stand in an address which is not, up to there, in `before` as well."""
-    # A placeholder holds brackets and colons of its own.
+    """Yield the spans (in characters) of placeholders in `text` that are inside an address which
+    `before` does not contain up to the same point.
+    """
+    # Placeholders contain brackets and colons themselves.
     plain = STANDIN.sub(lambda found: "x" * len(found[0]), text)
     reader = _AddressReader(plain)
     for found in STANDIN.finditer(text):
@@ -42,9 +50,11 @@ def moved(text: str, before: str) -> Iterator[tuple[int, int]]:
 
 
 class _AddressReader:
-    """Reads a text from its begin on, and knows at each place which addresses could be open there.
+    """A reader that scans a text from its start and tracks which addresses may be open at each
+    position.
 
-    Readers of Markdown, of HTML and of styles differ in what they take for closed: one more is taken for open than any of them would.
+    Renderers of Markdown, HTML and CSS differ in what closes an address. The reader errs towards
+    open: it treats more addresses as open than any of them does.
     """
 
     def __init__(self, plain: str) -> None:
@@ -57,20 +67,24 @@ class _AddressReader:
         self._is_html = self._is_escaped = False
 
     def read(self, end: int) -> None:
-        """Go on to there."""
+        """Scan forward to the position `end`."""
         while self._next is not None and self._next.start() < end:
             self._take(self._next[0], self._next.start())
             self._next = next(self._signs, None)
 
     def addresses(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """From where to where a value that stands at these places is in an address; of `read` up to there."""
+        """Yield the spans of the addresses that may contain the characters from `start` to `end`.
+
+        Call `read(start)` first.
+        """
         for begin in (self._tag, self._target, *self._quoted.values()):
             if begin is not None:
                 yield begin, end
         for line in self._lines(start):
             if _DEFINITION.match(self._plain, line, start):
                 yield line, end
-        # What has no blank in it is read as one: a host's name may stand behind the value, too.
+        # A run without whitespace is checked as one address, since a host name may follow the value
+        # too.
         is_host = _HOST.match(self._plain, end) is not None
         begin = start
         while begin > 0 and start - begin <= _MOST and not self._plain[begin - 1].isspace():
@@ -86,7 +100,7 @@ class _AddressReader:
                 self._tag, self._is_escaped = at, self._plain[at - 1 : at] == "\\"
             self._is_html = True
         elif sign == ">":
-            # Behind a backslash it ends no tag that Markdown reads, unless that one is none either.
+            # In Markdown an escaped `\>` closes no tag, unless the tag's `<` was escaped too.
             if self._is_escaped or self._plain[at - 1 : at] != "\\":
                 self._tag = None
         elif sign in "\"'":
@@ -96,7 +110,7 @@ class _AddressReader:
             self._target = None if sign == ")" else at
 
     def _lines(self, start: int) -> Iterator[int]:
-        """Where the line begins that this place is in, and the one above."""
+        """Yield the start of the line that contains this position, and of the line before it."""
         for _ in range(2):
             line = self._plain.rfind("\n", max(0, start - _MOST), max(0, start))
             if line < 0 and start > _MOST:

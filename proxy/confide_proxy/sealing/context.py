@@ -1,5 +1,5 @@
-"""What seals a session's texts, in one hand: the keys of its space, what seals with them, and where the sealed goes; and the files of its
-folders as they leave the machine, and as they keep their plaintext when a change comes back.
+"""Sealing state of a session: the keys of its space, the sealer, the records that the daemon has,
+and the sealing and restoring of the files in its folders.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOKS: Final = 2
-"""At the roster, at once: one that is under way, and one behind it. A daemon may tell of news as often as it likes."""
+"""Roster fetches at a time: one that runs and one that waits. A daemon may announce changes as
+often as it likes.
+"""
 
 _QUICK_CHARS: Final = 8 * 1024
-"""Of a message that is looked through in the event loop for values that this machine knows."""
+"""Characters of a message that are searched for known values in the event loop."""
 _POLL_S: Final = 2.0
 _POLL_WITH_KEYS_S: Final = 60.0
 Item = TypeVar("Item")
@@ -46,15 +48,17 @@ Item = TypeVar("Item")
 DEADLINE_S: Final = 20.0
 MAX_RECORDS: Final = 256
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of values in one request, or a single larger one."""
+"""Bytes of values in one request; a single larger value goes alone."""
 _TRIES: Final = 4
-"""Each after the roster was fetched anew: other devices begin new epochs, but not one after the other."""
+"""Attempts to send records. The roster is fetched again before each retry, since another device may
+have begun a new epoch.
+"""
 _MOST_REMEMBERED: Final = 100_000
 
 NAME_TELLS: Final = "has a name with what looks like a credential in it: give it another one"
 ID_TELLS: Final = "has a note's id with what looks like a credential in it: give it another one"
 _ID_LINE: Final = re.compile(r"\ufeff?---[^\S\n]*\n(?:(?!---|\.\.\.).*\n){0,200}?(id:[ \t]*[\"']?mem_.*)")
-"""The line that names a note, behind the front matter before it."""
+"""The front matter up to and including the line with the note's id."""
 _SOURCE: Final = "files"
 _SEALED: Final = "(sealed:"
 _REDACTED: Final = "(redacted:"
@@ -62,7 +66,7 @@ _NOTE: Final = "(sealed:note:"
 
 
 class SessionSealing:
-    """The sealing of one session or command.
+    """Sealing of one session or command.
 
     Attributes:
         keyring: the keys of the space that the link leads to.
@@ -70,7 +74,7 @@ class SessionSealing:
     """
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys) -> None:
-        """`machine` has the key that the link is made with."""
+        """`machine` holds the key that authenticates the link."""
         self._paths = paths
         self._config = config
         self.keyring = Keyring(paths, machine)
@@ -79,7 +83,7 @@ class SessionSealing:
 
     @functools.cached_property
     def sealer(self) -> Sealer:
-        """Seals texts. Made at the first need: a start does without its patterns."""
+        """The sealer, created on first use so that a start doesn't load its patterns."""
         from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
@@ -87,27 +91,33 @@ class SessionSealing:
 
     @functools.cached_property
     def known(self) -> KnownValues:
-        """The values that this machine has sealed or opened."""
+        """The values that this device has sealed or opened."""
 
         return KnownValues(self._paths.known, lambda: self.keyring.last_keys)
 
     @property
     def knows_any(self) -> bool:
-        """Whether this machine has sealed or opened something yet."""
+        """Return True if this device has sealed or opened a value before."""
         return "known" in self.__dict__ or self._paths.known.exists()
 
     def may_know(self, said: Any) -> bool:
-        """Whether a JSON value may hold a value that this machine knows, by a look that is short; True where it would be long."""
+        """Return True if a JSON value may contain a value that this device knows.
+
+        Fast enough for the event loop: also True if the value is too long for a quick search.
+        """
         return self.knows_any and self.known.are_in(said, _QUICK_CHARS)
 
     async def open(self, link: RequestChannel, attached: Attached) -> None:
-        """Have the keys before the first text goes over a link that is up. Raises ConnectionLost, TimeoutError."""
-        # A daemon that was restored from an old copy has lost what it had.
+        """Load the keys before the first text is sent over a new link.
+
+        Raises ConnectionLost, TimeoutError.
+        """
+        # A daemon restored from an old copy has lost records that it had.
         self.deposit.forget()
         await self.keyring.open(link, attached)
 
     async def reseal(self, link: RequestChannel) -> None:
-        """Seal the records of older epochs anew, unless another process of this machine does."""
+        """Seal the records of older epochs again, unless another process of this device does so."""
         from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
@@ -123,7 +133,11 @@ class SessionSealing:
             seat.leave()
 
     async def attend(self, look_again: Callable[[], Awaitable[None]]) -> None:
-        """Look again when another process of this machine has seen more, or a person has confirmed the space there: no daemon need tell."""
+        """Watch the roster file and reload the keys when it changes.
+
+        It changes when another process of this device has seen a newer roster, or when the user has
+        confirmed the space there. No message from the daemon is needed. Runs until cancelled.
+        """
         stamp = self._stamp()
         while True:
             await asyncio.sleep(_POLL_S if self.keyring.keys is None else _POLL_WITH_KEYS_S)
@@ -141,9 +155,12 @@ class SessionSealing:
         return 0
 
     async def look_again(self, link: RequestChannel, attached: Attached | None = None) -> None:
-        """Have the news of the devices, as far as they can be had now; a connection that breaks begins with them again."""
+        """Fetch changes of the roster, then seal old records again.
+
+        Failures are ignored: after a lost connection the next one fetches the roster again.
+        """
         if self._looks == _LOOKS:
-            return  # the one that waits sees these news too
+            return  # the waiting fetch sees these changes too
         self._looks += 1
         try:
             with suppress(ConfideError, TimeoutError):
@@ -154,23 +171,28 @@ class SessionSealing:
 
 
 class Deposit:
-    """The records of one space that this process has given to the daemon."""
+    """The records of one space that this process has sent to the daemon."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._kept: set[bytes] = set()
 
     def forget(self) -> None:
-        """Take nothing for kept any more: the link leads to another space, or to a daemon that may have been restored from a copy."""
+        """Clear the list of sent records: the link leads to another space, or to a daemon that may
+        have been restored from a backup.
+        """
         self._kept.clear()
 
     async def keep(self, link: RequestChannel, secrets: Iterable[Secret]) -> None:
-        """Have the records of these secrets with the daemon, sealed under the space's newest key.
+        """Send the records of these secrets to the daemon, sealed under the space's newest key.
+
+        Records that this process has sent before are skipped.
 
         Raises:
-            UnsealableError: this machine has no keys (any more).
-            RequestError, ConnectionLost, TimeoutError: from the link; `unavailable` where the daemon takes no record of the newest key.
-            RosterError: the daemon shows a roster that is not to be believed.
+            UnsealableError: this device has no keys, or has lost them.
+            RequestError, ConnectionLost, TimeoutError: from the link; `unavailable` if the epoch keeps
+                changing.
+            RosterError: the daemon returned a roster that fails verification.
         """
         wanted = tuple(secrets)
         for tries_left in reversed(range(_TRIES)):
@@ -185,16 +207,17 @@ class Deposit:
                 if error.code != "conflict":
                     raise
                 if not tries_left:
-                    # No last word on what is to be sent, as a conflict would be.
+                    # Not final for the caller, as `conflict` would be.
                     raise RequestError("unavailable", "the keys of this space change just now", "try again") from error
                 await self._keyring.refresh(link)
             else:
                 return
 
     async def keep_of_file(self, link: RequestChannel, path: str, secrets: Iterable[Secret]) -> None:
-        """The same for those of a file, before its text is with the daemon.
+        """Send the records of a file's secrets, as `keep` does, before its text is sent.
 
-        Raises FolderError: they cannot be made now; RequestError, ConnectionLost, TimeoutError: as `keep`.
+        Raises FolderError if they cannot be sealed now; RequestError, ConnectionLost and
+        TimeoutError as `keep`.
         """
         try:
             await self.keep(link, secrets)
@@ -220,12 +243,12 @@ class Deposit:
 
 
 class SealedFile(NamedTuple):
-    """A file's text as it goes out.
+    """A file's text as it is sent.
 
     Attributes:
-        sealed: the text, and what was in it.
-        mark: with what it was sealed, as `FileSealer.mark`.
-        is_waiting: something in it is redacted only because this machine has no keys.
+        sealed: the sealed text and the values that were in it.
+        mark: the `FileSealer.mark` under which it was sealed.
+        is_waiting: True if a value is redacted only because this device has no keys.
     """
 
     sealed: Sealed
@@ -234,7 +257,7 @@ class SealedFile(NamedTuple):
 
 
 class FileSealer:
-    """Seals the files of one session's folders. Safe to use from several threads."""
+    """The sealer of the files in one session's folders. Safe to use from several threads."""
 
     def __init__(self, sealing: SessionSealing, policy: Policy) -> None:
         self._sealing = sealing
@@ -243,14 +266,19 @@ class FileSealer:
 
     @property
     def mark(self) -> str:
-        """With what a file is sealed now: rules, the user's wishes, keys of the space. What was sealed with others is read anew."""
+        """A digest of everything that decides how a file is sealed: rules, policy and the space's
+        keys.
+
+        A file that was sealed under another mark is read again.
+        """
         return self._mark(self._sealing.keyring.keys)
 
     def _mark(self, keys: SpaceKeys | None) -> str:
         known = self._known_mark
         if known is not None and known[0] is keys:
             return known[1]
-        # Rules change with the version alone. The name of a fixed value tells one space's keys from another's, in all epochs the same.
+        # Rules change only with the version. The secret id of a fixed value identifies a space's
+        # keys, and is the same in all epochs.
         parts = [VERSION, self._policy.files, self._policy.local, str(self._policy.min_confidence), *self._policy.allow]
         parts.append(keys.secret_id("mark", b"").hex() if keys else "")
         mark = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
@@ -258,10 +286,10 @@ class FileSealer:
         return mark
 
     def seal(self, path: str, text: str) -> SealedFile:
-        """The text of a file as it goes out.
+        """Seal the text of a file.
 
-        Raises:
-            FolderError: it is not let out, or cannot be sealed; or its name, or its note's id, holds a credential: a name cannot be sealed.
+        Raises FolderError if the policy blocks it, if it cannot be sealed, or if its name or its
+        note's id contains a credential: names cannot be sealed.
         """
         keys = self._sealing.keyring.keys
         if self.shown(path) != path:
@@ -276,7 +304,7 @@ class FileSealer:
             raise FolderError(path, f"cannot be sealed: {error}", hint=error.hint) from None
         if sealed.values and (own := _ID_LINE.match(text)) and own[1] not in sealed.text:
             raise FolderError(path, ID_TELLS)
-        # They may be gone, or there, since this began.
+        # The keys may have been loaded or dropped meanwhile.
         has_keys = None not in (keys, self._sealing.keyring.keys)
         is_waiting = not has_keys and any(placeholder.startswith(_REDACTED) for placeholder in sealed.values)
         if is_waiting and self._policy.files == "redact":
@@ -284,21 +312,23 @@ class FileSealer:
         return SealedFile(sealed, self._mark(keys), is_waiting)
 
     def shown(self, path: str) -> str:
-        """A path as the daemon may see it."""
+        """Return a path with credentials in it sealed, for the daemon to see."""
         try:
             return self._sealing.sealer.seal(path, _SOURCE, is_sensitive=False).text
         except ConfideError:
             return "(a file)"
 
     def restore(self, path: str, text: str, before: str, values: Mapping[str, str]) -> str:
-        """The text with the values of the file that it replaces back in their places; those that are sealed only with `local = "keep"`.
+        """Return the text with placeholders replaced by the values of the file that it replaces.
 
-        A sealed value that another machine has moved to where no rule would find it, and that is not known (`KnownValues`), stays sealed.
-        So does one that it has moved into an address, which whoever renders the file would fetch.
+        Sealed values are restored only with `local = "keep"`. A sealed value stays sealed if
+        another device has moved it to where no rule finds it and it isn't known (`KnownValues`), or
+        has moved it into an address, which a renderer would fetch.
 
-        `before`: the file as it went out, and its `values`; what another machine knew in it is known here from now on.
+        `before` is the file as it was sent, and `values` are its values by placeholder. Values that
+        another device sealed in `before` become known to this device.
 
-        Raises FolderError: a value that is nowhere but in this file would be lost, or as `seal`.
+        Raises FolderError if a value that only this file holds would be lost, or as `seal`.
         """
         values = {**values, **self._sealing.known.learned(text, before, values)}
         if self._policy.local == "replace":
@@ -321,7 +351,9 @@ class FileSealer:
         return restored
 
     def check_removable(self, path: str, values: Mapping[str, str]) -> None:
-        """Raise FolderError where a file has a value that is nowhere else, so that no other machine's wish deletes it."""
+        """Raise FolderError if a file holds a value that exists nowhere else, so that a deletion on
+        another device doesn't destroy it.
+        """
         if any(placeholder.startswith(_REDACTED) for placeholder in values):
             problem = (
                 "stays: another device has deleted it, and it holds a credential that is here alone; delete it here too"
@@ -329,19 +361,20 @@ class FileSealer:
             raise FolderError(path, problem)
 
     def is_to_be_sent(self, path: str, text: str, restored: str) -> bool:
-        """Whether a file that was written in a text's place is to be sent as it seals now, though the daemon has that text.
+        """Return True if a file that was written from a daemon's text must be sent back sealed.
 
-        It is where the text says what should be sealed. Where several machines hold a part of a sensitive note in clear each, nobody does:
-        they would answer each other for ever.
+        That is so if the text contains a value in clear that should be sealed. Parts of sensitive
+        notes are excepted: devices that each hold a part of one in clear would answer each other
+        forever.
         """
         return self.seal(path, text).sealed.text != text and _NOTE not in restored
 
     def is_replaced(self, values: Mapping[str, str]) -> bool:
-        """Whether a file with these values is to hold placeholders in their places as well."""
+        """Return True if placeholders must replace these values in the local file too."""
         return self._policy.local == "replace" and any(placeholder.startswith(_SEALED) for placeholder in values)
 
     def why_withheld(self) -> str:
-        """Why a file that would go out redacted waits."""
+        """Return why a file isn't sent although it could go out redacted."""
         problem = self._sealing.keyring.problem
         return f"holds a credential that this device cannot seal now{f': {problem}' if problem else ''}"
 
@@ -349,7 +382,9 @@ class FileSealer:
 def batches(
     items: Iterable[Item], size_of: Callable[[Item], int], *, most: int, most_size: int
 ) -> Iterator[list[Item]]:
-    """The items, at most so many and so large in one list, or a single larger one."""
+    """Yield the items in lists of at most `most` items and `most_size` total size; a single larger
+    item is a list of its own.
+    """
     batch: list[Item] = []
     size = 0
     for item in items:

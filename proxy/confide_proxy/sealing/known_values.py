@@ -1,13 +1,14 @@
-"""Values that this machine knows to be secrets, since it has sealed or opened them: found again wherever they are said, in clear or
-encoded, though nothing around them tells.
+"""Values that this device knows to be secrets since it has sealed or opened them. They are found
+again wherever they occur, in clear or encoded, without any context.
 
-They are kept by a keyed name each, never in clear: BLAKE2b-128 of the value, with a key that comes from the space's first key, as those of
-PROTOCOL.md 10.2 do, in a file that all processes of this machine share. So who reads the disk learns from it what the placeholders in the
-files beside it tell already: nothing without the space's keys, and with them whether a guess is right. How long a value is is hidden the
-same way; the file shows how many there are, and of what kinds.
+Each is stored as a keyed digest, never in clear: BLAKE2b-128 with a key derived from the space's
+first key, like the secret ids of PROTOCOL.md 10.2, in a file that all processes of this device
+share. A reader of the disk learns what the placeholders in the files beside it show already:
+nothing without the space's keys, and with them whether a guess is right. The length of a value is
+masked the same way. The file shows the number of values and their kinds.
 
-What is known only grows, so that a text, once sealed, is never let out in clear again by another process. A text is not searched for each
-value: its words, and their parts between signs, are looked up by their names.
+The set only grows, so that no process sends in clear what another has sealed. A search doesn't try
+every value: it looks up the digests of the text's words, and of their parts between punctuation.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ log = logging.getLogger(__name__)
 
 SHORTEST: Final = 8
 LONGEST: Final = 256
-"""Characters. Longer ones are keys and tokens, which are known by their form."""
+"""Length in characters. Longer values are keys and tokens, which their form reveals."""
 MOST: Final = 100_000
-"""Values of a space; more are not remembered."""
+"""Most values remembered for a space."""
 CONFIDENCE: Final = 0.95
 _DETECTOR: Final = "known"
 NOTE: Final = "note"
 _MOST_SIGNS: Final = 24
-"""In a value, not counting letters and digits."""
+"""Most characters in a value other than letters and digits."""
 _KEY_PERSON: Final = b"confide-known-1"
 _NAME_PERSON: Final = b"confide-known-2"
 _MASK_PERSON: Final = b"confide-known-3"
@@ -55,14 +56,18 @@ _WITH_DIGIT: Final = 2
 _NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
 """Dates, versions, addresses."""
 _LONGEST_WORD: Final = 15
-"""Letters of one case, up to so many, are a word."""
+"""Letters of one case, up to this many, are a word."""
 
 
 class KnownValues:
-    """Those of the space whose keys this machine had last. Safe to use from several threads."""
+    """The known values of the space whose keys this device had last. Safe to use from several
+    threads.
+    """
 
     def __init__(self, folder: Path, keys: Callable[[], SpaceKeys | None]) -> None:
-        """`folder`: with a file for each space. `keys` are those that this machine had last, also while it may not seal."""
+        """`folder` holds a file per space. `keys` returns the keys that this device had last, also
+        while it may not seal.
+        """
         self._folder = folder
         self._keys = keys
         self._turn = threading.Lock()
@@ -71,13 +76,14 @@ class KnownValues:
 
     @property
     def count(self) -> int:
-        """How many are known. It only grows while the space is the same."""
+        """Number of known values. It only grows while the space stays the same."""
         return len(self._kinds)
 
     def remember(self, secrets: Iterable[tuple[str, bytes]]) -> None:
-        """Know these, each a kind and a value, from now on, in all processes of this machine; not what reads like a word or a number.
+        """Remember these kinds and values in all processes of this device.
 
-        What cannot be written is known to this process alone.
+        Values that read like a word or a number are skipped. If the file cannot be written, only
+        this process knows them.
         """
         wanted = [
             (kind, value)
@@ -102,8 +108,12 @@ class KnownValues:
                 self._append("".join(lines).encode())
 
     def find(self, text: str) -> list[SecretFinding]:
-        """Where one of them stands: as it is, among characters that nobody sees, cut by a line end, in percent or with escapes, or anywhere
-        in a run of base64 or hex, which then counts as a whole. They may overlap."""
+        """Return the occurrences of known values; they may overlap.
+
+        A value is found as it is, among invisible characters, split by a line break, in percent
+        encoding, with escapes, or anywhere in a run of base64 or hex, which is then found as a
+        whole.
+        """
         with self._turn:
             if len(text) < SHORTEST or not self._is_open():
                 return []
@@ -121,9 +131,11 @@ class KnownValues:
             return found
 
     def learned(self, after: str, before: str, values: Mapping[str, str]) -> dict[str, str]:
-        """What another machine has sealed in a text that stands in clear in the one `before`, by placeholders; `values` are known already.
+        """Return values that another device has sealed in a text and that are in clear in `before`,
+        by placeholder.
 
-        Who has a secret in a file, where no rule of this machine knows it, keeps it there, and knows it from now on.
+        `values` are known already and skipped. No rule of this device found these; it keeps them in
+        its file and knows them from now on.
         """
         keys = self._keys()
         named = [one for _, _, one in placeholder.find(after) if str(one) not in values]
@@ -142,9 +154,10 @@ class KnownValues:
         return found
 
     def are_in(self, said: Any, most_chars: int | None = None) -> bool:
-        """Whether one of them stands in a string of a JSON value, names included.
+        """Return True if a string of a JSON value, names included, contains a known value.
 
-        `most_chars`: answer at once; True also where there is more to look through than that, or they are still to be read.
+        With `most_chars` the answer is immediate: also True if there is more text than that, or if
+        the file hasn't been read yet.
         """
         if self._keys() is None:
             return False
@@ -163,7 +176,7 @@ class KnownValues:
                 waiting += one
         return False
 
-    # What is known
+    # Storage
 
     def _is_read(self) -> bool:
         keys = self._keys()
@@ -198,14 +211,15 @@ class KnownValues:
         return bytes(one ^ other for one, other in zip(masking.digest(), shape, strict=True))
 
     def _note(self, name: bytes, shape: tuple[int, int, int], kind: str) -> None:
-        # By the first in their order, whichever was met first: machines that know the same agree, and come to agree as they learn.
+        # The first kind in order, not the first one met: devices that know the same values agree,
+        # and those that learn them later agree then.
         self._kinds[name] = tuple(sorted({*self._kinds.get(name, ()), kind}))
         self._shapes.add(*shape)
         if shape[2] < _WITH_DIGIT:
             self._without_digits.add(*shape)
 
     def _catch_up(self) -> None:
-        """Read what other processes have noted. One call of the system where there is nothing new."""
+        """Read what other processes have added. One system call if there is nothing new."""
         try:
             size = self._file.stat().st_size
             if size <= self._offset:
@@ -216,7 +230,7 @@ class KnownValues:
         except OSError:
             self._offset = max(0, self._offset)
             return
-        whole = data.rfind(b"\n") + 1  # a line that another process writes just now is read the next time
+        whole = data.rfind(b"\n") + 1  # an incomplete line of another process is read next time
         self._offset = max(0, self._offset) + whole
         for line in data[:whole].decode("ascii", "replace").splitlines():
             parts = line.split(" ")
@@ -245,10 +259,12 @@ class KnownValues:
         finally:
             os.close(file)
 
-    # Where they are
+    # Search
 
     def _in(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Each that stands in the text as it is, between blanks, signs and ends: (start, end, kind)."""
+        """Yield each known value in the text as it is, between blanks, punctuation and the ends:
+        (start, end, kind).
+        """
         for match in _WORD.finditer(text):
             word, at = match[0], match.start()
             if word.isalnum():
@@ -260,7 +276,9 @@ class KnownValues:
                 yield from ((at + start, at + end, kind) for start, end, kind in self._in_parts(word, shapes))
 
     def _in_parts(self, word: str, shapes: _Shapes) -> Iterator[tuple[int, int, str]]:
-        """The same of a word with signs in it: one begins and ends beside a sign, or with it."""
+        """Yield each known value in a word with punctuation. It begins and ends next to a
+        punctuation character, or with one.
+        """
         size, inner = len(word), shapes.inner
         signs = [-1, *(sign.start() for sign in _SIGN.finditer(word)), size]
         for first, begin in enumerate(signs[:-1]):
@@ -277,7 +295,9 @@ class KnownValues:
                             yield start, stop, kind
 
     def _kind(self, value: str, signs: int) -> str | None:
-        """The kind of a known value, None where it is none. Most are told by their shape, which costs less than their name."""
+        """Return the kind of a known value, or None. The shape excludes most values, which costs
+        less than a digest.
+        """
         looks = self._shapes.looks.get((len(value), signs), 0)
         if not looks >> _look(value) & 1 or _is_word(value):
             return None
@@ -286,12 +306,13 @@ class KnownValues:
 
 
 class _Shapes:
-    """What known values look like.
+    """Shapes of the known values.
 
     Attributes:
-        looks: by their length and the number of their signs, a bit for each of `_look`.
-        inner: length and number of signs of what is between two places where one may begin and end: with or without the signs there.
-        most_signs: in any of them.
+        looks: bits of `_look`, by length and number of punctuation characters.
+        inner: (length, punctuation) of the part between two punctuation characters, for values that
+            include both, one or none of them.
+        most_signs: most punctuation characters in any value.
     """
 
     __slots__ = ("inner", "looks", "most_signs")
@@ -308,20 +329,25 @@ class _Shapes:
 
 
 def _look(value: str) -> int:
-    """0 to 3: whether it has a digit, and whether it has letters of lower case alone."""
+    """Return 0 to 3: 2 if there is a digit, plus 1 if all letters are lower case."""
     return 2 * (_DIGIT.search(value) is not None) + value.islower()
 
 
 def is_recognizable(value: str) -> bool:
-    """Whether a value is looked for again: 8 to 256 characters without a blank, and neither a word nor a number, a date or a version."""
+    """Return True if a value is searched for again: 8 to 256 characters without blanks, and no
+    word, number, date or version.
+    """
     if not SHORTEST <= len(value) <= LONGEST or _is_word(value) or _NUMBER.fullmatch(value):
         return False
     return len(_SIGN.findall(value)) <= _MOST_SIGNS and not any(letter.isspace() for letter in value)
 
 
 def merged(found: list[SecretFinding], known: list[SecretFinding]) -> list[SecretFinding]:
-    """The findings of the rules, none over another, with those of known values, in order: what a rule calls otherwise stays as the rule has
-    it, so that a text seals as it did; but nothing of a known value stays in clear."""
+    """Merge the rules' findings with those of known values, in order and without overlaps.
+
+    A rule's finding keeps its kind, so that the same text always seals to the same text, and no
+    part of a known value stays in clear.
+    """
     if not known:
         return found
     rules = sorted(found, key=lambda one: one.start)
@@ -335,7 +361,7 @@ def merged(found: list[SecretFinding], known: list[SecretFinding]) -> list[Secre
 
 
 def _apart(found: list[SecretFinding]) -> list[SecretFinding]:
-    """Those that overlap as one, which is a known value's; in order."""
+    """Merge overlapping findings into one of a known value, in order."""
     apart: list[SecretFinding] = []
     for each in sorted(found, key=lambda one: (one.start, -one.end, one.kind)):
         if not apart or apart[-1].end <= each.start:
@@ -347,7 +373,9 @@ def _apart(found: list[SecretFinding]) -> list[SecretFinding]:
 
 
 def _parts(word: str) -> Iterator[str]:
-    """A word, and what of it begins and ends beside a sign, or with it."""
+    """Yield a word and each part of it that begins and ends next to a punctuation character, or
+    with one.
+    """
     places = sorted({0, len(word), *(at for sign in _SIGN.finditer(word) for at in sign.span())})
     for first, begin in enumerate(places):
         for end in places[first + 1 : first + 2 * _MOST_SIGNS]:
@@ -381,7 +409,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _packed(shape: tuple[int, int, int]) -> bytes:
-    """A length, a number of signs and a `_look`."""
+    """Encode a length, a number of punctuation characters and a `_look`."""
     length, signs, look = shape
     return length.to_bytes(2) + bytes([look << 5 | signs])
 

@@ -1,4 +1,6 @@
-"""A sealed secret opened on this machine: its record from the daemon, the key from the roster, and a check that it is what was named."""
+"""Opening of a sealed secret on this device: the record comes from the daemon and the key from the
+roster, and the record must match the name.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ TOOL: Final[dict[str, object]] = {
         "required": ["id"],
     },
 }
-"""As the daemon lists it; a test keeps the two equal."""
+"""The tool as the daemon lists it; a test keeps both equal."""
 _CALL_DEADLINE_S: Final = 9.0
-"""Within the ten seconds that a call has."""
+"""Less than the ten seconds that a tool call has."""
 
 
 class OpenedSecret(NamedTuple):
-    """A secret. The repr shows no value."""
+    """A kind and a value. The repr doesn't show the value."""
 
     kind: str
     value: bytes
@@ -42,7 +44,9 @@ class OpenedSecret(NamedTuple):
 
 
 def secret_id_of(text: str) -> bytes:
-    """The id that somebody names: a placeholder, or the id alone (32 hex digits). Raises NoSecretError: it is neither."""
+    """Return the secret id from a placeholder, or from its 32 hex digits. Raises NoSecretError for
+    other text.
+    """
     if text.strip().startswith("(redacted:"):
         hint = "the value was never sent; the file on the device that wrote it still has it"
         raise NoSecretError("what was redacted cannot be opened", hint=hint)
@@ -62,12 +66,14 @@ def secret_id_of(text: str) -> bytes:
 
 
 async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str) -> OpenedSecret:
-    """The secret that somebody names, as `secret_id_of` takes it. From now on this machine knows its value, wherever it is said again.
+    """Return the secret that `named` identifies (see `secret_id_of`), and remember its value as
+    known on this device.
 
     Raises:
-        NoSecretError: it names none; the daemon has no such record, or does not show it to this machine.
-        ConfideError: `Keyring.problem`, where this machine has no keys.
-        RecordError: the record was changed, or is another secret's.
+        NoSecretError: `named` isn't an id, or the daemon has no such record or doesn't show it to this
+            device.
+        ConfideError: `Keyring.problem`, if this device has no keys.
+        RecordError: the record was changed, or belongs to another secret.
         RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
     """
     keyring = sealing.keyring
@@ -82,7 +88,8 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
         hint = "was the placeholder changed, or is it of a space that this device has left?"
         raise NoSecretError("there is no such sealed secret", hint=hint) from None
     record = await asyncio.to_thread(SealedRecord.parse, answer["record"])
-    # Any record of the space opens, so a daemon could answer with another one; and a text can say what it likes of what it names.
+    # Any record of the space opens, so a daemon could return another one; and a text can pair any
+    # kind with an id.
     if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
         raise RecordError("the daemon has answered with another secret's record")
     try:
@@ -90,7 +97,7 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
     except UnknownEpochError:
         await keyring.refresh(link)
         opened = await asyncio.to_thread(_opened, record, _keys(keyring))
-    await asyncio.to_thread(sealing.known.remember, (opened,))  # before anybody has it
+    await asyncio.to_thread(sealing.known.remember, (opened,))  # before it is returned
     return opened
 
 
@@ -106,11 +113,10 @@ def _opened(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:
 
 
 async def answer(given: Any, sealing: SessionSealing, link: RequestChannel) -> ToolAnswer:
-    """`secret_get`, answered here, for this machine alone has the keys: the value goes to the agent that asked, and nowhere else.
+    """Answer a `secret_get` call on this device, which alone has the keys. Only the calling agent
+    gets the value.
 
-    What goes wrong is an answer too.
-
-    `given`: the call's arguments, as they came.
+    `given` are the call's arguments, unchecked. Errors become answers too.
     """
     try:
         named = check(Parameters.of_catalogue(TOOL), given)["id"]

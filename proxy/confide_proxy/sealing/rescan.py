@@ -1,11 +1,14 @@
-"""Sealing what a space has stored in clear: before a rule existed, or while the policy let it through (PROTOCOL.md 9.7).
+"""Sealing of credentials that a space has stored in clear, from before a rule existed or while the
+policy allowed them (PROTOCOL.md 9.7).
 
-The rules and the keys are here, the texts are with the daemon. So all of them come here, page by page; those in which something is to be
-sealed go back, their records before them, each in the place of the text that was there. A text that came to be meanwhile is met behind
-the others. What is sealed is found clean by the next run, so one that was broken off is simply begun again.
+The rules and keys are on this device and the texts at the daemon, so all texts are fetched page by
+page. Those with findings go back sealed, after their records, and each replaces the stored text.
+Texts added meanwhile come after the others. Sealed texts are clean in the next run, so an
+interrupted run can simply be repeated.
 
-A document is sealed by the policy for `files`, a transcript by its own: what a machine would make of its file when it sends it, so that
-both stay the same. Only `block` means `seal` here: what must not go up is up already.
+Documents are sealed by the policy for `files` and transcripts by their own, exactly as a device
+seals its file when it sends it, so both stay equal. Only `block` becomes `seal` here, since the
+text is stored already.
 """
 
 from __future__ import annotations
@@ -40,21 +43,21 @@ from confide_proxy.sealing.sealer import Sealed, Sealer
 PAGE_DEADLINE_S: Final = 60.0
 REWRITE_DEADLINE_S: Final = 300.0
 ERASE_DEADLINE_S: Final = 1800.0
-"""The daemon writes its whole file anew."""
+"""Long, since the daemon rewrites its whole file."""
 MAX_CHANGES: Final = 256
 MAX_CHANGE_BYTES: Final = 2 * 1024 * 1024
-"""Of packed texts in one request, or a single larger one."""
+"""Bytes of packed texts in one request; a single larger text goes alone."""
 MOST_DOCUMENTS: Final = 10_000
-"""Files of which a report is kept; more are counted."""
+"""Documents that a report lists; more are only counted."""
 _ROUNDS: Final = 4
 _TELLING_CHARS: Final = 16
-"""What of a credential, letters and digits alone, is looked for in names."""
+"""Leading letters and digits of a credential that are searched in names."""
 
 Progress = Callable[[int, int], None]
 
 
 def policy_of(policy: Policy) -> Policy:
-    """The policy by which stored texts are sealed."""
+    """Return the policy for stored texts: `block` becomes `seal`."""
     return policy._replace(files=_kept(policy.files), transcripts=_kept(policy.transcripts))
 
 
@@ -63,7 +66,7 @@ def _kept(action: str) -> str:
 
 
 class StoredRevision(NamedTuple):
-    """A stored revision. `content` is None where it cannot be read."""
+    """A stored revision. A damaged one has None as `content`."""
 
     id: int
     project: str
@@ -74,36 +77,39 @@ class StoredRevision(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Of `policy.SOURCES`."""
+        """The source by which the policy applies, one of `policy.SOURCES`."""
         return "transcripts" if self.path.startswith("sessions/") else "files"
 
 
 @dataclass(slots=True)
 class UnsealedDocument:
-    """A document with credentials in clear. The path does not show one that is part of it."""
+    """A document with credentials in clear. `path` omits any part that belongs to a credential."""
 
     project: str
     path: str
     revisions: list[int] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     is_named: bool = False
-    """Its name, or its note's id, has something of a credential; only its owner can change these."""
+    """True if its name or its note's id contains part of a credential; only its owner can change
+    these.
+    """
 
 
 @dataclass(slots=True)
 class RescanOutcome:
-    """What a look, or a run, has come to.
+    """The result of a dry or real run.
 
     Attributes:
-        texts: that were looked at.
-        found: credentials by kind, each counted once in a text.
-        documents: where, in the order they were met.
-        sealed: texts that were replaced.
-        redacted: credentials that the policy has redacted, of those found.
-        outgrown: credentials that stay in clear, of those found: with placeholders their text would be larger than any may be.
-        unreadable: texts that are damaged.
-        is_clean: the daemon's file holds nothing of texts that were replaced.
-        damaged_copies: former files of the daemon's, kept for a while since they were damaged, which still do.
+        texts: number of texts checked.
+        found: credentials by kind, each counted once per text.
+        documents: documents with findings, in the order of their texts.
+        sealed: number of texts replaced.
+        redacted: found credentials that the policy redacted.
+        outgrown: found credentials that stay in clear, since their text with placeholders would exceed
+            the size limit.
+        unreadable: number of damaged texts.
+        is_clean: True if the daemon's file holds no remains of replaced texts.
+        damaged_copies: damaged former files of the daemon, kept for a while, that still hold them.
     """
 
     texts: int = 0
@@ -120,12 +126,13 @@ class RescanOutcome:
 
     @property
     def named(self) -> list[UnsealedDocument]:
-        """Documents whose names hold something of a credential."""
+        """Documents whose names contain part of a credential."""
         return [document for document in self.documents.values() if document.is_named]
 
     def note(self, text: StoredRevision, sealed: Sealed) -> None:
-        """Counts what was found in a text."""
-        # Met again, as one that is sensitive as a whole, or whose place somebody else has changed meanwhile.
+        """Count the findings of a text."""
+        # A text can come twice: if its document is sensitive as a whole, or if it changed
+        # meanwhile.
         placeholders = [placeholder for placeholder in sealed.values if (text.id, placeholder) not in self._counted]
         self._counted.update((text.id, placeholder) for placeholder in placeholders)
         kinds = Counter(placeholder.split(":", 2)[1] for placeholder in placeholders)
@@ -145,10 +152,12 @@ class RescanOutcome:
 
 
 class Rescan:
-    """One run over all that a space has stored."""
+    """A run over all texts that a space has stored."""
 
     def __init__(self, link: RequestChannel, sealer: Sealer, deposit: Deposit, progress: Progress) -> None:
-        """`sealer` works by `policy_of`; `progress` is told how many texts of how many were looked at."""
+        """`sealer` uses the policy of `policy_of`. `progress` is called with the number of texts
+        checked and their total.
+        """
         self._link = link
         self._sealer = sealer
         self._deposit = deposit
@@ -160,16 +169,17 @@ class Rescan:
         self._outgrown: dict[int, int] = {}
 
     async def look(self) -> RescanOutcome:
-        """What a run would seal. Raises as `run`."""
+        """Return what a run would seal. Raises as `run`."""
         return await self._over_all(is_dry=True)
 
     async def run(self) -> RescanOutcome:
-        """Seal all that is found, and have the daemon's file cleaned of what was there. This machine must have the space's keys.
+        """Seal all findings and let the daemon erase the replaced texts from its file. Requires the
+        space's keys.
 
         Raises:
-            UnsealableError: it has them no more.
-            RequestError: `denied` where it may not write in all of the space.
-            ConnectionLost, TimeoutError: what was sealed stays sealed; the next run goes on.
+            UnsealableError: this device has lost the keys.
+            RequestError: `denied` if this device may not write to all of the space.
+            ConnectionLost, TimeoutError: sealed texts stay sealed, and the next run continues.
         """
         outcome = await self._over_all(is_dry=False)
         if outcome.sealed or not outcome.is_clean:
@@ -179,14 +189,16 @@ class Rescan:
         return outcome
 
     async def report(self, findings: int) -> None:
-        """Tell the daemon how many credentials are stored in clear now, for the machines and the operator to see."""
+        """Report the number of credentials that are still stored in clear, for the devices and the
+        operator.
+        """
         await UNSEALED.ask(self._link, {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
 
     async def _over_all(self, *, is_dry: bool) -> RescanOutcome:
         outcome = RescanOutcome()
         count = self._sealer.known_count
         is_again = await self._pass(outcome, None, is_dry=is_dry)
-        # A text may say what only a later one calls a credential.
+        # A later text may reveal that a value in an earlier one is a credential.
         is_again |= self._sealer.known_count > count
         late = self._sensitive & self._several
         if late:
@@ -200,7 +212,9 @@ class Rescan:
         return outcome
 
     async def _pass(self, outcome: RescanOutcome, only: set[tuple[str, str]] | None, *, is_dry: bool) -> bool:
-        """Look at all texts, or at some documents, which are sensitive as a whole; whether somebody else has changed one meanwhile."""
+        """Seal all texts, or those of `only`, which are sensitive as a whole; return True if one
+        has changed meanwhile.
+        """
         after: int | None = 0
         done, is_again = 0, False
         while after is not None:
@@ -239,7 +253,7 @@ class Rescan:
                 continue
             if not is_whole:
                 key = (text.project, text.path)
-                # The last text of a document decides for those before it, which come first.
+                # The last text of a document decides for its earlier ones, which come first.
                 (self._several if key in self._seen else self._seen).add(key)
                 (self._sensitive.add if is_sensitive(text.content) else self._sensitive.discard)(key)
             sealed = self._sealer.seal(text.content, text.source, is_sensitive=True if is_whole else None)
@@ -262,12 +276,14 @@ class Rescan:
         if len(results) != len(changes):
             raise UnfitAnswerError
         outcome.sealed += results.count("rewritten")
-        # One that is gone went on as a text that comes behind the others.
+        # A text that is `gone` continues as one of the later texts.
         return "changed" in results
 
 
 def _page(answer: StoredTextsAnswer, after: int) -> tuple[list[StoredRevision], int | None, int, bool]:
-    """The texts, where the next page begins (None: there is none), how many there are in all, and whether the file is clean."""
+    """Return the texts, the start of the next page (None after the last), the total, and True if
+    the file is clean.
+    """
     texts, following = answer["texts"], answer["next"]
     if bool(texts) != (following is not None) or (following is not None and following <= after):
         raise UnfitAnswerError
@@ -286,7 +302,7 @@ def _unpacked(packed: str) -> str | None:
         data = unpacking.decompress(b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)
         return data.decode() if unpacking.eof and len(data) <= MAX_TEXT_BYTES else None
     except (zlib.error, ValueError):
-        return None  # damaged at the daemon, which tells its operator of it
+        return None  # damaged at the daemon, which reports it to its operator
 
 
 _NOT_TELLING: Final = re.compile(r"[\W_]+")
@@ -310,7 +326,7 @@ def _is_in_id(text: str, values: Any) -> bool:
 
 
 def _without(path: str, values: Any) -> str:
-    """The path without what it shows of the values: names of notes are made of their titles."""
+    """Return the path without parts of the values: the names of notes derive from their titles."""
     for telling in _tellings(values):
         if telling in _bare(path):
             spelled = r"[\W_]*".join(map(re.escape, telling)) + r"[^/]*?(?=(?:-[0-9a-f]{8})?\.md$|/|$)"

@@ -1,9 +1,12 @@
-"""The way up for what an agent says: each string sealed, by itself and by the name that it stands under, the records with the
-daemon, and only then the message itself. What gives no reason to look closer costs microseconds and imports nothing.
+"""Sealing of what an agent sends: every string is sealed by its content and by its name, the
+records go to the daemon, and the message follows. A message without any mark costs microseconds and
+imports nothing.
 
-Calls that only ask get placeholders too, so that a search for a credential finds where it is sealed, but leave nothing with the daemon.
-That holds for a question that nothing gives away as well, "where do we use hunter22-x": what looks like a credential is asked for by its
-keyed name (PROTOCOL.md 10.2), which tells the daemon nothing, and goes out as its placeholder if that is sealed already.
+Read-only calls get placeholders too, so that a search for a credential finds where it is sealed,
+but they store nothing at the daemon. This includes questions without any context, such as "where do
+we use hunter22-x": a word that may be a credential is looked up by its keyed secret id (PROTOCOL.md
+10.2), which reveals nothing to the daemon, and is replaced by its placeholder if it is sealed
+already.
 """
 
 from __future__ import annotations
@@ -30,13 +33,15 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 
 LARGE_BYTES: Final = 64 * 1024
-"""The text of what is larger is not even looked at in the event loop."""
+"""Messages above this size aren't checked in the event loop."""
 ASK_DEADLINE_S: Final = 5.0
 FLUSH_DEADLINE_S: Final = 2.0
 STORE: Final = "memory_store"
 UPDATE: Final = "memory_update"
 ADD_TASK: Final = "task_add"
-"""What becomes an order that this machine signs, by an add-on. Known here, so that no other call looks for add-ons."""
+"""The tool whose calls this device signs as orders, through an add-on. Known here so that other
+calls don't load add-ons.
+"""
 CONTENT: Final = "content"
 QUERY: Final = "query"
 LOOKUPS: Final = frozenset(
@@ -46,25 +51,26 @@ LOOKUPS: Final = frozenset(
         *("task_list", "task_results"),
     }
 )
-"""Tools that keep nothing of what they are asked. Not taken from the catalogue alone, which is the daemon's to write."""
+"""Read-only tools. Not taken from the catalogue alone, which the daemon writes."""
 OF_FILES: Final = frozenset({CONTENT, "path", "mode", "heading", "project"})
-"""Parameters of `memory_store`; any other makes a note of its own."""
+"""Parameters of `memory_store` that write to a file; with any other one it creates a note."""
 _NO: Final = frozenset({"invalid", "not_found", "denied"})
-"""Answers that are about what was asked, or of a daemon that knows no sensitive notes. At any other one nobody has said that a text may
-go in clear."""
+"""Error codes that answer the question, or come from a daemon without sensitive notes. After any
+other error it is unknown whether a text may go in clear.
+"""
 _PROTOCOL: Final = frozenset(
     {"_meta", "protocolVersion", "capabilities", "clientInfo", "requestId", "progressToken", "cursor"}
 )
-"""Parameters that are the client's and not its agent's."""
+"""Parameters that the client sets and not its agent."""
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method"})
 _TOOL_CALL: Final = "tools/call"
 KINDS: Final = (
     *("password", "url-password", "connection-string", "api-key", "token"),
     *("secret-key", "aws-secret-key", "basic-auth", "bearer-token", "secret", "key"),
 )
-"""Those that are known by what stands before them alone; tokens of a known form are found without it."""
+"""Kinds that only the context reveals; tokens of a known form are found without it."""
 MOST_WORDS: Final = 4
-"""Each is a few small requests, all at once."""
+"""Words looked up per question. Each costs a few small concurrent requests."""
 DEADLINE_S: Final = 5.0
 _LEAST_CHARS: Final = 8
 _MOST_CHARS: Final = 256
@@ -74,23 +80,23 @@ _ENDS: Final = ".!"
 _NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
 """Dates, versions, addresses."""
 MAX_DEPTH: Final = 64
-"""Of arguments; the daemon takes less."""
+"""Most levels of nested arguments; the daemon accepts fewer."""
 _LONGEST_NAMED: Final = 512
-"""Of a value that only its name makes a credential, as the detector has it."""
+"""Longest value that its name alone makes a credential, as in the detector."""
 _QUOTES: Final = ("'", '"', "`")
 _OWN_NAMES: Final = frozenset({"keywords", "maxTokens", "max_tokens"})
-"""Of parameters of ours, which sound like those of credentials and are none."""
+"""Parameters of Confide's tools that sound like credentials."""
 _PAIRS: Final = (("name", "value"), ("key", "value"))
 """`{"name": "DB_PASSWORD", "value": …}`"""
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool, as its agent made it. No dataclass, whose making every start would pay for.
+    """A tool call by an agent. Not a dataclass, which would slow every start.
 
     Attributes:
-        project: of the session that made it.
-        said: when it was made, ISO 8601 with the time zone; None: now.
-        operation: its id, under which it may be sent again; "" where it has none.
+        project: project of the calling session.
+        said: time of the call, ISO 8601 with time zone; None means now.
+        operation: id under which the call may be repeated; "" if none.
     """
 
     tool: str
@@ -101,23 +107,25 @@ class ToolCall(NamedTuple):
 
 
 class SealedCalls:
-    """Seals what goes up from one session or command."""
+    """The sealer of the messages of one session or command."""
 
     def __init__(
         self, sealing: SessionSealing, project: str, *, flush: Callable[[str, str], Awaitable[None]] | None = None
     ) -> None:
-        """`project` is the session's; `flush` has a file of a project, by its path, sent if it has changed."""
+        """`project` is the session's. `flush` sends a changed file, given its project and path."""
         self.sealing = sealing
         self._project = project
         self._flush = flush
 
     async def recall(self, called: ToolCall) -> None:
-        """Have the keys that this machine had last, while the daemon is away, if the call gives a reason to."""
+        """Load the keys that this device had last, for use while the daemon is unreachable, if the
+        call may contain a secret.
+        """
         if _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, object], size_bytes: int) -> bool:
-        """Whether a message of that size can go as it is; False also where that would take long to say."""
+        """Return True if a message can be sent unchanged; False also if checking would take long."""
         if size_bytes > LARGE_BYTES:
             return False
         called = self._called(message)
@@ -132,14 +140,15 @@ class SealedCalls:
     async def prepared(
         self, link: RequestChannel, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
     ) -> dict[str, object]:
-        """A message that is not plain, as it goes up; all that it names is with the daemon. The same object where nothing changes.
+        """Return a message that isn't plain in its sealed form, after its records have been sent.
+        Unchanged messages are returned as the same object.
 
         Args:
-            is_lookup: it calls a tool that only asks, as the daemon lists it.
+            is_lookup: it calls a tool that the daemon lists as read-only.
             said: as `ToolCall.said`.
 
         Raises:
-            BlockedError, UnsealableError: it may not leave, or cannot be sealed.
+            BlockedError, UnsealableError: it may not leave this device, or cannot be sealed.
             ToolError, KeyFileError: as `seal`.
             RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
         """
@@ -155,7 +164,9 @@ class SealedCalls:
         return await asyncio.to_thread(self._looked_up, message)
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
-        """The arguments of a call as they go up; all that they name is with the daemon. Raises as `prepared`."""
+        """Return a call's sealed arguments, after their records have been sent. Raises as
+        `prepared`.
+        """
         is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
@@ -165,15 +176,17 @@ class SealedCalls:
         query, keys = given.get(QUERY), self.sealing.keyring.keys
         if not isinstance(query, str) or keys is None or is_plain_query(query):
             return given
-        # Placeholders in the question also for what nothing in it gives away.
+        # Also replace words that only the daemon's records reveal as credentials.
         known = await recognized(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
     async def _ordered(self, called: ToolCall, given: Mapping[str, object]) -> Mapping[str, object]:
-        """A task as this machine orders it. Raises UnsealableError: it cannot sign for this space; ToolError: it cannot be ordered so."""
+        """Return a task as an order signed by this device. Raises UnsealableError if it has no keys
+        for the space; ToolError if the task is invalid.
+        """
         ordered = await asyncio.to_thread(addons.of_tool, called.tool, "sent")
         if ordered is None:
-            return given  # and the daemon knows no such tool, or takes nothing that is not signed
+            return given  # the daemon has no such tool, or refuses unsigned tasks
         keys = self.sealing.keyring.keys
         if keys is None:
             raise UnsealableError(TASK)
@@ -189,30 +202,37 @@ class SealedCalls:
         )
 
     def _gives_reason(self, value: Any) -> bool:
-        """Whether something in a JSON value may be a credential, by its looks or since this machine knows it."""
+        """Return True if a JSON value may contain a credential, by its form or because it is known
+        here.
+        """
         return gives_reason(value) or self.sealing.may_know(value)
 
     def seal(
         self, given: Mapping[str, object], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
-        """The arguments as they go up, and the secrets that they name. May take a while. Raises as `seal`."""
+        """Return the sealed arguments and the secrets in them. May take a while. Raises as `seal`."""
         if not is_whole and not self._gives_reason(given):
             return given, ()
         whole = CONTENT if is_whole else None
-        # Only where it becomes the whole of a file, what looks like front matter is.
+        # Front matter counts as such only if the text becomes a whole file.
         said = {name for name, value in given.items() if not is_blank(value)}
         has_head = said <= OF_FILES and given.get("mode") == "replace" and "heading" not in said
         sealer = self.sealing.sealer
         return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
     def shown(self, called: ToolCall) -> Mapping[str, Any]:
-        """The arguments as they will be, for who looks at a call that waits. May take a while. Raises as `seal`."""
+        """Return the arguments in sealed form, to display a queued call. May take a while. Raises
+        as `seal`.
+        """
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
 
     async def _sent(self, called: ToolCall) -> SensitiveRequest | None:
-        """The file that a text is put into, once what a person has just written there is with the daemon: that may be why the text must
-        be sealed, and it is what the text is put upon. None where that cannot be said; then the daemon asks for it."""
+        """Send the target file if it has changed, and return its description for the daemon.
+
+        The user's latest edit may make the file sensitive, and the text is added to that version.
+        None if the file cannot be sent now; the daemon then requests it.
+        """
         asked = _asked_about(called)
         if self._flush is None or called.tool != STORE or asked is None:
             return None
@@ -226,7 +246,7 @@ class SealedCalls:
         return await self._place(asked)
 
     async def _place(self, asked: SensitiveRequest) -> SensitiveRequest:
-        """What a text is put into, as the daemon may be told it: a name may be a credential too."""
+        """Return the target of a text with credentials in its names sealed."""
         if not self._gives_reason(asked):
             return asked
         place, _ = await asyncio.to_thread(self.seal, asked, is_lookup=True)
@@ -238,7 +258,7 @@ class SealedCalls:
         return sealed
 
     def _looked_up(self, message: dict[str, Any]) -> dict[str, object]:
-        """Everything but the arguments of a tool asks, and stores nothing."""
+        """Seal everything except a tool's arguments, as for a read-only call: it stores nothing."""
         for name, part in _said(message):
             if self._gives_reason(part):
                 given, _ = seal(part, self.sealing.sealer, is_lookup=True)
@@ -261,7 +281,7 @@ class SealedCalls:
         return ToolCall(str(params.get("name")), params["arguments"], self._project, said, str(operation or ""))
 
     async def _is_onto_sensitive(self, link: RequestChannel, called: ToolCall) -> bool:
-        """Whether the daemon keeps what is to be changed as sensitive."""
+        """Return True if the daemon stores the target of the call as sensitive."""
         asked = _asked_about(called)
         if asked is None:
             return False
@@ -271,19 +291,21 @@ class SealedCalls:
         except RequestError as error:
             if error.code not in _NO:
                 raise
-            return False  # and what is wrong with the call the daemon says in its own words
+            return False  # the daemon itself reports an invalid call
         return answer["sensitive"]
 
 
 def _is_whole(called: ToolCall) -> bool:
-    """Whether the call itself says that its text is sensitive, to whatever tool a daemon may list."""
-    # Whatever else it says there the daemon refuses; but it need not have seen the text for that.
+    """Return True if the call marks its text as sensitive, for any tool that the daemon may list."""
+    # The daemon refuses other values, but must not see the text for that.
     sensitive = called.arguments.get("sensitive")
     return called.tool not in LOOKUPS and sensitive is not False and not is_blank(sensitive)
 
 
 def _asked_about(called: ToolCall) -> SensitiveRequest | None:
-    """What a text is put into, as the daemon is asked about it; None where there is nothing to ask."""
+    """Return the target of a text, for the request about its sensitivity; None if there is nothing
+    to ask.
+    """
     given = {name: value for name, value in called.arguments.items() if not is_blank(value)}
     if not isinstance(given.get(CONTENT), str):
         return None
@@ -298,7 +320,6 @@ def _asked_about(called: ToolCall) -> SensitiveRequest | None:
 
 
 def _day(said: str | None) -> str:
-    # Imported late: only a session that stores something needs it.
 
     try:
         moment = datetime.fromisoformat(said or "")
@@ -308,7 +329,9 @@ def _day(said: str | None) -> str:
 
 
 def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The parts of a message that are its agent's words, by the names of its fields; but for the arguments of a tool."""
+    """Return the parts of a message that its agent wrote, by field name, without a tool's
+    arguments.
+    """
     parts: list[tuple[str, Any]] = []
     for name, part in message.items():
         if name == "params" and isinstance(part, dict):
@@ -321,14 +344,15 @@ def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def is_plain_query(query: str) -> bool:
-    """Whether no word of a question may be a credential, by a look that costs next to nothing."""
+    """Return True if no word of a question may be a credential. Cheap."""
     return not any(_may_be(word.strip(_AROUND)) for word in query.split())
 
 
 async def recognized(link: RequestChannel, keys: SpaceKeys, query: str) -> str:
-    """The question with placeholders for each word of it that is sealed in the space: one for each kind that it is sealed as.
+    """Replace each word of a question that is sealed in the space by its placeholders, one for each
+    kind it is sealed as.
 
-    Raises RequestError: the daemon cannot say now; ConnectionLost, TimeoutError: from the link.
+    Raises RequestError if the daemon cannot answer now; ConnectionLost, TimeoutError from the link.
     """
 
     words = [(word, word.encode("utf-8", "surrogatepass")) for word in _candidates(query)]
@@ -360,11 +384,13 @@ def _may_be(word: str) -> bool:
 
 
 def _candidates(query: str) -> list[str]:
-    """What may be one, the longer form before the shorter: a password may end with the sentence's mark."""
+    """Return the words that may be credentials, longer forms first, since a password may end with
+    punctuation.
+    """
     from confide_proxy.sealing.detection.plausibility import is_unmistakable
 
     found: dict[str, None] = {}
-    # What stands for a credential is none, though one in twenty-five looks like one.
+    # Placeholders are removed: one in twenty-five looks like a credential.
     for part in STANDIN.sub(" ", query).split():
         if len(found) >= MOST_WORDS:
             break
@@ -375,7 +401,7 @@ def _candidates(query: str) -> list[str]:
 
 
 def gives_reason(value: Any) -> bool:
-    """Whether some string of a JSON value, or some name in it, may be or tell of a credential at all."""
+    """Return True if a string or a name in a JSON value may be or indicate a credential."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -400,21 +426,22 @@ def seal(
     is_lookup: bool = False,
     found: set[str] | None = None,
 ) -> tuple[Any, tuple[Secret, ...]]:
-    """A JSON value as it goes out, and the secrets whose records the daemon must have first.
+    """Return a sealed JSON value, and the secrets whose records must be sent before it.
 
     Args:
-        source: of `policy.SOURCES`.
-        whole: the field of it that is sealed as a whole, where it is text.
-        has_head: but for the front matter that it begins with.
+        source: one of `policy.SOURCES`.
+        whole: name of the field that is sealed as a whole if it is text.
+        has_head: leave that field's front matter in clear.
         is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
-        found: gets the credentials that were found, whole texts left out.
+        found: set to which found credentials are added, except whole texts.
 
-    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: it is nested too deep to be looked through.
+    Raises BlockedError, UnsealableError and KeyFileError as `Sealer.seal`; ToolError if the value
+    is nested too deeply.
     """
     count = sealer.known_count
     sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
     sealed = sealing.value(value, (), 0, whole)
-    if sealer.known_count > count:  # a title may have said what the text behind it tells
+    if sealer.known_count > count:  # a title may name a secret that only the text reveals
         sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
         sealed = sealing.value(value, (), 0, whole)
     if found is not None:
@@ -434,7 +461,7 @@ class _Sealing:
         self.secrets: dict[Secret, None] = {}
 
     def value(self, value: Any, names: tuple[str, ...], depth: int, whole: str | None = None) -> Any:
-        """A value that stands under these names, the nearest first."""
+        """Seal a value under these names, the nearest first."""
         if depth > MAX_DEPTH:
             raise ToolError(f"the arguments are nested more than {MAX_DEPTH} deep", hint="keep metadata flat")
         if isinstance(value, str):
@@ -456,7 +483,9 @@ class _Sealing:
         return sealed
 
     def repeated(self, value: Any) -> Any:
-        """The value without those credentials, wherever else they stand in it: in the title of the text that says what they are."""
+        """Replace further occurrences of found credentials in a value, such as in the title of the
+        text that reveals them.
+        """
         if not self._placeholders:
             return value
         if isinstance(value, str):
@@ -490,7 +519,9 @@ class _Sealing:
         return sealed
 
     def _named(self, text: str, name: str) -> str:
-        """A text as it is under a name: `{"password": "hunter22"}` is one where "hunter22" is none."""
+        """Seal a text by its name: in `{"password": "hunter22"}` the value is a credential, and
+        alone it isn't.
+        """
         core = text.strip()
         if not core or len(core) > _LONGEST_NAMED or "\n" in core or name in _OWN_NAMES:
             return text

@@ -1,8 +1,10 @@
-"""A text as it leaves this machine: placeholders where its credentials stood, and what a local file needs to have them back.
+"""Sealing of a text with placeholders for its credentials, and restoring of the local file from
+them.
 
-A placeholder names a sealed record (PROTOCOL.md 10.4). Where a credential is redacted, by the user's wish or because this machine has no
-keys yet, the placeholder carries this machine's own fingerprint of it, so that the file it came from can keep it through any change that
-the daemon sends back. The same text always seals to the same text: comparisons of states rest on that.
+A placeholder names a sealed record (PROTOCOL.md 10.4). A credential is redacted instead if the user
+wants so or if this device has no keys yet; its placeholder then carries this device's own
+fingerprint, so that the source file keeps the value through any change from the daemon. The same
+text always seals to the same text, on which comparisons of states rely.
 """
 
 from __future__ import annotations
@@ -32,19 +34,21 @@ from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.known_values import KnownValues, merged
 
 NOTE: Final = "note"
-"""The kind of a whole text that says of itself that it is sensitive."""
+"""Kind of a whole text that is marked as sensitive."""
 _REDACTED: Final = re.compile(rf"\(redacted:({KIND_PATTERN}):([0-9a-f]{{24}})\)")
 _PLACEHOLDER_LINE: Final = re.compile(rf"^(?:{STANDIN.pattern}[ \t]*)+\r?$", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 _MAY_WAIT: Final = frozenset({"files", "transcripts"})
-"""Sources whose plaintext stays on this machine, so that what is redacted now can be sealed later. What an agent says is said once."""
+"""Sources whose plaintext stays on this device, so that redacted values can be sealed later. An
+agent's call comes only once.
+"""
 KEY_BYTES: Final = 32
 _DIGEST_BYTES: Final = 12
 _PERSON: Final = b"confide-finding"
 
 
 class Secret(NamedTuple):
-    """What is sealed: a kind (10.3) and a value. The repr shows no value."""
+    """A kind (10.3) and a value to seal. The repr doesn't show the value."""
 
     kind: str
     value: bytes
@@ -55,12 +59,12 @@ class Secret(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A text as it goes out.
+    """A text as it is sent.
 
     Attributes:
-        text: with a placeholder for each credential.
-        secrets: the daemon has to have their records before it has the text.
-        values: what each placeholder stands for.
+        text: the text with a placeholder for each credential.
+        secrets: secrets whose records must reach the daemon before the text.
+        values: the value of each placeholder.
     """
 
     text: str
@@ -69,7 +73,7 @@ class Sealed:
 
 
 class Sealer:
-    """Seals the texts of one space. Safe to use from several threads."""
+    """The sealer of the texts of one space. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -78,9 +82,10 @@ class Sealer:
         fingerprints: Callable[[], Fingerprints],
         known: KnownValues | None = None,
     ) -> None:
-        """`keys` are those of the space now, None while this machine may not seal; `fingerprints` are read when first needed.
+        """`keys` returns the space's keys, or None while this device may not seal. `fingerprints`
+        is called on first use.
 
-        `known`: values that are found again, and those that are sealed are remembered there.
+        `known` holds values to find again; sealed values are added to it.
         """
         self._policy = policy
         self._keys = keys
@@ -89,15 +94,17 @@ class Sealer:
 
     @property
     def known_count(self) -> int:
-        """How many values are known: while it grows, what was looked at before may hold one of them."""
+        """Number of known values. If it has grown, texts checked before may contain one."""
         return self._known.count if self._known is not None else 0
 
     def knows(self, said: Any) -> bool:
-        """Whether a JSON value holds a value that is known. May take a while."""
+        """Return True if a JSON value contains a known value. May take a while."""
         return self._known is not None and self._known.are_in(said)
 
     def marks(self, text: str, source: str) -> list[tuple[int, int, str, str]]:
-        """What `seal` would do, and where, without doing it: start, end (characters), kind, and the action; in order."""
+        """Return what `seal` would replace, in order: start and end (in characters), kind and
+        action.
+        """
         found = []
         for each in scanner.outside(text, self._found(text)):
             value = text[each.start : each.end]
@@ -108,17 +115,17 @@ class Sealer:
         return found
 
     def seal(self, text: str, source: str, *, is_sensitive: bool | None = None, is_lookup: bool = False) -> Sealed:
-        """The text as the policy lets it out.
+        """Seal a text according to the policy.
 
         Args:
-            source: of `policy.SOURCES`.
-            is_sensitive: seal all but the front matter; None: if the front matter says so.
-            is_lookup: the text asks for something and is kept nowhere, so what cannot be sealed is redacted.
+            source: one of `policy.SOURCES`.
+            is_sensitive: seal all but the front matter; None: only if the front matter says so.
+            is_lookup: the text is a query and isn't stored, so what cannot be sealed is redacted.
 
         Raises:
-            BlockedError: it holds what the policy does not let out.
-            UnsealableError: it holds what is to be sealed, this machine cannot, and the text cannot wait.
-            KeyFileError: the key of this machine's fingerprints cannot be used.
+            BlockedError: the text contains a credential that the policy blocks.
+            UnsealableError: this device cannot seal a value now, and the text cannot wait.
+            KeyFileError: the key of this device's fingerprints is unusable.
         """
         is_whole = markdown_blocks.is_sensitive(text) if is_sensitive is None else is_sensitive
         count = self.known_count
@@ -126,7 +133,8 @@ class Sealer:
         if self._known is None or is_lookup or not sealed.secrets:
             return sealed
         self._known.remember(sealed.secrets)
-        # The same text always seals to the same: also what stands before the place that says what it is.
+        # The same text always seals to the same text, including occurrences before the one that
+        # reveals a value.
         return self._sealed(text, source, is_whole=is_whole) if self.known_count > count else sealed
 
     def _sealed(self, text: str, source: str, *, is_whole: bool, is_lookup: bool = False) -> Sealed:
@@ -137,16 +145,17 @@ class Sealer:
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
-        """All of a text, also what looks like front matter. Raises as `seal`."""
+        """Seal all of a text, including what looks like front matter. Raises as `seal`."""
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
         return making.sealed(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str, *, before: str | None = None) -> str:
-        """Put the values back in the place of their placeholders, but for those that would then go out in clear.
+        """Replace placeholders by their values, except values that would then go out in clear.
 
-        What surrounds a credential may be what gives it away: in the text of another machine it may stand where no rule finds it. Nor is a
-        value put into an address that another machine has written (`addresses`). `before`: the sealed text of the file
-        here; None: the text is this machine's own.
+        The surroundings may be what reveals a credential: in another device's text it may stand
+        where no rule finds it. A value is also not restored inside an address that another device
+        wrote (`addresses`). `before` is the sealed text of the local file; None if the text is this
+        device's own.
 
         Raises as `seal`.
         """
@@ -213,12 +222,12 @@ class _Making:
         return placeholder
 
     def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
-        text = "".join(parts)  # first: the placeholders are made as the parts are
+        text = "".join(parts)  # first: generating the parts creates the placeholders
         return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
 
 
 def _around(text: str, spans: list[tuple[int, int]], work: Callable[[str], str]) -> str:
-    """What `work` makes of the text, with these spans of it as they are."""
+    """Apply `work` to a text and leave these spans unchanged."""
     marks = {f"\ue000{number}\ue001": text[start:end] for number, (start, end) in enumerate(spans)}
     parts, at = [], 0
     for mark, (start, end) in zip(marks, spans, strict=True):
@@ -231,28 +240,33 @@ def _around(text: str, spans: list[tuple[int, int]], work: Callable[[str], str])
 
 
 def _restored(text: str, values: Mapping[str, str]) -> str:
-    # Redactions first: a value that is put back is not looked into again, and only a placeholder's could hold one.
+    # Redactions first: restored values aren't searched again, and only a sealed value can contain a
+    # redaction.
     without = _REDACTED.sub(lambda found: values.get(found[0], found[0]), text)
     return placeholders.replace(without, lambda placeholder: values.get(str(placeholder)))
 
 
 def _bare(again: str, text: str, values: Mapping[str, str]) -> list[str]:
-    """The placeholders of those values of which something is in clear in `again` and is not in `text`.
+    """Return the placeholders of values that are partly in clear in `again` and not in `text`.
 
-    It may be a part alone: a note that is not to be sealed any more, with a token in it that still is.
+    A part is enough: a note that is no longer sensitive may contain a token that still must be
+    sealed.
     """
     added = Counter(_WORD.findall(STANDIN.sub(" ", again))) - Counter(_WORD.findall(STANDIN.sub(" ", text)))
     bare = []
     for placeholder, value in values.items():
         words = _WORD.findall(STANDIN.sub(" ", value))
-        # Only what has no words is counted: each is a walk over both texts, and there may be tens of thousands.
+        # Only values without words are counted: each count scans both texts, and there may be tens
+        # of thousands.
         if any(word in added for word in words) or (not words and again.count(value) > text.count(value)):
             bare.append(placeholder)
     return bare or (list(values) if added else [])
 
 
 def _whole(text: str, begin: int, making: _Making) -> Iterator[str]:
-    """The text from there on: each part between lines of placeholders alone is one secret, blank lines around it left out."""
+    """Seal the text from `begin` on: each part between lines of placeholders is one secret, without
+    surrounding blank lines.
+    """
     at = begin
     for line in _PLACEHOLDER_LINE.finditer(text, begin):
         yield from _piece(text[at : line.start()], making)
@@ -273,26 +287,29 @@ def _piece(text: str, making: _Making) -> Iterator[str]:
 
 
 class Fingerprints:
-    """Names for credentials, so that one can be allowed by the configuration without standing in it. `key`: this machine's, 32 bytes.
+    """Names for credentials, so that the configuration can allow one without containing it. `key`
+    is this device's, 32 bytes.
 
-    A fingerprint is BLAKE2b-96 of kind and value, keyed with random bytes that this machine keeps to itself. A plain hash of a short
-    password can be guessed by whoever reads the configuration, and those are shared as dotfiles; a keyed one tells nothing without the key.
-    The price: on another machine the same credential has another one, and is not allowed there until it is allowed there too.
+    A fingerprint is BLAKE2b-96 of kind and value, keyed with random bytes that never leave this
+    device. A reader of the configuration, which people share as dotfiles, could guess a short
+    password from a plain hash; a keyed one reveals nothing without the key. In return, a credential
+    has another fingerprint on each device and must be allowed on each.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def of(self, kind: str, value: str) -> str:
-        """24 hex digits."""
+        """Return the fingerprint, 24 hex digits."""
         data = kind.encode() + b"\0" + value.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=self._key, person=_PERSON).hexdigest()
 
 
 def load_fingerprints(path: Path) -> Fingerprints:
-    """Those of the key in a file of mode 0600, which is made where it is not there.
+    """Load the fingerprint key from a file of mode 0600; create it if it doesn't exist.
 
-    Raises KeyFileError: the file is open to others, damaged, or cannot be read or made.
+    Raises KeyFileError if others can read the file, or if it is damaged, unreadable or cannot be
+    created.
     """
     if not path.exists():
         with suppress(FileExistsError):  # another process was first

@@ -1,4 +1,4 @@
-"""Credentials in what is about to leave this machine: where they are, and what the user's policy says of each.
+"""Detection of credentials in a text before it leaves this device, and the user's policy for each.
 
-Nothing in here keeps, prints or logs a value: a `Finding` says where in a text it stands, and no more.
+No value is stored, printed or logged here: a `SecretFinding` holds only its position in the text.
 """

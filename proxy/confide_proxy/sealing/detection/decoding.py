@@ -1,8 +1,9 @@
-"""A text as it reads behind what hides it: without characters that nobody sees, with one step of escapes, base64 or hex undone, and with a
-word whole that a line end has cut.
+"""Decoded views of a text, to find credentials that are hidden in it.
 
-A `View` is such a reading, with the way back: a place in it is a place in the text as it stands, so that what is found here is replaced
-there with all that belongs to it. One step is undone and no more. The work is a fixed one for each character.
+A view removes invisible characters, undoes one level of escapes, base64 or hex, or joins a word
+that a line break splits. A `View` maps its positions back to the original text, so that a finding
+in the view replaces everything that encodes it. Only one level is undone. The cost is linear in the
+length of the text.
 """
 
 from __future__ import annotations
@@ -19,31 +20,35 @@ _IGNORED: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     "\U000e0000-\U000e0fff"
 )
-"""What Unicode has ignored by default (DerivedCoreProperties, Default_Ignorable_Code_Point): zero-width blanks and joiners, marks of
-direction, the soft hyphen, the byte order mark, variation selectors, tags, fillers."""
+"""Characters that Unicode ignores by default (DerivedCoreProperties, Default_Ignorable_Code_Point):
+zero-width spaces and joiners, direction marks, the soft hyphen, the byte order mark, variation
+selectors, tags, fillers.
+"""
 _INVISIBLE: Final = f"[{_IGNORED}]+|[\uff01-\uff5e]"
-"""And letters and signs of full width, which are ASCII to whoever reads them."""
+"""Invisible characters, and full-width letters and punctuation, which read as ASCII."""
 _FULL_WIDTH: Final = 0xFF01
 _TO_ASCII: Final = _FULL_WIDTH - 0x21
 _EMPHASIS: Final = (
     r"(?:\*(?<=[\w-]\*)\*{0,2}|~~(?<=[\w-]~~)|</?(?:b|i|em|strong|mark|code|u)>|<!--[^>]{0,80}-->)(?=[\w<-])"
 )
-"""Signs first: what begins with one of three is searched for ten times as fast."""
+"""Punctuation comes first: an expression that starts with one of three characters searches ten
+times as fast.
+"""
 _ESCAPE: Final = (
-    # Bytes above 127 make characters together: UTF-8 in percent or `\\x`.
+    # Bytes above 127 form characters together: UTF-8 in percent or `\x` escapes.
     r"(?:%[89A-Fa-f][0-9A-Fa-f]){1,4}|(?:\\x[89A-Fa-f][0-9A-Fa-f]){1,4}|%[2-7][0-9A-Fa-f]|\\x[2-7][0-9A-Fa-f]"
     r"|(?:\\u[0-9A-Fa-f]{4}){1,2}|\\u\{[0-9A-Fa-f]{1,6}\}|&#[0-9]{2,7};|&#[xX][0-9A-Fa-f]{2,6};|&(?:amp|lt|gt|quot|apos);"
 )
 _QUOTED: Final = r"|\\[\"'/\\]"
 _NAMED: Final = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'"}
 _SHORTEST: Final = 11
-"""Of eight bytes in base64 without its padding."""
+"""Length of eight bytes in base64 without padding."""
 LONGEST_RUN: Final = 4096
 _BASE64: Final = r"[A-Za-z0-9+/_-]{%d,}+={0,2}"
 _SHORTEST_LINE: Final = 40
 _SHORTEST_HEX: Final = 16
 _WRAPPED: Final = r"([A-Za-z0-9+/_-]{40,128})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_-]{1,128}){1,64}={0,2}(?![A-Za-z0-9+/=_-])"
-"""Lines of base64, as mail and PEM have it: all but the last are equally long."""
+"""Wrapped base64 as in mail and PEM: all lines but the last have the same length."""
 _HEX: Final = r"(?<![A-Za-z0-9])(?:0x)?((?:[0-9A-Fa-f]{2}){8,}+)(?![A-Za-z0-9])"
 _JOINTS: Final = frozenset("+/_-")
 _MOST_JOINTS: Final = 8
@@ -54,22 +59,30 @@ _CONTINUED: Final = "\\"
 
 
 class View:
-    """A reading of a text, or of a part of it."""
+    """A decoded reading of a text or of a part of it, with a map of its positions to the original
+    text.
+    """
 
     __slots__ = ("_changes", "_starts", "text")
 
     def __init__(self, text: str, changes: list[tuple[int, int, int, int]]) -> None:
-        """`changes`, in order: (start, end) in `text` of what reads otherwise, and (start, end) there of what it is."""
+        """`changes` lists, in order, (start, end) in `text` of each decoded part and (start, end)
+        of its source in the original.
+        """
         self.text = text
         self._changes = changes
         self._starts = [change[0] for change in changes]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where the characters from `start` to `end` stand in the text itself, with all that lies between them."""
+        """Return the span in the original text that the characters from `start` to `end` come from,
+        with everything between them.
+        """
         return self._place(start)[0], self._place(end - 1)[1]
 
     def cut(self, start: int, end: int) -> int | None:
-        """Where between two of its characters something is left out; None where nothing is."""
+        """Return the first position between `start` and `end` at which something was left out, or
+        None.
+        """
         after = bisect_right(self._starts, start)
         return self._starts[after] if after < len(self._starts) and self._starts[after] < end else None
 
@@ -82,7 +95,9 @@ class View:
 
 
 def visible(text: str) -> View | None:
-    """The text without characters that nobody sees, and those of full width as ASCII; None where it has neither."""
+    """Return a view without invisible characters and with full-width characters as ASCII; None if
+    the text contains neither.
+    """
     if text.isascii() or not compiled(_INVISIBLE).search(text):
         return None
     return _replaced(text, compiled(_INVISIBLE), _seen)
@@ -93,16 +108,19 @@ def _seen(letters: str) -> str:
 
 
 def unemphasised(text: str) -> View | None:
-    """The text without marks of emphasis inside of words (`ghp_**…**`); None where it has none."""
+    """Return a view without emphasis marks inside words (`ghp_**…**`); None if there are no such
+    marks.
+    """
     if not any(mark in text for mark in ("*", "~~", "</", "<!--")) or not compiled(_EMPHASIS).search(text):
         return None
     return _replaced(text, compiled(_EMPHASIS), lambda _: "")
 
 
 def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
-    """The text with `\\u0041`, `\\x41`, `%41` and `&#65;` as what they stand for; None where it has none.
+    """Return a view with escapes such as `\\u0041`, `\\x41`, `%41` and `&#65;` decoded; None if
+    there are none.
 
-    `is_quoted`: also `\\"` and `\\/`, as in JSON.
+    `is_quoted` also decodes `\\"` and `\\/`, as in JSON.
     """
     expression = compiled(_ESCAPE if not is_quoted else _ESCAPE + _QUOTED)
     if not ("%" in text or "\\" in text or "&" in text) or not expression.search(text):
@@ -111,7 +129,11 @@ def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
 
 
 def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) -> Iterator[View]:
-    """What runs of base64 (RFC 4648, 4 and 5, padded or not) and of hex digits hold, where that is text. Lengths in characters."""
+    """Yield a view of each run of base64 (RFC 4648, 4 and 5, padded or not) or hex digits that
+    decodes to text.
+
+    `shortest` and `longest` limit the runs, in characters.
+    """
     behind = 0
     for match in compiled(_BASE64 % shortest).finditer(text):
         start, end = match.span()
@@ -128,7 +150,9 @@ def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) ->
 
 
 def is_text_in_base64(run: str) -> bool:
-    """Whether it holds a text: in that what is looked for is found by what it says."""
+    """Return True if a base64 run decodes to text. Its content is then searched instead of its
+    form.
+    """
     return _decoded(run) is not None
 
 
@@ -139,8 +163,12 @@ def _of_lines(match: re.Match[str]) -> str | None:
 
 
 def joined(text: str, shortest: int) -> View | None:
-    """Each line's last word with the next line's first behind it, one such pair below the other; where marks of a quotation, or of a line
-    that goes on, stand between them also without those. Only of pairs with so many characters; None where there is none."""
+    """Return a view of the words that line breaks may split: each line's last word joined to the
+    next line's first word, one pair per line; None if there is no pair.
+
+    If quotation marks or a continuation character stand between the two, the pair is also listed
+    without them. Only pairs of at least `shortest` characters are included.
+    """
     parts: list[str] = []
     changes: list[tuple[int, int, int, int]] = []
     size = 0
@@ -188,7 +216,7 @@ def _replaced(text: str, expression: re.Pattern[str], meaning: Callable[[str], s
 
 
 def _meaning(escape: str) -> str | None:
-    """What an escape stands for; None where that is nothing that can be read."""
+    """Return the character that an escape encodes, or None if it is invalid."""
     if escape in _NAMED:
         return _NAMED[escape]
     try:
@@ -207,12 +235,12 @@ def _meaning(escape: str) -> str | None:
 
 def _of_base64(run: str, at: int) -> View | None:
     if run.isalpha() and (run.islower() or run.isupper() or run.istitle()):
-        return None  # a word: of eight random bytes one in twenty thousand reads so
+        return None  # a word: one in 20,000 encodings of 8 random bytes looks so
     if decoded := _decoded(run):
         return View(decoded, [(0, len(decoded), at, at + len(run))])
     if run.isalnum():
         return None
-    # What stands before it may be joined to it: `key-…`, `b64/…`.
+    # A prefix may be joined to it: `key-…`, `b64/…`.
     begins = [place + 1 for place, letter in enumerate(run) if letter in _JOINTS][:_MOST_JOINTS]
     for begin in begins:
         if len(run) - begin >= _SHORTEST and (decoded := _decoded(run[begin:])):
@@ -230,7 +258,9 @@ def _decoded(run: str) -> str | None:
 
 
 def _text(data: bytes) -> str | None:
-    """Data as text; None where it is none, as what is no encoding of text hardly ever is."""
+    """Decode UTF-8; return None for data with control characters or invalid UTF-8, as nearly all
+    data that isn't encoded text has.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError:

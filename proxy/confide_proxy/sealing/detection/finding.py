@@ -1,4 +1,4 @@
-"""A credential in a text: where, of what kind, and how sure that is."""
+"""A credential found in a text: its position, kind and confidence."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SecretFinding:
-    """A place in a text. It does not hold the value, so that neither its repr nor an error with it can show one.
+    """The position of a credential in a text. It doesn't hold the value, so neither its repr nor an
+    error message can disclose it.
 
     Attributes:
-        kind: what it is, as `github-token`; the names in docs/secrets.md.
-        start, end: the value alone, without the name before it and the quotes around it, in characters of the text.
-        confidence: how sure it is, 0 to 1.
-        detector: what found it: `token`, `private-key`, `jwt`, `address`, `header`, `login`, `assignment`, `alone`, `entropy` or
-            `repeated`.
-        prefix: the part of the value that all of its kind begin with, as `ghp_`; "" where there is none.
+        kind: kind of credential, such as `github-token`; docs/secrets.md lists all.
+        start, end: span of the value in characters, without its name and quotes.
+        confidence: 0 to 1.
+        detector: the detector that found it: `token`, `private-key`, `jwt`, `address`, `header`,
+            `login`, `assignment`, `alone`, `entropy` or `repeated`.
+        prefix: the part that all values of the kind begin with, such as `ghp_`; "" if none.
     """
 
     kind: str
@@ -28,16 +29,18 @@ class SecretFinding:
 
     @property
     def length(self) -> int:
-        """The value's length in characters."""
+        """Length of the value in characters."""
         return self.end - self.start
 
 
 def resolved(findings: list[SecretFinding]) -> list[SecretFinding]:
-    """Of those that overlap the surest, and of equally sure ones the longest; in the order of the text."""
+    """Drop overlapping findings; keep the most confident, and among equals the longest. Return the
+    rest in text order.
+    """
     chosen: list[SecretFinding] = []
     starts: list[int] = []
     for finding in sorted(findings, key=lambda each: (-each.confidence, -each.length, each.start, each.kind)):
-        at = bisect_left(starts, finding.end)  # whatever begins behind its end is none of its business
+        at = bisect_left(starts, finding.end)  # later findings cannot overlap it
         if at == 0 or chosen[at - 1].end <= finding.start:
             chosen.insert(at, finding)
             starts.insert(at, finding.start)

@@ -1,4 +1,6 @@
-"""What the name before a value says of it: `DB_PASSWORD` and `clientSecret` hold credentials, `token_type` and `public_key` none."""
+"""Classification of the name before a value: `DB_PASSWORD` and `clientSecret` name credentials,
+`token_type` and `public_key` don't.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from confide_proxy.sealing.detection.prefilter import compiled
 
 
 class Demand(Enum):
-    """What a value must be like to be one."""
+    """The form that a value must have to count as a credential."""
 
     PASSWORD = "a person may have thought of it"  # noqa: S105
     RANDOM = "a device has made it by chance"
@@ -20,7 +22,9 @@ class Demand(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a value with such a name is, how sure, and what it must be like."""
+    """The kind of credential that a name indicates, the confidence, and the form its value must
+    have.
+    """
 
     kind: str
     confidence: float
@@ -40,9 +44,11 @@ smtppassword mysqlpwd contraseña contrasena passwort kennwort motdepasse senha 
 """
 PASSWORDS: Final = frozenset(_CALLED.split())
 _SHORT: Final = frozenset({"pass", "pw"})
-"""Passwords too, but only as a word of a longer name or in front of `=`: "pass: 3 of 4"."""
+"""Names for passwords too, but only as the last word of a longer name or before `=`: "pass: 3 of 4"
+holds none.
+"""
 _PASSED_ON: Final = frozenset({"fastcgi", "proxy", "uwsgi", "scgi", "grpc", "memcached"})
-"""Requests, by nginx: `fastcgi_pass`."""
+"""Words before `_pass` in nginx directives that forward requests, such as `fastcgi_pass`."""
 
 
 def _each(words: str, promise: Promise) -> dict[str, Promise]:
@@ -61,7 +67,7 @@ _OF_KEYS: Final = {
     **_each("openai anthropic stripe github gitlab sendgrid twilio slack datadog mailgun gemini mistral", _API_KEY),
     **_each("secret private encryption master signing storage deploy preshared", _CLIENT_SECRET),
 }
-"""By the word before "key"."""
+"""Kinds by the word before "key"."""
 _OWNERS: Final = """
 client app api consumer signing webhook oauth shared jwt session cookie token auth hmac application bot encryption
 """
@@ -79,14 +85,14 @@ first last begin csrf xsrf checksum integrity sha sha1 sha256 md5 etag lookup ri
 codes mode state level group keyid startswith endswith contains icontains istartswith iendswith iexact exact
 """
 _NEUTRAL: Final = frozenset(_HARMLESS.split())
-"""Words that make another thing of a name: `token_url`, `password_hash`, `public_key`, `max_tokens`."""
+"""Words that make a name harmless: `token_url`, `password_hash`, `public_key`, `max_tokens`."""
 
 _PARTS: Final = r"[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+"
 
 
 @lru_cache(maxsize=1024)
 def promise_of(name: str) -> Promise | None:
-    """What a name promises of its value; None where it promises no credential."""
+    """Return the kind of credential that a name indicates, or None if it indicates none."""
     parts = [part.lower() for part in compiled(_PARTS).findall(name)]
     if parts and parts[-1].isdigit():
         parts.pop()
@@ -99,7 +105,9 @@ def promise_of(name: str) -> Promise | None:
 
 
 def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None:
-    """The promise of the last sensitive word, and which parts make it up."""
+    """Return the promise of the last sensitive word of a name, and the range of parts that form
+    that word.
+    """
     for at in range(len(parts) - 1, -1, -1):
         part, before = parts[at], parts[at - 1] if at else ""
         span = (at, at + 1)
@@ -113,7 +121,7 @@ def _of_parts(parts: list[str]) -> tuple[Promise, tuple[int, int] | None] | None
         if part in _OF_WORDS:
             return _OF_WORDS[part], span
         if part in ("key", "keys") and before in _OF_KEYS:
-            # `secret_access_key`, `aws_secret_key`: the word before belongs to it as well.
+            # `secret_access_key`, `aws_secret_key`: the word before counts too.
             is_secret = "secret" in parts[:at]
             return (_CLIENT_SECRET if is_secret else _OF_KEYS[before]), wide
         if part in ("secret", "secrets"):

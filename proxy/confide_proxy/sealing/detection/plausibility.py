@@ -1,8 +1,8 @@
-"""Whether a value is a credential, by its looks and by how it was put there: whether a machine has made it by chance or a person of words,
-and whether it only stands where a credential would (templates, examples, names of variables, published defaults).
+"""Checks that a value is really a credential, by its form and its context.
 
-Strings made by chance that nothing says what for are the least sure findings of all, to be looked at, never acted upon by default. Nothing
-is cached: it would be values.
+They separate random strings and chosen passwords from words, templates, examples, variable names
+and published defaults. Random strings without any context are the least certain findings: they are
+reported and, by default, never acted upon. Nothing is cached, since a cache would hold values.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ _ADDRESS: Final = (
     r"^[a-zA-Z][\w+.-]{1,20}://|^[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}$|^www\.|^unix:|^@[\w.-]{1,64}(?::\d{1,5})?/"
 )
 _PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}(?:$|\.\w{2,4}[:?])"
-"""Alone, or with its ending before what else an address says: `/etc/ssl/server.pem:method=…`."""
+"""A path alone, or with its suffix before further text: `/etc/ssl/server.pem:method=…`."""
 _ENTRY_POINT: Final = r"^[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,8}:[A-Za-z_]\w{0,60}(?:\.\w{1,40})?$"
 """`package.module:Class`"""
 _ON_A_CHAIN: Final = r"^0[xX][0-9a-fA-F]{40}$"
-"""The address of a contract or an account, which is public: `fromToken: '0x…'` is a token to be traded, and opens nothing."""
+"""A blockchain address of a contract or an account, which is public: `fromToken: '0x…'` names a
+token to trade and gives no access.
+"""
 _UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
 _HEX: Final = r"^[0-9a-fA-F]+$"
 _FORTY_CHARS: Final = r"^[A-Za-z0-9/+]{40}$"
@@ -41,11 +43,15 @@ _TECHNICAL: Final = (
     r"^(?:[\d.,:/-]{1,40}|0x[0-9a-f]{1,16}|v?\d+(?:\.\d+)+|(?:utf|sha|md|hs|rs|es|ps|base|aes|rsa|ed|pbkdf|bcrypt|oauth|http|ipv|int|uint"
     r"|float|str|i|u|f|p|h)-?_?\d{1,5}\w{0,4})$"
 )
-"""Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are lost with them."""
+"""Numbers, dates, versions, names of types and algorithms. Passwords of digits alone are missed
+because of it.
+"""
 _CONTINUED: Final = r"^[A-Za-z_]\w*[=(\[]|\]\(|^[(\[]"
-"""An argument, a call, a link of markdown."""
+"""An argument, a call, or a Markdown link."""
 _NAMING: Final = ("password", "passwd", "psk", "apikey", "api_key", "secret", "token", "credential")
-"""In an identifier they say that it is the name of such a thing: `HTTPPasswordMgr`."""
+"""Words in an identifier that make it the name of a credential rather than a value:
+`HTTPPasswordMgr`.
+"""
 _MARKS: Final = frozenset("!@#$%^&*?~+=")
 _JOINTS: Final = frozenset("_-./:|")
 MAX_PASSWORD_CHARS: Final = 128
@@ -55,22 +61,27 @@ il tu ex ct ef ri pe ma pa rn od as ot ce si fo ss ea ac di la ve lo rt ge nc pr
 op rs ut pt va mo cl to ai ts em ep ic ck pl rg oc us ke da os ee ho lu hi ty xt um wi su ob lt ap
 """
 _FREQUENT: Final = frozenset(_PAIRS.split())
-"""The most frequent pairs of letters in English prose and names of Python's standard library.
+"""The most frequent letter pairs in English prose and in names of Python's standard library.
 
-Of random letters 19 % are such pairs, in words and identifiers 70 %: at 50 % the line takes 1 % of random strings of 24 characters for
-words, and 4 % of identifiers for random ones.
+19 % of the pairs of random letters are in it, and 70 % of those of words and identifiers. A limit
+of 50 % takes 1 % of random strings of 24 characters for words, and 4 % of identifiers for random
+strings.
 """
 _HEX_DIGITS: Final = frozenset("0123456789abcdef-_")
 _WORDY: Final = 0.5
 _FEWEST_PAIRS: Final = 3
 _CHANGING: Final = 0.4
-"""By chance 6 in 10 characters are of another class (upper case, lower case, digit) than the one before; in `newPassword2` 3 in 12."""
+"""Share of characters whose class (upper case, lower case, digit) differs from the one before. In
+random strings it is 6 in 10; in `newPassword2` 3 in 12.
+"""
 RANDOM_CONFIDENCE: Final = 0.4
 _STRING: Final = (
     r"(?<![A-Za-z0-9+/=_.%-])(?=[A-Za-z0-9+/_-]{0,127}[0-9])[A-Za-z0-9+/_-]{24,128}+={0,2}(?![A-Za-z0-9+/=_-])"
 )
 _LEAST_BITS: Final = 4.0
-"""A character of base64 carries up to 6, of 32 random ones about 4.6 are seen; hex digits, of hashes and ids, at most 4."""
+"""Bits of entropy per character. Base64 carries up to 6, and 32 random characters of it show about
+4.6; hex digits of hashes and ids show at most 4.
+"""
 _PUBLISHED: Final = """
 admin administrator changeme changeit change_me default demo dummy empty example fake false foo foobar guest hidden letmein
 mypassword mysecret mytoken n/a nil nobody none null nope openssl optional pass passphrase passw0rd password password1
@@ -79,12 +90,13 @@ string supersecret test test123 test1234 testing tbd todo token toor true undefi
 yes abc123 minioadmin mysql redis rabbitmq tiger hunter
 """
 _DEFAULTS: Final = frozenset(_PUBLISHED.split())
-"""Published everywhere, so that hiding them protects nothing; and words that only name what would stand there."""
+"""Published default passwords, which hiding doesn't protect, and words that only describe a value.
+"""
 _VARIABLE: Final = r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_[A-Z]{0,6}(?:PASS|PASSWORD|PASSWD|PWD|SECRET|TOKEN|KEY)$"
-"""What is to be put there has a name in capitals, as in a guide."""
+"""A name in capitals that a guide uses for a value to fill in."""
 _NUMBER: Final = r"[0-9]{1,3}$"
 _DISGUISES: Final = str.maketrans("0134579@$!+", "oieastgasit")
-"""Digits and signs that are read as letters."""
+"""Digits and punctuation that people use for letters."""
 _DISGUISED: Final = (
     r"^(?:my|our|your|the|an?|is|no|not|very|super|strong|weak|long|awesome|secure|safe|good|bad|new|old|some|top|this|test|app|db"
     r"|user|root|admin|foo|bar|baz|qux|change|me|default|pass(?:word|phrase|code|wd)?|pwd|word|phrase|se[ck]r[ei]ts?|private"
@@ -108,7 +120,7 @@ _MARKERS: Final = (
     *("dummy", "notreal", "your", "insert", "replace", "goeshere", "goes_here", "goes-here"),
     *("xxxx", "***", "...", "…", "•••", "-----", "_____", "####"),
 )
-"""Parts of a value that say that it is none."""
+"""Parts that mark a value as an example."""
 _WORDS_OF_NONE: Final = (
     "test",
     "mock",
@@ -134,19 +146,22 @@ _MARKING: Final = (
     + "|".join(_WORDS_OF_NONE)
     + r")(?:[_-]|$)"
 )
-"""The same, by what stands around it; tried where one of `_MAY_MARK` is in the value, or a word of none ends it."""
+"""Words that mark an example if they stand alone. Searched only if the value contains one of
+`_MAY_MARK`, or ends with one of `_WORDS_OF_NONE`.
+"""
 _STRICT: Final = r"example|placeholder|redacted|your[_-]|xxxxx|\*\*\*|\.\.\.|…"
-"""In a token of a known form: what chance does not write."""
+"""Marks of an example inside a token of a known form; random characters don't produce them."""
 _TEMPLATE: Final = (
     r"[<\[{(].*[>\]})]$|%.*%$|@.+@$|__.+__$|['\"]?\$[A-Za-z_]|\$\d$|%[sdrvq]$|#\{|&[A-Za-z]|![A-Za-z][\w:]*$|\*+$"
     r"|arn:|op://|ref\+|sops|ENC\[|sm://|ssm:"
 )
-"""Where the value begins."""
+"""Templates and references, matched at the start of a value."""
 _IN_TEMPLATE: Final = (
     r"\$\{|\{\{|\$\(|%\(|<%|\{\w*\}|:![A-Za-z][^:]{1,40}:!"
     r"|process\.env|os\.environ|getenv|\benv[.\[:(]|import\.meta|secrets?\.|vault[:.]"
 )
-"""Anywhere in it. An expression of so many beginnings is tried at every character, so one of what it takes is looked for first."""
+"""Templates anywhere in a value. The expression is slow, so `_TEMPLATE_MARKS` are searched first.
+"""
 _TEMPLATE_MARKS: Final = (
     *(
         "{",
@@ -172,13 +187,13 @@ _SEQUENCES: Final = (
 
 
 class Context(NamedTuple):
-    """How a value was put there.
+    """The way in which a value was written.
 
     Attributes:
-        how: the kind of operator: `sign` (= and :), `spoken` ("is"), `said` (nothing but a blank, or "as the"), `xml`, `attribute`, `pair`
-            (of a name and a value), `call` or `option`.
-        is_quoted: in quotes.
-        is_line: on a line of its own without quotes, as in env files and YAML.
+        how: kind of operator: `sign` (= and :), `spoken` ("is"), `said` (only a blank, or "as the"),
+            `xml`, `attribute`, `pair` (of a name and a value), `call` or `option`.
+        is_quoted: the value is in quotes.
+        is_line: the assignment fills its line, without quotes, as in env files and YAML.
     """
 
     how: str
@@ -187,7 +202,7 @@ class Context(NamedTuple):
 
 
 def _is_told(value: str, name: str, context: Context) -> bool:
-    """Whether it is no value at all, but what people and programs say: words, a name, a placeholder, the outcome of a test."""
+    """Return True if a string is no value but prose, a name, a placeholder or a test result."""
     if len(value) < 5 or value.split() != [value] or is_placeholder(value) or _is_name(value, name):
         return True
     if context.how in ("said", "spoken", "pair") and _is_talk(value, name):
@@ -196,7 +211,7 @@ def _is_told(value: str, name: str, context: Context) -> bool:
 
 
 def _is_place(value: str) -> bool:
-    """Whether it says where something is: an address, a path, an entry point."""
+    """Return True if the value is an address, a path or an entry point."""
     if "://" in value and compiled(_HTTP).search(value):
         return True
     is_path = compiled(_PATH).match(value) and not is_random(value, 24)
@@ -204,11 +219,11 @@ def _is_place(value: str) -> bool:
 
 
 def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
-    """Its kind and how sure that is; None where it is no credential."""
+    """Return the kind and confidence of a value that follows `name`; None if it is no credential."""
     if _is_told(value, name, context) or _is_place(value):
         return None
     if len(value) > MAX_PASSWORD_CHARS and not is_random(value.rstrip("="), 16):
-        return None  # a machine has made what is so long, or it is none
+        return None  # no person chooses one this long
     if not context.is_quoted and compiled(_IDENTIFIER).match(value) and not _is_chosen(value, promise, context):
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
@@ -231,17 +246,21 @@ def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[s
 
 
 def is_unmistakable(value: str) -> bool:
-    """Whether the same value elsewhere can hardly be anything else: made by chance, or with digits and signs in it."""
+    """Return True if a value is distinctive enough to be the same secret wherever it occurs:
+    random, or mixed with digits and punctuation.
+    """
     return is_random(value, 16) or _is_mixed(value) or (any(c.isdigit() for c in value) and bool(_signs(value)))
 
 
 def _is_talk(value: str, name: str) -> bool:
-    """Whether a sentence goes on: "pass `mode=2`", "the password \\r\\n" of a protocol."""
+    """Return True if a sentence continues: "pass `mode=2`", or "the password \\r\\n" in a protocol
+    description.
+    """
     return name.lower() == "pass" or "\\" in value or compiled(_CONTINUED).search(value) is not None
 
 
 def _is_name(value: str, name: str) -> bool:
-    """Whether it only says again what it is: `password: "Passwort2"`."""
+    """Return True if the value only repeats its name: `password: "Passwort2"`."""
     lowered = value.lower()
     is_identifier = compiled(_IDENTIFIER).match(value) is not None
     if is_identifier and any(word in lowered for word in _NAMING):
@@ -265,7 +284,7 @@ def _is_aws(value: str, name: str) -> bool:
 
 
 def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
-    """Whether what could be a variable's name is rather a credential."""
+    """Return True if a value that could be a variable's name is more likely a credential."""
     has_digit = any(c.isdigit() for c in value)
     if is_random(value, 16):
         return has_digit  # of random names of 24 characters one in a hundred has none; names of code have none mostly
@@ -281,13 +300,17 @@ def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
 
 
 def _is_striking(value: str, *, is_cased: bool) -> bool:
-    """Whether it would strike whoever reads it in a sentence: digits, and beside them mixed letters, or signs and both cases."""
+    """Return True if a value stands out in a sentence: digits with mixed letters, or with
+    punctuation and both cases.
+    """
     has_digit = any(c.isdigit() for c in value)
     return has_digit and (_is_mixed(value) or (bool(_signs(value)) and is_cased and len(value) >= 8))
 
 
 def _is_password(value: str, context: Context) -> bool:
-    """Whether a person may have thought it out: letters with digits or signs among them, and no name of a thing."""
+    """Return True if a person may have chosen the value as a password: letters with digits or
+    punctuation, and not the name of a thing.
+    """
     if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).match(value.lower()):
         return False
     if not any(c.isalpha() for c in value):
@@ -309,7 +332,9 @@ def _is_password(value: str, context: Context) -> bool:
 
 
 def _is_mixed(value: str) -> bool:
-    """Whether letters of both cases, perhaps with digits, follow one another without making words or names."""
+    """Return True if letters of both cases, with or without digits, alternate without forming
+    words.
+    """
     value = value.replace("_", "").replace("-", "")
     uppers, lowers = sum(c.isupper() for c in value), sum(c.islower() for c in value)
     digits = sum(c.isdigit() for c in value)
@@ -319,20 +344,22 @@ def _is_mixed(value: str) -> bool:
 
 
 def _signs(value: str) -> set[str]:
-    """Its characters that neither words nor the names of things have."""
+    """Return the characters that neither words nor names of things contain."""
     return {c for c in value if c.isascii() and not c.isalnum() and c not in _JOINTS}
 
 
 def entropy(value: str) -> float:
-    """Shannon's entropy in bits a character, from the characters' frequencies."""
+    """Return the Shannon entropy in bits per character."""
     size = len(value)
     return -sum(count / size * math.log2(count / size) for count in Counter(value).values()) if size else 0.0
 
 
 def is_wordy(value: str) -> bool:
-    """Whether its letters are mostly such as words are made of, and neither cases nor digits change as often as they do by chance."""
+    """Return True if a value reads like words: frequent letter pairs, and fewer changes of case and
+    digits than in a random string.
+    """
     classes = value.translate(_CLASSES) if value.isascii() else "".join(map(_class, value))
-    # Of two different characters no two occurrences overlap, so these counts are exact.
+    # Two different characters cannot overlap with themselves, so these counts are exact.
     if sum(map(classes.count, _CHANGES)) >= _CHANGING * len(value):
         return False
     # Hex digits make no words, though "ed", "ea" and "ce" are frequent in those.
@@ -355,7 +382,9 @@ _CHANGES: Final = ("Aa", "aA", "A0", "0A", "a0", "0a")
 
 
 def _is_joined(value: str) -> bool:
-    """Whether it is words in lower case and small numbers with hyphens between them: `quartz-saddle-v2`."""
+    """Return True if the value is lower-case words and small numbers with hyphens between them:
+    `quartz-saddle-v2`.
+    """
     parts = value.replace("_", "-").replace(".", "-").split("-")
     return len(parts) > 1 and all(
         (len(part) >= 3 and part.isalpha() and part.islower()) or (len(part) <= 3 and part.lstrip("v").isdigit())
@@ -364,9 +393,10 @@ def _is_joined(value: str) -> bool:
 
 
 def is_random(value: str, least: int = 16) -> bool:
-    """Whether it has at least so many characters, digits among letters, few repetitions, and does not read like words.
+    """Return True if a value of at least `least` characters looks random: digits among letters, few
+    repetitions, no words.
 
-    Letters alone pass from 24 characters on, where both cases or the lack of words say enough.
+    Letters alone pass from 24 characters on.
     """
     size = len(value)
     if size < least or len(set(value)) < min(8, size // 2) or is_wordy(value) or _is_joined(value):
@@ -379,7 +409,7 @@ def is_random(value: str, least: int = 16) -> bool:
 
 
 def find_random(text: str) -> Iterator[SecretFinding]:
-    """Every string that looks made by chance, but for checksums, ids, paths, and data in base64."""
+    """Yield each string that looks random, except checksums, ids, paths and base64 data."""
     for match in compiled(_STRING).finditer(text):
         value = match[0].rstrip("=")
         is_checksum = (
@@ -403,7 +433,9 @@ def find_random(text: str) -> Iterator[SecretFinding]:
 
 
 def is_template(value: str) -> bool:
-    """Whether something else is put in its place later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`, `$VAR`."""
+    """Return True if the value is filled in later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`,
+    `$VAR`.
+    """
     if compiled(_TEMPLATE, re.IGNORECASE).match(value):
         return True
     lowered = value.lower()
@@ -412,7 +444,9 @@ def is_template(value: str) -> bool:
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether it is a template, an example, a published default, or one character again and again."""
+    """Return True if the value is a template, an example, a published default, or a repeated
+    character.
+    """
     lowered = value.lower()
     return (
         _is_published(lowered.strip("!.?"))
@@ -424,7 +458,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def _is_marked(lowered: str) -> bool:
-    """Whether a part of it says that it is none: `your-token`, `test_…`."""
+    """Return True if a part of the value marks it as an example: `your-token`, `test_…`."""
     if any(mark in lowered for mark in _MARKERS):
         return True
     if lowered.endswith(_WORDS_OF_NONE) and compiled(_MARKING).search(lowered, max(0, len(lowered) - _NEAR_END)):
@@ -436,7 +470,9 @@ def _is_marked(lowered: str) -> bool:
 
 
 def _is_published(lowered: str) -> bool:
-    """Whether it is a default, perhaps with a small number behind it, or says that it is a password: `S3cr3t`, `MyStr0ngPa$$w0rd`."""
+    """Return True for a published default, also with a small number after it, and for words that
+    describe a password: `S3cr3t`, `MyStr0ngPa$$w0rd`.
+    """
     bare = compiled(_NUMBER).sub("", lowered) if lowered[-1:].isdigit() else lowered
     if lowered in _DEFAULTS or bare in _DEFAULTS:
         return True
@@ -450,7 +486,9 @@ def _is_published(lowered: str) -> bool:
 
 
 def is_sample(value: str) -> bool:
-    """The same of a token whose form alone says what it is: only what chance does not write makes it a sample."""
+    """Return True if a token of a known form is an example: it has few different characters, or a
+    mark that random characters don't produce.
+    """
     lowered = value.lower()
     return _is_monotonous(lowered) or compiled(_STRICT).search(lowered) is not None
 

@@ -1,6 +1,7 @@
-"""Whether a text is worth a closer look at all: most are not, and nothing is imported or compiled for them.
+"""A cheap check that a text may contain a credential. Most texts don't, and nothing is imported or
+compiled for them.
 
-Here stands what each detector begins with, and how it looks for that. Tests hold every finding against it.
+It lists the marks that each detector starts from. Tests check every finding against them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NAME_MARKS: Final = (
     *("pass", "pwd", "token", "secret", "key", "credential", "pw", "jwt", "_pat", "psk"),
     *("contrase", "kennwort", "senha", "wachtwoord", "motdepasse"),
 )
-"""Of names that tell what stands behind them (`assignments`), in lower case."""
+"""Parts, in lower case, of names that are followed by a credential (`assignments`)."""
 FOREIGN_MARKS: Final = (
     *(
         "contrase",
@@ -58,7 +59,9 @@ FOREIGN_MARKS: Final = (
         "암호",
     ),
 )
-"""The word for a password in other languages, in lower case; as in some of those the English one is used (`languages`)."""
+"""Words for a password in other languages, in lower case, and the English one, which some of them
+use (`languages`).
+"""
 _MARKS: Final = (
     *NAME_MARKS,
     *FOREIGN_MARKS,
@@ -77,9 +80,11 @@ _MARKS: Final = (
         "sudo -s",
     ),
 )
-"""Of all detectors but that of tokens, in lower case."""
+"""Marks of all detectors except `tokens`, in lower case."""
 _FOUR_GROUPS: Final = 48
-"""Characters of four groups of five, with room for double blanks, dashes, the ends of quoted lines and their numbers."""
+"""Characters of four groups of five, with room for double blanks, dashes, line numbers and
+quotation marks.
+"""
 _GROUP: Final = re.compile(r"[0-9a-z]+")
 PHRASE: Final = (
     # One after another, with commas, in quotes, in lines, or as a numbered list.
@@ -89,14 +94,18 @@ PHRASE: Final = (
 _PHRASE: Final = 12
 _AROUND_WORDS: Final = "\"'`,.:()[]>*-"
 SHORTEST_TOKEN: Final = 20
-"""An AWS access key id; no other token of a known form is shorter."""
+"""Length of an AWS access key id, the shortest token of a known form."""
 _DAY: Final = re.compile(r"memory/\d{4}-\d\d-\d\d\.md")
-"""The file of a day, whose name is as long, and which nearly every store names."""
+"""The path of a daily note. It is as long as the shortest token, and nearly every store names one.
+"""
 
 
 def gives_reason(lowered: str) -> bool:
-    """Whether a text in lower case may hold a credential at all: a telling word, a word as long as the shortest token that is not the name
-    of a day's file, a recovery code in its groups, or so many short words in a row as a seed phrase has."""
+    """Return True if a text in lower case may contain a credential.
+
+    It may if it has a mark, a word as long as the shortest token (other than the path of a daily
+    note), a recovery code in groups, or a row of short words as in a seed phrase.
+    """
     if is_telling(lowered):
         return True
     words = lowered.split()
@@ -108,10 +117,11 @@ def gives_reason(lowered: str) -> bool:
 
 
 def may_be_phrase(words: list[str], known: Container[str] | None = None) -> bool:
-    """Whether among a text's words twelve of three to eight letters may stand in a row, which prose has in some paragraphs; or twelve
-    that are `known`, which it has hardly ever.
+    """Return True if the words may include a seed phrase: twelve words of three to eight letters in
+    a row.
 
-    Only every twelfth word is looked at, and what stands around it where that one fits.
+    Some paragraphs of prose have that. With `known`, all twelve must be in it, which prose hardly
+    ever has. Only every twelfth word is checked, and its neighbours if it fits.
     """
     for middle in range(_PHRASE - 1, len(words), _PHRASE):
         if not _fits_phrase(words[middle], known):
@@ -127,7 +137,7 @@ def may_be_phrase(words: list[str], known: Container[str] | None = None) -> bool
 
 
 def _fits_phrase(word: str, known: Container[str] | None) -> bool:
-    """Also a number, or the sign before an item."""
+    """Return True for a word of three to eight letters, a list number or a bullet."""
     bare = word if word.isalpha() else word.strip(_AROUND_WORDS)
     if bare.isalpha():
         return 3 <= len(bare) <= 8 and (known is None or bare.lower() in known)
@@ -135,25 +145,31 @@ def _fits_phrase(word: str, known: Container[str] | None) -> bool:
 
 
 def _are_groups(lowered: str, at: int) -> bool:
-    """Whether four groups of five begin there, as a recovery code has them, whatever stands between."""
-    # A group has no single character: that is the number of a line.
+    """Return True if four groups of five characters begin there, as in a recovery code, with any
+    separators.
+    """
+    # A single character is a line number, not a group.
     groups = [group for group in _GROUP.findall(lowered[at : at + _FOUR_GROUPS]) if len(group) > 1][:4]
     return len(groups) == 4 and all(len(group) == 5 for group in groups)
 
 
 def is_telling(lowered: str) -> bool:
-    """Whether a text in lower case has a telling word: without one only what is known by its form can be in it (`tokens`)."""
+    """Return True if a text in lower case has a mark. Without one, only tokens of a known form can
+    be in it (`tokens`).
+    """
     return any(mark in lowered for mark in _MARKS)
 
 
 @cache
 def compiled(expression: str, flags: int = 0) -> re.Pattern[str]:
-    """An expression, compiled when a text gives the first reason to."""
+    """Compile an expression on first use."""
     return re.compile(expression, flags)
 
 
 def places(text: str, mark: str) -> Iterator[int]:
-    """Where the mark stands, none over another. Searches for single strings are ten times as fast as one expression for all of them."""
+    """Yield each position of `mark`, without overlaps. Searching for single strings is ten times as
+    fast as one expression for all.
+    """
     at = text.find(mark)
     while at >= 0:
         yield at
@@ -161,13 +177,18 @@ def places(text: str, mark: str) -> Iterator[int]:
 
 
 def lower(text: str) -> str:
-    """The text in lower case with every character where it was: the one letter that becomes two, `İ`, is taken for an `I`."""
+    """Return the text in lower case with all positions kept: `İ`, whose lower case has two
+    characters, becomes `i`.
+    """
     return text.replace("\u0130", "I").lower()
 
 
 def plain(text: str) -> str:
-    """The text with the blanks and signs of other keyboards as those of ASCII, every character where it was: web pages and word
-    processors put no-break spaces behind a colon. What nobody sees at all is left out before (`decoding.visible`)."""
+    """Return the text with typographic spaces and punctuation as ASCII and all positions kept.
+
+    Web pages and word processors write no-break spaces after a colon. Invisible characters are
+    removed before (`decoding.visible`).
+    """
     return text if text.isascii() else text.translate(_PLAIN)
 
 
@@ -176,4 +197,4 @@ _PLAIN = {
     **{0xFF1A: ":", 0xFF1D: "=", 0xFF5C: "|", 0x2028: "\n", 0x2029: "\n", 0x85: "\n"},
     **{0x201C: '"', 0x201D: '"', 0x201E: '"', 0x2018: "'", 0x2019: "'", 0x201A: "'"},
 }
-"""Quotes as well: word processors make them curly, and a password between such is in quotes all the same."""
+"""Quotes included: word processors make them curly."""

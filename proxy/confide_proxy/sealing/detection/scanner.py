@@ -1,7 +1,9 @@
-"""Finding credentials in a text: a cheap look first (`prefilter`), then the detectors, of which each begins with a search for its marks.
+"""Search for credentials in a text: a cheap check first (`prefilter`), then the detectors, each of
+which starts from its marks.
 
-The cost grows with the text's length and nothing else: no expression may run further than the bound it names, so that a text made to be
-hard (a megabyte of `eyJ`) costs no more than a multiple of any other. Nothing is imported or compiled before a text gives a reason to.
+The cost is linear in the length of the text: every expression is bounded, so a hostile text (a
+megabyte of `eyJ`) costs at most a constant factor more. Nothing is imported or compiled before a
+text needs it.
 """
 
 from __future__ import annotations
@@ -27,27 +29,30 @@ from confide_proxy.sealing.detection.rules import assignments, cloud, languages,
 from confide_proxy.sealing.detection.rules.tokens import starts_word
 
 _ESCAPES: Final = ("\\u00", "\\x", "&#", "%")
-"""One of them may hide the word that gives a reason."""
+"""Escapes that may hide a mark."""
 _SHORTEST_RUN: Final = 16
 _LONGEST_RUN: Final = 512
-"""Of base64 and hex, which are undone and looked through."""
+"""Longest run of base64 or hex, in characters, that is decoded and searched."""
 _SHORT_MARKS: Final = ("AKIA", "ASIA", "glpat-", "glrt-", "GOCSPX-", "whsec_")
-"""Of tokens that are so short that neither half of one may be as long as the shortest token."""
+"""Marks of tokens so short that neither half of one may reach SHORTEST_TOKEN."""
 _LEAST_REST: Final = 8
 _FORTY: Final = 40
 REPEATED_FROM: Final = 0.75
 REPEATED_CHARS: Final = 8
-"""A shorter password may be a word that stands elsewhere for something else."""
+"""Shortest value that is searched elsewhere in the text. A shorter password may be an ordinary
+word.
+"""
 LONGEST_REPEATED: Final = 4096
 _FEW: Final = 64
-"""So many beginnings are searched for one by one, which is faster than a look at every character."""
+"""Number of starts up to which searching for each is faster than checking every position."""
 
 
 def scan(text: str, least: float = 0.0) -> list[SecretFinding]:
-    """The credentials in a text, in its order, none over another; also those that are hidden a little (`decoding`): by characters that
-    nobody sees, by one step of an encoding, by a line end.
+    """Return the credentials in a text, in order and without overlaps.
 
-    `least`: the confidence (0 to 1) from which on they count; from 0.5 on, lone random strings are not even looked for.
+    Lightly hidden ones are found too (`decoding`): behind invisible characters, one level of
+    encoding, or a line break. `least` is the lowest confidence (0 to 1) that counts; from 0.5 on,
+    lone random strings aren't searched at all.
     """
     if not text.isascii() and (shown := visible(text)):
         return [_moved(found, shown) for found in _scanned(shown.text, least)]
@@ -61,7 +66,7 @@ def _scanned(text: str, least: float) -> list[SecretFinding]:
     found = _by_rules(text, lowered, least) if is_worth else []
     if is_worth:
         for whole in _emphasised(text):
-            # Where its first part alone was found, the whole takes that one's place.
+            # A finding with emphasis marks inside replaces those of its parts.
             found = [each for each in found if not whole.start <= each.start <= each.end <= whole.end]
             found = sorted((*found, *_outside(found, iter((whole,)))), key=lambda each: each.start)
     is_cut = "\n" in text and (is_worth or any(mark in text for mark in _SHORT_MARKS))
@@ -71,9 +76,10 @@ def _scanned(text: str, least: float) -> list[SecretFinding]:
 
 
 def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
-    """Those that stand in the text as it is."""
+    """Return the findings of all detectors in the text as it is."""
 
-    # In this order: of values that are found twice the first says of what kind their repetitions are.
+    # The order matters: for a value found twice, the first finding decides the kind of its
+    # repetitions.
     words = text.split()
     long = [word for word in words if len(word) >= SHORTEST_TOKEN]
     found = [
@@ -83,7 +89,7 @@ def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
         *tokens.find_key_bodies(text, long),
         *tokens.find_jwts(text),
     ]
-    if is_telling(lowered):  # most texts have no more than a long word, as a path with a date is
+    if is_telling(lowered):  # most texts have only a long word, such as a dated path
         found += [
             *logins.find_in_urls(text),
             *logins.find_in_headers(text, lowered),
@@ -106,19 +112,19 @@ def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
 
 
 def _hidden(text: str, least: float) -> Iterator[SecretFinding]:
-    """Those that stand in it encoded."""
+    """Yield findings in encoded parts of the text."""
 
     sure = max(least, REPEATED_FROM)
     if view := decoding.unescaped(text, is_quoted=False):
         yield from (_moved(found, view) for found in _by_reason(view.text, sure))
     for view in decoding.encoded(text, _SHORTEST_RUN, _LONGEST_RUN):
-        # What nothing gives away but its form is in there by chance, or a line of a key in a key.
+        # A finding by form alone is accidental in decoded data, or a line of a key inside a key.
         sure_of = (found for found in _by_reason(view.text, sure) if found.detector != "alone")
         yield from (_moved(found, view) for found in islice(sure_of, 1))
 
 
 def _emphasised(text: str) -> Iterator[SecretFinding]:
-    """Tokens, and secrets of our own, with marks of emphasis inside."""
+    """Yield tokens, and Confide's own secrets, with emphasis marks inside."""
 
     if view := decoding.unemphasised(text):
         for each in (*tokens.find(view.text), *tokens.find_secret_texts(view.text, lower(view.text))):
@@ -127,7 +133,9 @@ def _emphasised(text: str) -> Iterator[SecretFinding]:
 
 
 def _with_cut(text: str, found: list[SecretFinding]) -> list[SecretFinding]:
-    """The same with those that a line end cuts in two; also where the first part alone is found, and what follows can only be the rest."""
+    """Add the findings that a line break splits. If only the first part was found and the rest
+    looks random, the whole replaces it.
+    """
 
     view = decoding.joined(text, SHORTEST_TOKEN)
     for each in tokens.find(view.text) if view else ():
@@ -154,7 +162,7 @@ def _moved(found: SecretFinding, view: View) -> SecretFinding:
 
 
 def _outside(found: list[SecretFinding], hidden: Iterator[SecretFinding]) -> list[SecretFinding]:
-    """The hidden ones that are nowhere over what stands in the text as it is."""
+    """Return the hidden findings that overlap no finding in the text as it is."""
 
     starts = [each.start for each in found]
 
@@ -166,7 +174,9 @@ def _outside(found: list[SecretFinding], hidden: Iterator[SecretFinding]) -> lis
 
 
 def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
-    """Those that touch nothing that is sealed or redacted already, as in `password=(sealed:…)` (PROTOCOL.md 10.4)."""
+    """Yield the findings that touch no placeholder, unlike `password=(sealed:…)` (PROTOCOL.md
+    10.4).
+    """
     sealed = [found.span() for found in STANDIN.finditer(text)]
     ends = [stop for _, stop in sealed]
     for finding in findings:
@@ -176,7 +186,9 @@ def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFind
 
 
 def _repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
-    """The same values where nothing says what they are: a password that is set in one line and used in another."""
+    """Yield further occurrences of found values: a password that is set in one line and used in
+    another.
+    """
 
     values: dict[str, SecretFinding] = {}
     for each in found:
@@ -194,7 +206,7 @@ def _repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
 
 
 class Repeats:
-    """Values to be found again. Those of less than REPEATED_CHARS are not."""
+    """A search for known values. Values shorter than REPEATED_CHARS are ignored."""
 
     def __init__(self, values: Collection[str]) -> None:
         self._values = frozenset(values)
@@ -210,9 +222,10 @@ class Repeats:
         begins: Callable[[int], bool] = lambda _at: True,
         ends: Callable[[int], bool] = lambda _at: True,
     ) -> Iterator[tuple[int, int]]:
-        """Where they stand, in order, none over another; of those that begin at one place the longest.
+        """Yield the spans of the values, in order and without overlaps; the longest of those that
+        begin at the same position.
 
-        `begins, ends`: whether one may, at this place in the text.
+        `begins` and `ends` return True if a value may begin or end at a position in the text.
         """
         behind = 0
         for at in self._starts(text):
@@ -226,7 +239,7 @@ class Repeats:
                     break
 
     def _starts(self, text: str) -> Iterator[int] | list[int]:
-        """Where one of the beginnings is, in order."""
+        """Return the positions at which a value may begin, in order."""
         if len(self._lengths) > _FEW:
             return (at for at in range(len(text)) if text[at : at + REPEATED_CHARS] in self._lengths)
         starts = []

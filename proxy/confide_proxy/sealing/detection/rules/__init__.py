@@ -1,1 +1,1 @@
-"""What makes a piece of a text a credential: one module a way of writing them down, each with `find`."""
+"""Detectors of credentials: one module for each way of writing them, with a `find` function."""

@@ -1,7 +1,8 @@
-"""Values that stand behind a telling name: in code, environment files, YAML, JSON, XML, on command lines, and in a sentence.
+"""Values after a name that indicates a credential: in code, environment files, YAML, JSON, XML,
+command lines and sentences.
 
-The name is looked for in the text in lower case, then the operator, then the value, each with a bound on how far it may reach, so that
-the cost of a text is a fixed one for each character, whatever it holds.
+The name is searched in the lower-case text, then the operator, then the value. Each has a limit on
+its length, so that the cost is linear in the length of any text.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, plac
 _MAX_NAME_CHARS: Final = 48
 _REST_OF_NAME: Final = r"[\w-]{0,40}+"
 _OPERATOR: Final = (
-    # What closes the name: quotes (escaped ones too), brackets of a subscript, emphasis of markdown.
+    # Characters that close the name: quotes (also escaped), subscript brackets, Markdown emphasis.
     r"(?P<close>[\\\"'`\])*]{0,6}+)(?:"
-    # A pair of name and value, as in Kubernetes, Terraform and many APIs.
+    # A name/value pair, as in Kubernetes, Terraform and many APIs.
     r"(?P<pair>[\s,:{]{1,60}+(?:(?:type|description|sensitive)[ \t]{0,4}=[ \t]{0,4}(?:\w{1,30}+|\"[^\"\n]{0,100}+\")\s{1,20}+){0,3}"
     r"[\"']?(?:value|default|plaintext)[\"']?[ \t]{0,4}[:=])"
-    # Between a colon and an equals sign is a type.
+    # A type stands between a colon and an equals sign.
     r"|[ \t]{0,20}(?P<sign>=>|:=|\?=|\+=|===?|!==?|->|:[ \t]{0,4}[a-z&][a-z_.'\[\]|?<> ]{0,40}?[ \t]{0,4}=(?![=>])|::?|=|\|)"
-    # What it is for may stand between: "password for staging is", "token (CI):".
+    # Its purpose may stand between: "password for staging is", "token (CI):".
     r"|(?P<spoken>(?:[ \t]\([^()\n]{1,40}+\)|[ \t](?:for|of|on|to|at)[ \t][\w.'-]{1,40}+(?:[ \t][\w.'-]{1,40}+){0,2}?)?"
     r"(?::|[ \t]{1,3}(?:(?:is|was|ist|lautet|has[ \t]been)(?:[ \t](?:now|(?:re)?set[ \t]to|changed[ \t]to))?|changed[ \t]to)"
     r"(?::|[ \t]{1,3})|[ \t]{1,3}[-–—][ \t]{1,3}))"
@@ -39,7 +40,7 @@ _WRAPPER: Final = (
     r"(?:(?:String::from|Some|SecretStr|SecretString::new|Secret|Buffer\.from|str|bytes|to_secret)\(|\{)(?=[\"'`])"
 )
 _BEFORE: Final = r"(?:api|app|auth|access|refresh|bearer|client|secret|private|signing|encryption|master|license|deploy|webhook|bot)[ .]$"
-"""Words that belong to the name though no hyphen joins them: "API key", `api.key`."""
+"""Words that belong to a name although no hyphen joins them: "API key", `api.key`."""
 _REVERSED: Final = (
     r"(?:^|[\s(])(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{6,128}+)(?P=quote)"
     r"[ \t]as[ \t](?:the|my|our|your|its|an?)[ \t](?:\w{1,20}[ \t]){0,2}$"
@@ -58,14 +59,16 @@ _LINE: Final = (
     r"^[ \t>+#*-]{0,40}(?:(?:export|set|setx|env|arg|let|const|var|val|declare(?: -\w)?)[ \t]{1,4})?[\w.$:-]{0,60}$"
 )
 _WORDS: Final = r"^[\w \t.,/>*+#-]{0,60}$"
-"""Before a name in a note: "- the new password: …"."""
+"""Text before a name in a note: "- the new password: …"."""
 _NESTED: Final = r"--[a-z-]{2,20}[ =][\w.,=-]{0,30}$"
 """`--set auth.password=…`"""
 _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Every value that its name and its looks make a credential. `lowered` is the text in lower case, character by character."""
+    """Yield each value that its name and its form make a credential. `lowered` is the text in lower
+    case with the same positions.
+    """
     behind = 0
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
         if at < behind:
@@ -91,14 +94,14 @@ def begin_of(text: str, lowered: str, at: int) -> int:
     while at > least and (text[at - 1].isalnum() or text[at - 1] in "_-"):
         at -= 1
     if at and text[at - 1] == "\\" and text[at : at + 1] in ("n", "t", "r"):
-        return at + 1  # an escape is no letter of the name: `\npassword=`
+        return at + 1  # the escape isn't part of the name: `\npassword=`
     if at and text[at - 1] in " ." and (word := compiled(_BEFORE).search(lowered[max(0, at - 12) : at])):
         return at - len(word[0])
     return at + 2 if text.startswith("-D", at) else at
 
 
 def _reversed(text: str, begin: int) -> tuple[int, int, Context] | None:
-    """ "Use … as the password": the value before the name."""
+    """Find a value before its name: "use … as the password"."""
     near = max(0, begin - 200)
     if " as " not in text[max(0, begin - 60) : begin]:
         return None
@@ -109,7 +112,9 @@ def _reversed(text: str, begin: int) -> tuple[int, int, Context] | None:
 
 
 def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Context] | None:
-    """Where the value is, and how it was put there; None where there is none, or it is an expression."""
+    """Return the span and context of the value after an operator; None if there is none, or if it
+    is an expression.
+    """
     how, sign, at = _how(text, begin, operator), operator["sign"] or "", operator.end()
     if how is None:
         return None
@@ -127,7 +132,7 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
 
 
 def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: int) -> tuple[int, int, Context] | None:
-    """The same of a value that stands at `at` without quotes."""
+    """Return the span and context of an unquoted value that begins at `at`, or None."""
     bare, sign = compiled(_BARE).match(text, at), operator["sign"] or ""
     if bare is None:
         return None
@@ -148,21 +153,21 @@ def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: in
             return None  # a call, a subscript
         stop = cut.end()
     if not is_spoken and text[at:stop].endswith(("...", "…")):
-        return None  # cut off by who wrote it
+        return None  # truncated by its author
     while stop > at and text[stop - 1] in (",;.:!?)" if is_spoken else ",;.*"):
         stop -= 1
     return (at, stop, Context(how, is_quoted=False, is_line=is_line)) if stop > at else None
 
 
 def _is_code(value: str) -> bool:
-    """Whether it is a part of an expression, or of a string with escapes or parameters in it."""
+    """Return True for a part of an expression, or of a string with escapes or parameters."""
     if value.endswith(_CODE_ENDS) or compiled(_CODE).match(value):
         return True
     return ("\\" in value or "&" in value) and compiled(_IN_CODE).search(value) is not None
 
 
 def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
-    """The kind of operator, by what stands before the name as well; None where that does not fit."""
+    """Return the kind of operator, also judged by the text before the name; None if they don't fit."""
     how = next(each for each in _HOWS if operator[each] is not None)
     if how == "option":
         return _joined(text, begin)
@@ -185,7 +190,9 @@ def _begins_line(text: str, begin: int, sign: str) -> bool:
 
 
 def _is_parameter(text: str, begin: int) -> bool:
-    """Whether a name before an equals sign is one of a command, an address, a connection string, or in capitals before a command."""
+    """Return True if a name before `=` is a parameter of a command, an address or a connection
+    string, or a variable in capitals before a command.
+    """
     if text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?"):
         return True
     before = text[max(0, begin - 60) : begin]
@@ -196,7 +203,9 @@ def _is_parameter(text: str, begin: int) -> bool:
 
 
 def _joined(text: str, begin: int) -> str:
-    """What a blank alone between a name and its value makes of it: `--token …`, `ENV TOKEN …`, .netrc, or a sentence."""
+    """Return the kind of operator for a name and value separated by a blank only: `--token …`, `ENV
+    TOKEN …`, .netrc, or a sentence.
+    """
     before = text[max(0, begin - 80) : begin]
     if text.startswith("-", begin) or before.endswith(("-", "ENV ", "setx ", "#define ")):
         return "option"

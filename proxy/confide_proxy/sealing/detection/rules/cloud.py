@@ -1,5 +1,6 @@
-"""Secrets that are told by what they come with: the other half of an AWS access key (which its form alone gives away as well, where nothing
-like it stands around), and what a Kubernetes Secret holds."""
+"""Secrets that their surroundings reveal: the secret of an AWS access key (also found by its form
+alone, if no similar string is near), and the data of a Kubernetes Secret.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +15,20 @@ from confide_proxy.sealing.detection.plausibility import entropy, is_placeholder
 from confide_proxy.sealing.detection.prefilter import compiled, places
 
 _NEAR: Final = 300
-"""Characters between an access key's id and its secret."""
+"""Most characters between an access key's id and its secret."""
 _FORTY: Final = r"(?<![A-Za-z0-9+/=_.-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
 _ALONE: Final = r"(?<![A-Za-z0-9+/=_.%@:-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=_.-])"
 _ALONE_BITS: Final = 4.4
-"""A character, by its frequency: three in a thousand secrets have less, and hardly a name or a path has as much."""
+"""Bits of entropy per character, by frequency. Three in a thousand secrets have less; names and
+paths rarely have as much.
+"""
 _NAMED: Final = r"[:=][ \t]{0,4}[\"']$"
-"""In quotes behind a name it is judged by that (`assignments`): `"site_key": "…"` is public."""
+"""A quoted value after a name, which `assignments` judges by that name: `"site_key": "…"` is
+public.
+"""
 _AROUND: Final = 120
 _DATA_AROUND: Final = r"[A-Za-z0-9+/=]{40}"
-"""A line of base64 among others is a part of something longer."""
+"""A long run of base64 nearby: the line is a part of something longer."""
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _KIND: Final = "kind: secret"
 _MOST_DATA: Final = 64 * 1024
@@ -36,7 +41,7 @@ _SHORTEST: Final = 6
 
 
 def find_aws_secrets(text: str, found: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
-    """Each string of forty characters near an access key's id that can be its secret."""
+    """Yield each string of forty characters near an access key id that can be its secret."""
     for each in found:
         if each.kind != "aws-access-key-id":
             continue
@@ -51,8 +56,11 @@ def find_aws_secrets(text: str, found: Iterable[SecretFinding]) -> Iterator[Secr
 
 
 def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[SecretFinding]:
-    """Each string of forty characters of base64 that chance has made, that holds no text, and that is no line of more. `long`: the text's
-    long words."""
+    """Yield each random string of forty base64 characters that doesn't decode to text and isn't
+    part of a longer block.
+
+    `long` are the text's long words.
+    """
     if not compiled(_ALONE).search("\n".join(long)):
         return
     for match in compiled(_ALONE).finditer(text):
@@ -72,12 +80,14 @@ def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[SecretFind
 
 
 def find_kubernetes(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Each value of a Secret's `data`, under whatever key, which is text in base64 and no certificate."""
+    """Yield each value in the `data` of a Kubernetes Secret that is base64 of text and no
+    certificate, under any key.
+    """
     behind = stop = 0
     following = compiled(_DATA, re.MULTILINE).finditer(text)
     data = next(following, None)
     for at in places(lowered, _KIND):
-        # Both only ever go forward, however many documents the text seems to have.
+        # Both positions only move forward, so the cost stays linear in the number of documents.
         while data and data.start() < max(at, behind):
             data = next(following, None)
         if stop < at:

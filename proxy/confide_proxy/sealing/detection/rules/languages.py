@@ -1,7 +1,8 @@
-"""Passwords as other languages say them: "la clave es …", "пароль: …", "密码：…".
+"""Passwords announced in other languages: "la clave es …", "пароль: …", "密码：…".
 
-The word for it is looked for in the text in lower case, then what joins it to its value, then the value, which is of printable ASCII: where
-no blank stands between words, it ends with the first character that is not.
+The word for a password is searched in the lower-case text, then the connecting word or sign, then
+the value of printable ASCII characters. In languages without blanks between words the value ends at
+the first other character.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from confide_proxy.sealing.detection.prefilter import FOREIGN_MARKS, compiled, p
 
 _IN_ASCII: Final = tuple(mark for mark in FOREIGN_MARKS if mark.isascii())
 _SAID: Final = (
-    # Endings, and up to four words of what it is for.
+    # Endings, and up to four words for its purpose.
     r"[^\W\d_]{0,4}(?:[ \t](?!(?:es|est|è|é|ist|is|je|to|är|er|on|e)[ \t])[^\W\d][\w.'-]{0,30}){0,4}?"
     r"(?:[ \t]{0,3}(?:[:=]|->|[ \t][—–-](?=[ \t]))"
     r"|[ \t]{1,3}(?:es|est|è|é|ist|lautet|is|je|to|är|er|on|e|это|adalah|là|:)(?=[ \t:])|[ \t]{0,2}(?:是|为|為|は|는|은))"
@@ -25,7 +26,9 @@ _SAID: Final = (
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Every password that is said so. `lowered`: the text in lower case, place by place."""
+    """Yield each password that follows such a word. `lowered` is the text in lower case with the
+    same positions.
+    """
     promise = promise_of("password")
     for mark in _IN_ASCII if lowered.isascii() else FOREIGN_MARKS:
         for at in places(lowered, mark):

@@ -1,6 +1,9 @@
-"""Passwords beside a user's name, with nothing that calls them so: `curl -u shop:…`, `Credentials("shop", "…")`, "login: shop / …"; and
-inside of addresses: `postgres://shop:…@db/shop`, and any other URL with a user and a password (RFC 3986, 3.2.1). Credentials as HTTP
-carries them: `Authorization: Basic` and `Bearer` (RFC 7617, RFC 6750), and a registry's `"auth"`."""
+"""Passwords next to a user name or in a credential header.
+
+They occur in commands and calls (`curl -u shop:…`, `Credentials("shop", "…")`, "login: shop / …"),
+in URLs with a user and a password (RFC 3986, 3.2.1), in `Authorization: Basic` and `Bearer` (RFC
+7617, RFC 6750), and in a registry's `"auth"`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _COMMANDS: Final = {
     " login ": rf"(?:{_OPTIONS})?-p[ \t]+{_VALUE}",
     "-pass": rf"(?:in|out)?[ \t]+pass:{_VALUE}",
 }
-"""What stands behind the name of a command; `value` is the password."""
+"""Expressions for the text after a command's name; the group `value` is the password."""
 _CALL: Final = r"\(?[\"'][^\"'\n]{1,80}+[\"'],[ \t]{0,4}[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
 _CALLS: Final = ("auth=(", "Auth(", "Credential(", "Credentials(", ".login(")
 _SQL: Final = r"[\"'](?P<value>[^\"'\s]{5,200}+)[\"']"
@@ -56,15 +59,16 @@ _PGPASS: Final = r"^[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<
 _URL_MARK: Final = "://"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]{1,30}$"
 _AUTHORITY: Final = (
-    # The password may hold a bare "@" or "#", as people write it: what stands behind the last "@" before the path is the host.
+    # The password may contain an unescaped "@" or "#": the host follows the last "@" before the
+    # path.
     r"([^\s:/?#@\"'`<>\\|]{0,100}+):([^\s/\"'`<>\\|]{3,200})@(\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9_.*-]{1,200}+)(?=[:/?#,\s\"'`)\]};<>\\|]|$|\.\s|\.$)"
 )
 _LONE_USER: Final = r"([A-Za-z0-9_-]{20,255}+)@[A-Za-z0-9.-]{4,200}"
-"""In place of the user, as GitHub and others take it."""
+"""A token instead of the user name, as GitHub and others accept."""
 _HEX: Final = r"[0-9a-f]+$"
 _WEB: Final = frozenset({"http", "https", "ftp", "git", "svn", "ws", "wss", "git+https", "ftps", "ssh", "sftp"})
 _EXAMPLES: Final = ("example.com", "example.org", "example.net", ".example", "foo.com", "bar.com")
-"""Reserved for documents (RFC 2606, 3), or used as if they were."""
+"""Host names reserved for documentation (RFC 2606, 3), or used for it."""
 _NO_HOSTS: Final = frozenset(
     {
         "host",
@@ -81,7 +85,7 @@ _NO_HOSTS: Final = frozenset(
         "somehost",
     }
 )
-"""They say what would stand there: so does all that stands beside them."""
+"""Host names that are placeholders, so the password beside one is a placeholder too."""
 _FLAGS: Final = re.IGNORECASE | re.ASCII
 _BASIC: Final = r"basic(?:[ \t]|%20|\\u0020){1,3}([A-Za-z0-9+/_-]{8,400}+={0,2})(?![A-Za-z0-9])"
 _BEARER: Final = r"(?:[ \t]|%20|\\u0020){1,3}(?:token=)?[\"']?([A-Za-z0-9_~+/.=:-]{16,4000}+)(?![A-Za-z0-9])"
@@ -91,14 +95,14 @@ _SCHEMES: Final = (
 )
 _DOCKER: Final = r"\"auth\"\s{0,4}:\s{0,4}\"([A-Za-z0-9+/]{8,400}+={0,2})\""
 _RFC_EXAMPLE: Final = "open sesame"
-"""Aladdin's password in RFC 7617, which every document on the subject shows."""
+"""Aladdin's password in RFC 7617, which many documents quote."""
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     for command, expression in _COMMANDS.items():
         for match in _behind(text, command, expression):
             user = match["user"] if "user" in match.re.groupindex else ""
-            # Digits alone are rather a port: `ssh -p 2222`.
+            # Digits alone are more likely a port: `ssh -p 2222`.
             if not is_placeholder(match["value"]) and match["value"] != user and not match["value"].isdecimal():
                 yield SecretFinding("password", *match.span("value"), 0.85, "login")
     for call in _CALLS:
@@ -111,7 +115,9 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
 
 
 def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Session cookies, seeds of one-time codes (RFC 6238), bare private keys, and a password that a sentence or a pipe hands over."""
+    """Yield session cookies, seeds of one-time codes (RFC 6238), bare private keys, and passwords
+    in a sentence or a pipe.
+    """
     for mark, expression in _WITH.items():
         yield from _plausible(_behind(text, mark, expression, lowered), "spoken")
     for kind, marks, expression in (("totp-seed", _SEEDS, _SEED), ("private-key", _BARE_KEYS, _BARE_KEY)):
@@ -125,7 +131,7 @@ def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
 
 
 def _cookies(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """The stretches of lines that may hold cookies; none overlaps another."""
+    """Yield the spans of lines that may hold cookies, without overlaps."""
     begin = end = -1
     for at in places(lowered, "cookie:"):
         if at > end:
@@ -156,14 +162,14 @@ def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[SecretFin
 def find_in_urls(text: str) -> Iterator[SecretFinding]:
     for at in places(text, _URL_MARK):
         begin = at + len(_URL_MARK)
-        # Most addresses have no "@" in reach: a search for it costs less than the expression.
+        # Most URLs have no "@" near: searching for it costs less than the expression.
         if text.find("@", begin, begin + 400) >= 0 and (found := _url_password(text, at, begin)):
             yield found
 
 
 def _url_password(text: str, at: int, begin: int) -> SecretFinding | None:
     lone = compiled(_LONE_USER).match(text, begin)
-    # Of other schemes the user is a name, and hex digits are an id.
+    # In other schemes the user is a name; hex digits are an id.
     if (
         lone
         and text.startswith("http", max(0, at - 5))
@@ -177,7 +183,7 @@ def _url_password(text: str, at: int, begin: int) -> SecretFinding | None:
         return None
     user, password, host = match.groups()
     name = scheme[0].lower()
-    is_numbered = password.split("@")[0].isdigit() and len(password) < 6  # rather a port
+    is_numbered = password.split("@")[0].isdigit() and len(password) < 6  # more likely a port
     # `cvs://:pserver:…`, `github://org:repo@…`: other things that are written with colons.
     is_name = (not user and ":" in password) or (len(password) < 5 and password.isalpha() and password.islower())
     if (
@@ -203,7 +209,9 @@ def _url_password(text: str, at: int, begin: int) -> SecretFinding | None:
 
 
 def find_in_headers(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Every credential of these forms. `lowered` is the same text in lower case, character by character."""
+    """Yield each credential of an HTTP header or a registry configuration. `lowered` is the text in
+    lower case with the same positions.
+    """
     for at in _at_words(lowered, "basic"):
         if (match := compiled(_BASIC, _FLAGS).match(text, at)) and _is_pair(match[1]):
             yield SecretFinding("basic-auth", *match.span(1), 0.9, "header")
@@ -226,7 +234,7 @@ def _at_words(text: str, mark: str) -> Iterator[int]:
 
 
 def _is_pair(value: str) -> bool:
-    """Whether it is base64 of a user and a password."""
+    """Return True for base64 of a user name and a password."""
     try:
         pair = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_" if {"-", "_"} & set(value) else None)
         user, colon, password = pair.decode("utf-8").partition(":")

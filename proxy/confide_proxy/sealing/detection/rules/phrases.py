@@ -1,7 +1,8 @@
-"""Seed phrases of wallets (BIP-39, English): twelve to twenty-four words of a list of 2,048, of which the last holds a checksum.
+"""Seed phrases of wallets (BIP-39, English): twelve to twenty-four words from a list of 2,048, of
+which the last holds a checksum.
 
-The words are those that fingerprints are read in (`confide_crypto.keys.identity`). Prose hardly ever has twelve of them in a row;
-where they are, one in sixteen has the checksum.
+The word list is the one of fingerprints (`confide_crypto.keys.identity`). Prose hardly ever has
+twelve of its words in a row; of such rows, one in sixteen has a valid checksum.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ _LENGTHS: Final = (24, 21, 18, 15, 12)
 _WORD: Final = re.compile(r"[a-z]+")
 _BITS: Final = 11
 _FEWEST_KINDS: Final = 6
-"""The published vectors are one word again and again."""
+"""Fewest different words of a phrase: the published test vectors repeat one word."""
 
 
 def find(lowered: str, words: list[str]) -> Iterator[SecretFinding]:
-    """Every phrase in a text in lower case, with these words; of those that begin at one word the longest."""
+    """Yield each seed phrase in a text in lower case; of those that begin at the same word the
+    longest.
+
+    `words` are the words of the text.
+    """
     places = _places()
     if not may_be_phrase(words, places):
         return
@@ -34,7 +39,8 @@ def find(lowered: str, words: list[str]) -> Iterator[SecretFinding]:
         parts = list(_WORD.finditer(lowered, *run.span()))
         numbers = [places.get(word[0]) for word in parts]
         at = 0
-        # The run may end in the middle of a phrase: its last words are looked at again as the beginning of what follows.
+        # A run may end inside a phrase: its last words are searched again as the start of the next
+        # run.
         behind = max(parts[-_LENGTHS[0] + 1].start() if len(parts) >= 2 * _LENGTHS[0] else run.end(), run.start() + 1)
         while at + _LENGTHS[-1] <= len(parts):
             length = next((each for each in _LENGTHS if _is_phrase(numbers[at : at + each], each)), 0)

@@ -1,6 +1,8 @@
-"""Values that stand under a telling head: a column of a markdown table or of CSV, a list under a name in the plural.
+"""Values under a heading that indicates a credential: a column of a Markdown table or of CSV, or a
+list under a plural name.
 
-The head is looked for first, as for any other name (`prefilter`); then each row is read once, as long as the rows have the same form.
+The heading is searched first, like any other name (`prefilter`). Then each row is read once, as
+long as the rows have the same form.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _MOST_CELLS: Final = 64
 _LONGEST_LINE: Final = 4096
 _LONGEST_HEAD: Final = 40
 _RULE: Final = r"[ \t>]*\|?[ \t]*:?-{2,}[-:| \t]*$"
-"""The line below a table's head."""
+"""The line below the head of a Markdown table."""
 _SEPARATORS: Final = (",", ";", "\t")
 _HEAD: Final = r"[^\W\d][\w -]*$"
 _AROUND: Final = " \t`*_\"'"
@@ -44,9 +46,12 @@ class _Head(NamedTuple):
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Every value that its column's head, or its list's name, makes a credential. `lowered`: the text in lower case, place by place."""
+    """Yield each value that its column's head or its list's name makes a credential. `lowered` is
+    the text in lower case with the same positions.
+    """
     behind = 0
-    # How far the items of lists were read, for each promise: the items of one list may be names of others.
+    # End of the list items already read, by promise: an item of one list may be the name of
+    # another.
     listed: dict[Promise, int] = {}
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
         yield from _listed(text, lowered, at, listed)
@@ -61,7 +66,7 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
 
 
 def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]:
-    """Those below the head that this line may be, and how far that was read."""
+    """Return the findings below the head that this line may be, and the end of what was read."""
     line = text[start:end].rstrip("\r")
     following = _line(text, end + 1)
     if "|" in line and compiled(_RULE).match(following):
@@ -92,7 +97,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]
 
 
 def _bare(row: str, first: int, last: int) -> tuple[int, int]:
-    """Where a cell's value is, without the blanks and the marks around it."""
+    """Return the span of a cell's value without surrounding blanks and markup."""
     while first < last and row[first] in " \t":
         first += 1
     while last > first and row[last - 1] in " \t\r":
@@ -109,7 +114,9 @@ def _line(text: str, at: int) -> str:
 
 
 def _cells(line: str, separator: str) -> list[tuple[int, int]]:
-    """Where the cells of a line are; of a table without the lines at its ends. In quotes a separator is none."""
+    """Return the spans of a line's cells, without a table's outer bars. A separator in quotes
+    doesn't separate.
+    """
     spans: list[tuple[int, int]] = []
     at, end = 0, len(line.rstrip())
     if separator == "|":
@@ -134,13 +141,18 @@ def _cells(line: str, separator: str) -> list[tuple[int, int]]:
 
 
 def _promise(name: str) -> Promise | None:
-    """What a head promises: `DB Password`, `apiKey`, `x-api-key`; and in the plural."""
+    """Return the promise of a head such as `DB Password`, `apiKey` or `x-api-key`, also in the
+    plural.
+    """
     joined = "_".join(name.split())
     return promise_of(joined) or (promise_of(joined[:-1]) if joined[-1:] in ("s", "S") else None)
 
 
 def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[SecretFinding]:
-    """Those in a list under the name that may be here; `read`: how far such a name's items have been read already."""
+    """Yield the credentials of a list under the name at this position.
+
+    `read` maps each promise to the end of the items already read under it.
+    """
     match = compiled(_LIST).match(lowered, at)
     if match is None:
         return
@@ -166,7 +178,7 @@ def _judged(value: str, name: str, promise: Promise, *, is_quoted: bool) -> tupl
         name = "password"  # "pass" alone says less elsewhere, as in "PASS: 3 of 4"
     if found := judged(value, name, promise, context):
         return found
-    # Under such a head also what is too short for a machine's key, if it can hardly be anything else.
+    # Under such a head, values too short for a generated key count too if they are distinctive.
     if promise.demand is Demand.RANDOM and is_unmistakable(value):
         return judged(value, name, replace(promise, demand=Demand.PASSWORD), context)
     return None

@@ -1,9 +1,10 @@
-"""Secrets that say by their own form what they are: tokens with a prefix, or a mark inside, that their issuer gave them; private keys;
-and signed JSON Web Tokens (RFC 7519).
+"""Secrets that their form alone identifies: tokens with a prefix or mark of their issuer, private
+keys, and signed JSON Web Tokens (RFC 7519).
 
-Tokens are found by their mark, checked by their expression, and random enough to be real. An expression is compiled when its mark is found
-for the first time, so that a text without any costs some substring searches and no `re` at all. What an issuer documents is taken; lengths
-are those documented, with room upwards where they have grown before. No expression can run over the bounds that it names.
+A token is found by its mark, matched against its expression, and must look random. An expression is
+compiled when its mark is first found, so a text without marks costs some substring searches and no
+`re`. The forms are those that issuers document; lengths allow for growth where they have grown
+before. Every expression has a bounded length.
 """
 
 # ruff: noqa: E501 - one row for one token
@@ -25,13 +26,14 @@ _W = r"[A-Za-z0-9]"
 _U = r"[A-Za-z0-9_-]"
 _H = r"[0-9a-f]"
 MAX_BLOCK_CHARS: Final = 64 * 1024
-"""An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few times that."""
+"""Longest key block. An RSA key of 16,384 bits has 12 KiB; a PGP key with its signatures a few
+times that.
+"""
 _FEWEST_BODY_CHARS: Final = 40
-"""An Ed25519 key in PKCS #8 has 64."""
+"""Shortest base64 body of a key. An Ed25519 key in PKCS #8 has 64 characters."""
 _BEGIN: Final = r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?)-----"
 _BODY: Final = (
-    # Words have fewer than 16 letters; a last line that is shorter is told by its padding.
-    # Line ends may be escaped, lines quoted, indented or marked by a diff; PEM and PGP have headers, as `Proc-Type: 4,ENCRYPTED`.
+    # Words have fewer than 16 letters; a shorter last line is recognized by its padding.
     r"(?:(?:\\+[nr]|\r?\n|[ \t]){1,40}+(?:[>+|#*-]{1,3}+(?=[ \t\w=/+])|[\"'][ \t]{0,4}\+?)?[ \t]{0,40}+[\"']?"
     r"(?:[A-Z][A-Za-z-]{2,30}: [^\r\n\\]{0,200}+|(?:[A-Za-z0-9+/=]{16,100}+|[A-Za-z0-9+/]{1,15}={1,2})[\"',\\]{0,2}+))+"
 )
@@ -42,7 +44,7 @@ _PUTTY_END: Final = r"[0-9a-f]{40,64}"
 
 
 class Prefixed(NamedTuple):
-    """A token that begins with a mark. `rest` is what follows the mark."""
+    """A token that begins with one of `marks`; `rest` is the expression for what follows."""
 
     kind: str
     marks: tuple[str, ...]
@@ -51,7 +53,9 @@ class Prefixed(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A token with a mark inside, which it begins one of `before` characters before. Group 1 of `expression`, if any, is the value."""
+    """A token with `mark` inside, `before` characters after its start. Group 1 of `expression`, if
+    any, is the value.
+    """
 
     kind: str
     mark: str
@@ -158,7 +162,9 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("discord-webhook", ("https://discord.com/api/webhooks/", "https://discordapp.com/api/webhooks/"), rf"\d{{17,20}}/{_U}{{60,80}}"),
     Prefixed("azure-storage-key", ("AccountKey=", "SharedAccessKey=", "SharedSecret="), r"([A-Za-z0-9+/]{42,86}={1,2})"),
 )  # fmt: skip
-"""Anchored: the character before the mark belongs to no word. A mark with a group in `rest` is a name, not a part of the value."""
+"""Matched only where no word character precedes the mark. If `rest` has a group, the mark is a name
+and not a part of the value.
+"""
 
 MARKED: Final[tuple[Marked, ...]] = (
     Marked("telegram-token", ":AA", (10, 9, 8), r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}"),
@@ -180,8 +186,11 @@ MARKED: Final[tuple[Marked, ...]] = (
 _BECH32M: Final = r"[02-9ac-hj-np-z]{40,300}+(?![0-9a-z])"
 _BETWEEN: Final = r"(?>[^0-9a-z]{0,6}\n[^0-9a-z]{0,4}[1-9][.)][^0-9a-z]|[^0-9a-z]{0,6})"
 _GROUPED: Final = rf"(?:{_BETWEEN}[0-9a-tv-z]){{38}}(?![0-9a-z])"
-"""In groups as they are printed, in others, or in none: between them the dashes that programs make of hyphens, commas, the lines of a
-quotation, a table or a numbered list. The checksum says whether it is one."""
+"""The symbols of a secret in printed groups, other groups or none.
+
+Between them may stand the dashes that programs make of hyphens, commas, and the line marks of a
+quotation, a table or a numbered list. The checksum decides.
+"""
 _NOT_SYMBOLS: Final = re.compile(r"\n[^0-9a-z]{0,4}[1-9][.)][^0-9a-z]|[^0-9a-z]+", re.IGNORECASE)
 _TELLING_MARK: Final = 4
 _BODIES: Final = (
@@ -191,21 +200,27 @@ _BODIES: Final = (
     "MIGHAgEAMBMGByqGSM49",
     "MC4CAQAwBQYDK2VwBCIE",
 )
-"""How base64 of private keys begins, or nearly: OpenSSH's own form, and DER of PKCS #1 and #8 (RFC 8017, 5208, 8410)."""
+"""Starts, or nearly, of private keys in base64: OpenSSH's own format, and DER of PKCS #1 and #8
+(RFC 8017, 5208, 8410).
+"""
 _BEFORE_VERSION: Final = r"MII[A-Za-z0-9+/]{3,4}$"
 _FEWEST_KEY_CHARS: Final = 60
-"""Ed25519 has 64; all others have more than twice as many."""
+"""Shortest private key in base64: Ed25519 has 64 characters, all others more than twice as many."""
 _ESCAPED: Final = frozenset("nrtb")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DISCORD: Final = r"(?<![\w.-])[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27,38}(?![\w.-])"
 _JWT_MARK: Final = "eyJ"
-"""`{"` in base64."""
+"""Base64 of `{"`."""
 _JWT: Final = r"eyJ[A-Za-z0-9_-]{8,2000}+(?:\.[A-Za-z0-9_-]{0,8000}+){2,4}+"
 
 
 def find(text: str, long: Iterable[str] | None = None) -> Iterator[SecretFinding]:
-    """Every token in the text; they may overlap. `long`: its words of SHORTEST_TOKEN characters or more, if known."""
-    # A search for each mark in the whole text would cost more than all else: the words that are long enough are a small part of most texts.
+    """Yield each token in the text; they may overlap.
+
+    `long` are the text's words of at least SHORTEST_TOKEN characters, if known.
+    """
+    # Searching the whole text for each mark would cost more than all else. Long words are a small
+    # part of most texts.
     words = "\n".join(long if long is not None else [word for word in text.split() if len(word) >= SHORTEST_TOKEN])
     if not words:
         return
@@ -217,14 +232,16 @@ def find(text: str, long: Iterable[str] | None = None) -> Iterator[SecretFinding
         if marked.mark in words:
             yield from _marked(text, marked)
     if "iscord" in text or "DISCORD" in text:
-        # No part of its tokens is the same in all of them: only beside the name are they looked for.
+        # Discord tokens have no constant part, so they are searched only if the name occurs.
         for match in compiled(_DISCORD).finditer(text):
             if not is_wordy(match[0]):
                 yield SecretFinding("discord-token", match.start(), match.end(), 0.95, "token")
 
 
 def find_secret_texts(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Every secret of our own in its text form (`SECRET_TEXTS`). `lowered` is the text in lower case, character by character."""
+    """Yield each of Confide's own secrets in its text form (`SECRET_TEXTS`). `lowered` is the text
+    in lower case with the same positions.
+    """
     for form in SECRET_TEXTS:
         expression = compiled(_GROUPED if form.is_grouped else _BECH32M)
         for at in places(lowered, form.mark):
@@ -232,14 +249,14 @@ def find_secret_texts(text: str, lowered: str) -> Iterator[SecretFinding]:
             match = expression.match(lowered, begin)
             if match is None:
                 continue
-            # With its checksum it is one wherever it stands, also right behind a word.
+            # A valid checksum is enough, even directly after a word.
             is_word = starts_word(text, at)
-            # Upper and lower case mixed is no form of ours, but for what a person has copied from paper.
+            # Only a grouped form, which people copy from paper, may mix upper and lower case.
             said = _NOT_SYMBOLS.sub("", text[at : match.end()]) if form.is_grouped else text[at : match.end()]
             if match.end() - begin >= form.symbols[0] and form.is_whole(said):
                 yield SecretFinding(form.kind, at, match.end(), 0.95, "token", text[at:begin])
             elif is_word and not form.is_grouped and not is_sample(said[len(form.mark) :]):
-                # With a typing error, or cut off, it opens nothing, but leaves little to guess.
+                # Mistyped or truncated, it is useless as it is but leaves little to guess.
                 yield SecretFinding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
 
 
@@ -248,7 +265,8 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Secr
     while at >= 0:
         begin = at + len(mark)
         is_word = starts_word(text, at)
-        # Something may be written right before a token whose mark is long and ends with a sign, so that it can hardly be a part of a word.
+        # Text may directly precede a token whose mark is long and ends with punctuation, so that it
+        # is hardly part of a word.
         match = expression.match(text, begin) if is_word or (len(mark) >= _TELLING_MARK and mark[-1] in "_-") else None
         if match is None or not (is_word or _is_made_by_chance(match[0])):
             at = text.find(mark, at + 1)
@@ -258,7 +276,8 @@ def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[Secr
         else:
             start, end, prefix = at, match.end(), mark
         rest = text[begin:end]
-        # Digits enough are no words; where a form has few or none, names that begin alike (`npm_package_config`) are told by their letters.
+        # Enough digits rule out words. In forms with few or none, letter pairs separate names with
+        # the same start (`npm_package_config`) from tokens.
         is_name = not rest.isupper() and sum(c.isdigit() for c in rest) * 10 < len(rest) and is_wordy(rest)
         if not is_sample(rest) and not is_name:
             yield SecretFinding(pattern.kind, start, end, pattern.confidence, "token", prefix)
@@ -285,7 +304,9 @@ def _marked(text: str, pattern: Marked) -> Iterator[SecretFinding]:
 
 
 def starts_word(text: str, at: int) -> bool:
-    """Whether a word may begin here: behind something else than a letter, digit or `_`, or behind an escape such as `\\n` and `%3D`."""
+    """Return True if a word may begin here: after anything but a letter, digit or `_`, or after an
+    escape such as `\\n` or `%3D`.
+    """
     if at == 0 or not ((before := text[at - 1]).isalnum() or before == "_"):
         return True
     if at > 1 and before in _ESCAPED and text[at - 2] == "\\":
@@ -294,10 +315,12 @@ def starts_word(text: str, at: int) -> bool:
 
 
 def find_private_keys(text: str) -> Iterator[SecretFinding]:
-    """Every private key in the text: PEM (RFC 7468), OpenSSH, PGP (RFC 9580), PuTTY; also indented, in a diff, or escaped inside JSON.
+    """Yield each private key in the text: PEM (RFC 7468), OpenSSH, PGP (RFC 9580) and PuTTY; also
+    indented, in a diff, or escaped in JSON.
 
-    The value is the whole block with its first and last line, for the lines between are of no use without them. A block that is cut off
-    ends where its lines stop looking like one. Lines alone, as code has them that reads such files, are no key.
+    The value is the whole block with its first and last line, since the lines between are useless
+    without them. A truncated block ends where its lines stop looking like a key. First and last
+    lines alone, as in code that reads such files, are no finding.
     """
     if "PRIVATE KEY" in text:
         for match in compiled(_BEGIN).finditer(text):
@@ -313,7 +336,9 @@ def find_private_keys(text: str) -> Iterator[SecretFinding]:
 
 
 def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[SecretFinding]:
-    """Every private key in base64 that has lost its first line. `long`: the text's long words."""
+    """Yield each private key in base64 whose first line is missing. `long` are the text's long
+    words.
+    """
     behind = 0
     words = "\n".join(long)
     for mark in (mark for mark in _BODIES if mark in words):
@@ -341,7 +366,11 @@ def _end(text: str, begin: int, last: str) -> int:
 
 
 def find_jwts(text: str) -> Iterator[SecretFinding]:
-    """Every signed or encrypted token: parts of base64url, of which the first is a JSON object that names an algorithm. One without a signature, and the one that every tutorial shows, are none."""
+    """Yield each signed or encrypted JSON Web Token.
+
+    Its first base64url part is a JSON object that names an algorithm. Unsigned tokens, and the
+    example that most tutorials show, are skipped.
+    """
     at = text.find(_JWT_MARK)
     while at >= 0:
         match = compiled(_JWT).match(text, at) if starts_word(text, at) else None
