@@ -1,3 +1,3 @@
-"""The daemon that owns the index: the command `confided`."""
+"""The daemon that owns the index; its command is `confided`."""
 
 __version__ = "0.3.0"

@@ -1,7 +1,7 @@
 """The command `confided`, also `python -m confide_daemon`.
 
-Light on purpose: it sets what native libraries read when they are loaded, and leaves the rest to `cli`, which loads the heavy parts only
-in the commands that need them.
+It is light on purpose: it sets environment variables that native libraries read when loaded, and
+`cli` loads the heavy parts only in commands that need them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import os
 import sys
 import time
 
-# On a busy machine two BLAS threads turn a quarter of a millisecond into ten (measured), so the small products of a search stay on one.
+# On a busy computer two BLAS threads turn 0.25 ms into ten (measured), so a search's small products
+# use one.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# The SDK of MCP would hand on the traces of clients, and look through every installed package for what can, 50 ms of each start. Nothing
-# here writes traces.
+# The MCP SDK would forward clients' traces and search every installed package for an exporter, 50
+# ms of each start. Confide writes no traces.
 _PROPAGATORS = "OTEL_PROPAGATORS"
 
 
@@ -22,7 +23,7 @@ def main() -> None:
     for variable in _THREADS:
         os.environ.setdefault(variable, "1")
     os.environ.setdefault(_PROPAGATORS, "none")
-    # Files made before their mode is set must not be open to others for a moment either.
+    # Files must not be readable by others even before their mode is set.
     os.umask(0o077)
     if time.time() < 0:  # a list of devices, an invite and a day's file all have a date, and none of before
         sys.exit("confided: this machine's clock stands before 1970\nhint: set the clock: timedatectl")

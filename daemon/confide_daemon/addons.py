@@ -1,7 +1,9 @@
-"""The seam: what an add-on is to the daemon, what the daemon asks of it, and what it promises (docs/addons.md).
+"""The add-on interface: what an add-on gives the daemon, what it may use, and what both promise
+(docs/addons.md).
 
-An add-on is a capability in a folder of its own, which the core never names. The daemon finds it by the entry points of the group
-`confide.addons.daemon`, each a subclass of `Addon`. What it reads of daemon.toml stands in `TABLES` of its package's `settings.py`.
+An add-on is a capability in a folder of its own, which the core never names. The daemon finds it by
+the entry points of the group `confide.addons.daemon`, each a subclass of `Addon`. Its tables of
+daemon.toml are in `TABLES` of its package's `settings.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from confide_memory.wire.operation import Answerer, Operation
 
 
 class SessionHost(Protocol):
-    """A machine's connection, as an add-on sees it."""
+    """The interface of a device's session that add-ons use."""
 
     @property
     def connection(self) -> Connection:
@@ -45,39 +47,41 @@ class SessionHost(Protocol):
 
     @property
     def desk(self) -> RosterDesk:
-        """The devices of all spaces."""
+        """The device rosters of all spaces."""
 
     @property
     def registry(self) -> Registry:
-        """Who may connect."""
+        """The registry of keys that may connect."""
 
     @property
     def grants(self) -> Grants:
-        """What the caller may do now; nothing once its access has ended."""
+        """The caller's current rights; empty once its access has ended."""
 
     def caller_now(self) -> Caller:
-        """Return the caller as it is now. Raises GrantError: its access has ended."""
+        """Return the caller with its current rights. Raises GrantError if its access has ended."""
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest epoch of the space's devices for a key that is among them, else None."""
+        """Return the newest key epoch of the space if `key` is one of its devices, else None."""
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """What the machine answers, for `Operation.ask_machine`."""
+        """Send a request to the device and return its answer, for `Operation.ask_machine`."""
 
     def publish_here_too(self, change: DocumentChange) -> None:
-        """Tell all machines of the space of a new revision, this one among them."""
+        """Announce a new revision to all devices of the space, including this one."""
 
     async def close_others(self) -> None:
-        """End the other sessions of the space, and wait until nothing of them runs. Raises RequestError: one does not end."""
+        """Close the other sessions of the space and wait until their tasks have ended. Raises
+        RequestError on timeout.
+        """
 
 
 class SessionPart:
-    """Base of what an add-on has in each session.
+    """Base class of an add-on's part in each session.
 
     Attributes:
-        operations: what it answers once the space is open, of `Operation.by`. They name their projects themselves.
-        early: what it answers also while the space is locked.
-        changing: those of them that change documents: they run to their end, whatever becomes of the connection.
+        operations: requests it answers once the space is open, from `Operation.by`. They name their projects themselves.
+        early: requests it answers even while the space is locked.
+        changing: the operations that change documents; they run to completion even if the connection ends.
     """
 
     operations: Mapping[str, Answerer] = MappingProxyType({})
@@ -85,14 +89,16 @@ class SessionPart:
     changing: Collection[str] = ()
 
     def use(self, space: Space) -> None:
-        """Answer from this space from now on: it was opened, or closed meanwhile and opened again."""
+        """Use this space from now on; called again if it was closed and reopened."""
 
     async def run(self) -> None:
-        """Do what lasts as long as the session, until cancelled."""
+        """Run the session's background work until cancelled."""
 
 
 class Verbs(Protocol):
-    """What commands may ask of the running daemon (`confide_daemon.datadir.control_client`)."""
+    """The verbs of the control socket, for operator commands
+    (`confide_daemon.datadir.control_client`).
+    """
 
     def add(
         self,
@@ -101,34 +107,34 @@ class Verbs(Protocol):
         *,
         deadline_s: float = ...,
     ) -> None:
-        """Answer `name` from now on; whoever asked is told after `deadline_s` that it takes too long."""
+        """Answer `name` from now on; after `deadline_s` the command gets an error."""
 
 
 class Gauges(Protocol):
     """The daemon's metrics."""
 
     def add(self, name: str, says: str, value: Callable[[], float | None]) -> None:
-        """Show one series more, a gauge without labels; `name` is without the prefix."""
+        """Add a gauge without labels; `name` excludes the prefix."""
 
 
 class DaemonHost(Protocol):
-    """The running daemon, as an add-on sees it."""
+    """The interface of the running daemon that add-ons use."""
 
     @property
     def state(self) -> RegistryState:
-        """The data folder, opened."""
+        """The opened data folder."""
 
     @property
     def config(self) -> DaemonConfig:
-        """What daemon.toml says."""
+        """The settings from daemon.toml."""
 
     @property
     def config_file(self) -> Path | None:
-        """Where that is, or would be; None: nobody said."""
+        """The path of daemon.toml, which may not exist; None if unknown."""
 
     @property
     def is_on_demand(self) -> bool:
-        """Whether the machine that it serves has started it."""
+        """True if the proxy of this computer started the daemon."""
 
     @property
     def spaces(self) -> Spaces:
@@ -136,71 +142,73 @@ class DaemonHost(Protocol):
 
     @property
     def registry(self) -> Registry:
-        """Who may connect."""
+        """The registry of keys that may connect."""
 
     @property
     def peers(self) -> Peers:
-        """Other daemons that serve the same spaces, once it runs."""
+        """Other daemons that serve the same spaces; set once the daemon runs."""
 
     @property
     def verbs(self) -> Verbs:
-        """What commands may ask of it."""
+        """The verbs of the control socket."""
 
     @property
     def gauges(self) -> Gauges:
-        """Its metrics."""
+        """The daemon's metrics."""
 
     async def is_cut_off(self) -> bool:
-        """Return whether what others have changed may not be known here: then nobody new is let in."""
+        """Return True if changes by other nodes may be unknown here; no new caller is then
+        admitted.
+        """
 
     def announce(self, space_id: str, change: DocumentChange) -> None:
-        """Tell all machines of a space, and all services, of a revision that none of the machines made."""
+        """Announce a revision that no device made to all devices of a space and all services."""
 
 
 class ListeningSocket(Protocol):
-    """A socket of the daemon's."""
+    """A listening socket of the daemon."""
 
     async def open(self, host: str, port: int) -> None:
-        """Take connections from now on. Raises ListenError."""
+        """Accept connections from now on. Raises ListenError."""
 
     async def close(self) -> None:
-        """Take none any more."""
+        """Stop accepting connections."""
 
 
 class PeersHost(DaemonHost, Protocol):
-    """The running daemon, as it is seen by what knows of other daemons."""
+    """The interface of the running daemon that `Peers` uses."""
 
     @property
     def callers(self) -> CallerAuthorization:
-        """Who may come in."""
+        """The check that decides which keys may connect."""
 
     @property
     def timers(self) -> Timers:
-        """Of its channels."""
+        """The timers for its channels."""
 
     @property
     def revocations(self) -> Revocations | None:
-        """What is noted beside the data folder of keys that have ended."""
+        """The record of ended keys outside the data folder, if one is configured."""
 
     @property
     def answers_callers(self) -> bool:
-        """Whether a service answers callers that another node passes on."""
+        """True if a service answers callers that another node forwards."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing is to be begun any more."""
+        """True once the daemon is stopping; nothing new may begin."""
 
     def keys(self) -> Keys:
-        """Return those that are in force."""
+        """Return the daemon keys that are in force."""
 
     def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> ListeningSocket:
-        """Return a socket of its own, for whom `authorize` lets in."""
+        """Return a separate listening socket for the keys that `authorize` accepts."""
 
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
-        """Serve a channel until its end, for the caller that it is of by now."""
+        """Serve an opened channel until it ends, with the rights of its current caller."""
 
     def stop(self) -> None:
-        """Ask the daemon to end in good order."""
+        """Stop the daemon in good order."""
 
 
 class RemoteSpace(Protocol):
@@ -216,25 +224,27 @@ class RemoteSpace(Protocol):
 
 
 class Ways(Protocol):
-    """The ways to nodes that hold spaces of callers who come to this one by HTTP."""
+    """Routes for HTTP callers of this node to the nodes that hold their spaces."""
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> RemoteSpace | None:
-        """Return a channel to whoever holds the caller's space; None: this node is to serve it.
+        """Return a channel to the node that holds the caller's space, or None if this node must
+        serve it.
 
-        Raises EngineError: nobody can be asked who that is; DeniedError, ConnectionLost: that node takes nothing.
+        Raises EngineError if the holder cannot be determined, DeniedError or ConnectionLost if that
+        node refuses.
         """
 
     def relying_on(self, far: Any) -> AbstractContextManager[None]:
-        """Within this the channel is cut where its node does not hold the space any more; behind it in any case."""
+        """Cut the channel when its node loses the space, and in any case at the end of the context."""
 
 
 class Peers:
-    """Base of what knows of other daemons that serve the same spaces. This one knows of none.
+    """Base class for knowledge of other daemons that serve the same spaces. This one knows of none.
 
     Attributes:
-        goodbye: the word that sessions hear when the daemon ends.
-        ways: to other nodes; None: there are none.
-        failure: what the daemon ends with, so that others go on in its place; None: nothing.
+        goodbye: the close code for sessions when the daemon ends.
+        ways: the routes to other nodes; None without any.
+        failure: the error with which the daemon ends, so that other nodes take over; None without one.
     """
 
     goodbye = "shutdown"
@@ -242,98 +252,106 @@ class Peers:
     failure: ConfideError | None = None
 
     async def confirm(self) -> None:
-        """Find out, before anybody is let in, what others have changed."""
+        """Load the changes of other nodes, before any caller is admitted."""
 
     async def open(self) -> None:
-        """Take connections of other nodes, and follow what these change. Raises ListenError."""
+        """Accept connections of other nodes and follow their changes. Raises ListenError."""
 
     async def leave(self) -> None:
-        """End what is passed on to others."""
+        """End the sessions forwarded to other nodes."""
 
     async def close(self) -> None:
-        """End all; the spaces are closed by now."""
+        """End everything; the spaces are closed already."""
 
     async def is_cut_off(self) -> bool:
-        """Return whether what others have changed may not be known here: then nobody new is let in."""
+        """Return True if changes by other nodes may be unknown here; no new caller is then
+        admitted.
+        """
         return False
 
     def why_unready(self) -> str | None:
-        """Return a word for why nobody should be sent here; None: they may."""
+        """Return why this node should get no clients, as one word; None if it should."""
 
     def health_problems(self) -> set[str]:
-        """Return what of it does not work as it should, in words for `/health`."""
+        """Return its current problems, as `/health` names them."""
         return set()
 
     async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Pass a caller's session on to whoever holds its space, until it ends; return False where this node is to serve it."""
+        """Forward a caller's session to the node that holds its space, until it ends; return False
+        if this node must serve it.
+        """
         return False
 
     @property
     def passed_on(self) -> set[bytes]:
-        """The keys of those whose sessions are passed on."""
+        """The keys of callers with forwarded sessions."""
         return set()
 
     def shut_out(self, key: bytes, word: str) -> None:
-        """End the sessions of a caller that are passed on."""
+        """End the forwarded sessions of a caller."""
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return whether a session of a caller with this id is passed on."""
+        """Return True if a caller's session with this id is being forwarded."""
         return False
 
 
 class Service:
-    """Base of what an add-on does beside the sessions for as long as the daemon runs.
+    """Base class of an add-on's work outside of sessions, for as long as the daemon runs.
 
     Attributes:
-        answers_callers: it answers callers that another node passes on (PROTOCOL.md 12.5).
+        answers_callers: True if it answers callers that another node forwards (PROTOCOL.md 12.5).
     """
 
     answers_callers = False
 
     async def open(self) -> None:
-        """Begin. Raises ConfideError: then the daemon does not start."""
+        """Start. Raises ConfideError to prevent the daemon's start."""
 
     async def close(self) -> None:
-        """End what was begun, before the spaces are closed."""
+        """Stop, before the spaces are closed."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way that an end of the daemon would cut off."""
+        """True if work is under way that the daemon's end would cut off."""
         return False
 
     @property
     def is_backed_up(self) -> bool | None:
-        """Whether there is a proven backup that is young enough; None: it knows nothing of that."""
+        """True if a recent verified backup exists; None if it does not handle backups."""
         return None
 
     def health_problems(self) -> set[str]:
-        """Return what of it does not work as it should, in words for `/health`."""
+        """Return its current problems, as `/health` names them."""
         return set()
 
     def changed(self, space_id: str, change: DocumentChange) -> None:
-        """A document of the space has a new revision."""
+        """Handle a document's new revision."""
 
     def elsewhere(self, space_id: str) -> None:
-        """Another node holds the space from now on: whoever waits for its news has to ask anew."""
+        """Handle the loss of a space to another node: clients that wait for its notifications must
+        reconnect.
+        """
 
     def revocations_written(self, files: Sequence[Path]) -> None:
-        """The keys of machines that may not connect any more were written into these files."""
+        """Handle the write of revoked keys of devices into these files."""
 
     async def settle(self, space_id: str) -> None:
-        """Wait until nothing runs in the space that was begun before; the space takes no more meanwhile."""
+        """Wait until everything begun in the space has ended; the space accepts nothing new
+        meanwhile.
+        """
 
     async def serve(self, connection: Connection) -> None:
-        """Answer what another node passes on for the caller of this channel, until it ends."""
+        """Answer the requests that another node forwards on this channel, until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a look at one thing came to (`confided doctor`).
+    """The result of one check of `confided doctor`.
 
     Attributes:
-        name: the same at every look.
-        problem: what is wrong with it, and `hint` what to do; None where nothing is.
-        detail: how it stands.
+        name: the name of the check, always the same.
+        problem: the problem found, or None; `hint` says what to do.
+        detail: the current state.
     """
 
     name: str
@@ -343,74 +361,81 @@ class Check:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """True if no problem was found."""
         return self.problem is None
 
 
 class Addon:
-    """Base of an add-on's half in the daemon. A subclass overrides what it has.
+    """Base class of an add-on's half in the daemon. A subclass overrides what it provides.
 
     Attributes:
-        toolsets: its tools, by the groups that clients ask for.
-        prompts: what a person chooses from a client's menu.
+        toolsets: its tools, by the groups that clients select.
+        prompts: prompts for the client's menu.
     """
 
     toolsets: ClassVar[Mapping[str, Sequence[Tool]]] = {}
     prompts: ClassVar[Sequence[Prompt]] = ()
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return what it has in a space that is being opened."""
+        """Return its parts for a space that is being opened."""
         return ()
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return what it has in a session that begins."""
+        """Return its parts for a new session."""
         return ()
 
     def service(self, daemon: DaemonHost) -> Service | None:
-        """Return what it does beside the sessions, None where nothing is configured."""
+        """Return its service, or None if none is configured."""
 
     def peers(self, daemon: PeersHost) -> Peers | None:
-        """Return what knows of other daemons that serve the same spaces, None where nothing is configured."""
+        """Return its `Peers`, or None if none are configured."""
 
     def files(self, config: DaemonConfig) -> int:
-        """Return how many files its service may hold at once: who comes there must not keep a space from being opened."""
+        """Return how many files its service may hold open at once; reserving them keeps spaces from
+        failing to open.
+        """
         return 0
 
     def files_of_session(self, config: DaemonConfig) -> int:
-        """Return how many files more than its connection each session may hold."""
+        """Return how many files besides its connection each session may hold open."""
         return 0
 
     def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
-        """Return folders beside the data folder in which keys that end are noted, by the options that name them.
+        """Return folders outside the data folder that record ended keys, by the names of their
+        options.
 
-        One whose option ends with `to` may be taken away for a while.
+        A folder whose option ends with `to` may be absent for a while.
         """
         return {}
 
     def snapshots_to(self, config: DaemonConfig) -> str:
-        """Return where `snapshot` would copy the data folder; "": nowhere."""
+        """Return where `snapshot` would copy the data folder; empty for nowhere."""
         return ""
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str | None:
-        """Copy the data folder as it is, before it is upgraded; return the copy's name, None: it copies nothing.
+        """Copy the data folder before its upgrade; return the copy's name, or None if it makes no
+        copies.
 
-        Nobody serves the folder meanwhile. Raises ConfideError: it cannot be copied.
+        No daemon serves the folder meanwhile. Raises ConfideError if it cannot be copied.
         """
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Look at what it has on this machine, where the configuration and the data folder can be read. `follow`: told of each step."""
+        """Yield its checks of this computer's configuration and data folder. `follow` is called
+        with each step.
+        """
         return ()
 
 
 def beside_the_data(config: DaemonConfig) -> dict[str, str]:
-    """Return the folders in which keys that end are noted, by the options that name them."""
+    """Return the folders that record ended keys, by the names of their options."""
     return {option: place for addon in installed() for option, place in addon.beside_the_data(config).items()}
 
 
 @cache
 def installed() -> tuple[Addon, ...]:
-    """Return the add-ons that are installed, in the order of their names.
+    """Return the installed add-ons in the order of their names.
 
-    Raises AddonError: one cannot be loaded. The daemon does not go on without it: a space that has moved away, say, would be used again.
+    Raises AddonError if one cannot be loaded. The daemon refuses to run without it: a space that
+    has moved away, for instance, would be used again.
     """
     return tuple(addon() for addon in loaded(ADDONS))

@@ -29,25 +29,24 @@ from confide_daemon.errors import ConfigError
 DEFAULT_PORT = 7733
 RANKINGS = ("confide", "original")
 BALANCED = ("balanced_score", "balanced_recency", "balanced_importance", "balanced_usage", "balanced_project")
-# What `[index] chunks` can say in place of two numbers: tokens in a piece, tokens of overlap.
+# Named values of `[index] chunks`: tokens in a chunk, tokens of overlap.
 CHUNKINGS = {"small": (48, 0), "original": (400, 80)}
 
-# What "auto" is in [at_rest] for a daemon that others than its own machine reach.
+# Meaning of "auto" in [at_rest] for a daemon that other devices reach.
 SHARED_CUSTODY: Keeper = "caller"
 
-# Fewer would be closed and opened all the time.
+# With fewer, spaces would be closed and reopened all the time.
 FEWEST_OPEN: Final = 8
 
-# Ways to log in to a vault.
 TOKEN: Final = "token"  # noqa: S105 - no secret
 KUBERNETES: Final = "kubernetes"
-# Where Kubernetes puts a pod's own token, and renews it.
+# Path at which Kubernetes provides and renews a pod's own token.
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 _VAULT_PATH: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 _ROLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# What tokens of Vault and OpenBao begin with: service, batch and recovery tokens, new and old.
+# Prefixes of Vault and OpenBao tokens: service, batch and recovery, new and old.
 _TOKEN_LIKE: Final = re.compile(r"(hv[sbr]|[sbr])\.[A-Za-z0-9_-]{20,}")
-# As `openssl rand -hex 32` makes one.
+# The form that `openssl rand -hex 32` prints.
 _SPOKEN_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{32,}")
 
 KEY_HINT = "write the key into a file of mode 0600 and name that file as key_file; if others have seen daemon.toml, make a new key"
@@ -65,22 +64,22 @@ class ServerConfig:
     max_sessions: int = 4096  # connections of all callers together
     max_sessions_per_caller: int = 8  # connections that one key may hold at once
     max_session_s: int = 7200  # a connection that is older is closed; machines move to a fresh one every hour
-    keepalive_s: int = 25  # seconds of silence after which a session says that somebody is there; after 3.6 times as many it is given up
+    keepalive_s: int = 25  # seconds of silence before a keepalive; after 3.6 times as many the session ends
 
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """How a search ranks, and what it uses where the agent says nothing.
+    """Ranking weights of a search, and defaults for what the agent leaves out.
 
     Attributes:
         ranking: `confide`, or `original`: the original plan's 0.7 of the cosine and 0.3 by the rank of the keyword leg.
         vector_weight, keyword_weight: of the two legs in the ranking `confide`.
-        exact_weight, dated_weight, sessions_weight: what names as they were asked for, days that the question names, and transcripts beside
-            notes make of a piece's relevance.
-        half_life_days: when recency is half.
-        usage_full: so many reads and showings make a usage of 1.
+        exact_weight, dated_weight, sessions_weight: factors of a chunk's relevance for exact names, for days that the query names, and for
+            transcripts beside notes.
+        half_life_days: age at which recency is half.
+        usage_full: number of reads and showings that makes a usage of 1.
         balanced_score and those after it: of each factor in the rank `balanced`.
-        reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that looks at the best hits again; "" for none.
+        reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that reranks the best hits; "" for none.
     """
 
     min_score: float = 0.25
@@ -111,7 +110,9 @@ class ChunkSettings:
     size: int = 48  # tokens at most; LoCoMo recall within 500 tokens: 48 80.8, 56 77.3, 64 75.2, 80 70.3, 100 67.7
     overlap: int = 0  # tokens repeated from the piece before, at most
     name: str = field(init=False)
-    """Stored with each document; a document cut under another name is cut again. The last number is the algorithm's version."""
+    """Name stored with each document; a document chunked under another name is chunked again. The
+    last number is the algorithm's version.
+    """
 
     def __post_init__(self) -> None:
         if not 16 <= self.size <= 2000 or not 0 <= self.overlap <= self.size // 2:
@@ -122,7 +123,9 @@ class ChunkSettings:
 
     @classmethod
     def named(cls, name: str) -> ChunkSettings:
-        """Settings by name (`small`, `original`) or as `48/0`. Raises ValueError, with a sentence, where they make no sense."""
+        """Parse a name (`small`, `original`) or numbers such as `48/0`. Raises ValueError with a
+        sentence if they are invalid.
+        """
         if name in CHUNKINGS:
             return cls(*CHUNKINGS[name])
         size, slash, overlap = name.partition("/")
@@ -133,21 +136,21 @@ class ChunkSettings:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig(EmbeddingSettings):
-    """The models that are configured, each provider's own options at their defaults."""
+    """The configured models, with each provider's options at their defaults."""
 
     sections: Mapping[str, Any] = field(default_factory=providers.default_settings)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
-    """What is kept of the past: every revision of what is there, and deleted files for so many days."""
+    """Retention of history: all revisions of existing documents, and deleted ones for some days."""
 
     deleted_days: int = 90
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaConfig:
-    """What one space may hold; 0 is no limit. The defaults are far above what people and agents write."""
+    """Limits of one space; 0 is no limit. The defaults are far above what people and agents write."""
 
     space_mib: int = 10_240  # of its database: texts with all their revisions, and the index. 10,251 pieces have 26 MB
     documents: int = 1_000_000  # that are not deleted
@@ -155,9 +158,9 @@ class QuotaConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpacesConfig:
-    """What the spaces of a daemon may take of the machine together."""
+    """Limits on the resources that all spaces of a daemon take together."""
 
-    close_after_s: int = 900  # one that nobody has used for so long is closed, and opened again for the next who comes
+    close_after_s: int = 900  # a space unused for so long is closed, and reopened on demand
     max_open_spaces: int = (
         256  # at once; the longest unused is closed for the next. Each takes some 2 MB and 10 descriptors
     )
@@ -166,15 +169,15 @@ class SpacesConfig:
 
 @dataclass(frozen=True, slots=True)
 class NotesConfig:
-    """What is told of a note that is stored."""
+    """Settings for the hints that the answer to a stored note contains."""
 
-    # what it has in common with another one, at least, to be told of as its duplicate: a cosine, or the share of equal words
+    # least similarity for a note to be reported as a duplicate: a cosine, or the share of equal words
     duplicate_similarity: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class AtRestConfig:
-    """Who keeps the keys of the databases."""
+    """Settings for the custody of database keys."""
 
     # of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and `server` for a daemon that was started on
     # demand, whose machine is its only caller
@@ -183,7 +186,7 @@ class AtRestConfig:
     lock_after_s: int = 43_200
 
     def keeper(self, *, on_demand: bool) -> Keeper:
-        """Who keeps the key of a new space."""
+        """Return who keeps the key of a new space: the server, or its devices."""
         if self.custody == AUTO:
             return "server" if on_demand else SHARED_CUSTODY
         return "caller" if self.custody == "caller" else "server"
@@ -207,7 +210,9 @@ class VaultConfig:
     timeout_s: float = 5.0  # for one record to be kept or fetched, a login and further tries included
 
     def problem(self) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes; never the value, which may be a pasted token."""
+        """Return the first invalid option and what it takes, never its value, which may be a pasted
+        token.
+        """
         if self.url and (problem := _vault_url_problem(self.url)):
             return "url", problem
         for name in ("mount", "prefix", "kubernetes_mount"):
@@ -238,15 +243,15 @@ def _vault_url_problem(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Where a Prometheus may have the daemon's metrics; `confided status --watch` needs none of it."""
+    """Settings of the Prometheus endpoint; `confided status --watch` needs none of it."""
 
-    listen: str = ""  # host and port of a socket for metrics alone; "" is none
+    listen: str = ""  # host and port of a socket for metrics alone; "" for no socket
     # of mode 0600, with the token alone that a scraper sends; where it is "", `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`
     token_file: str = ""
     per_space: bool = False  # whether the largest spaces have series of their own, under their ids
 
     def problem(self) -> tuple[str, str] | None:
-        """As `VaultConfig.problem`."""
+        """Return the first invalid option, as `VaultConfig.problem`."""
         if self.listen:
             try:
                 if not parse_listen(self.listen)[1] or self.listen.count(":") == 0:
@@ -259,10 +264,14 @@ class MetricsConfig:
 
 
 class AddonTable(Protocol):
-    """What an add-on's table says: a frozen dataclass, whose defaults stand for a file without it."""
+    """Base class of an add-on's table: a frozen dataclass whose defaults apply if the file lacks
+    the table.
+    """
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
-        """As `VaultConfig.problem`; `config`: all that the file says."""
+        """Return the first invalid option, as `VaultConfig.problem`; `config` is the whole
+        configuration.
+        """
 
 
 _Table = TypeVar("_Table", bound=AddonTable)
@@ -270,7 +279,7 @@ _Table = TypeVar("_Table", bound=AddonTable)
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """All of it. `tables` has what add-ons bring, by the names of their tables, as far as the file has them."""
+    """The whole configuration. `tables` has the add-ons' tables that the file contains, by name."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -286,15 +295,15 @@ class DaemonConfig:
     tables: Mapping[str, AddonTable] = field(default_factory=dict)
 
     def table(self, kind: type[_Table]) -> _Table:
-        """What the table of an add-on says; its defaults where the file has none."""
+        """Return an add-on's table, with its defaults if the file lacks it."""
         return next((one for one in self.tables.values() if isinstance(one, kind)), None) or kind()
 
 
 def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
-    """The configuration in `path`, or the defaults where there is no such file.
+    """Return the configuration in `path`, or the defaults if the file does not exist.
 
-    Raises ConfigError where the file cannot be read, others could have written it, it is not TOML, or holds a key or a value that is not
-    ours.
+    Raises ConfigError if the file cannot be read, is writable by others, is not TOML, or contains
+    an unknown option or invalid value.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -320,7 +329,9 @@ def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port`, `host` or `:port`. Raises ValueError where the port is none, or the host is empty."""
+    """Return host and port of `host:port`, `[v6]:port`, `host` or `:port`. Raises ValueError for an
+    invalid port or an empty host.
+    """
     host, port = text.strip(), str(DEFAULT_PORT)
     if host.startswith("["):
         host, _, rest = host[1:].partition("]")
@@ -338,7 +349,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
-    """A copy of the dataclass `default` with the values of `table`, sections included."""
+    """Return a copy of the dataclass `default` with the values of `table`, including sections."""
     sections = dict(getattr(default, "sections", {}))
     names = [item.name for item in fields(default) if item.name not in ("sections", "tables")]
     hints = get_type_hints(type(default))
@@ -373,7 +384,9 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
 
 @cache
 def addon_tables() -> Mapping[str, type[AddonTable]]:
-    """The tables of the add-ons that are installed, by their names in the file: `TABLES` of the `settings.py` in each one's package."""
+    """Return the tables of the installed add-ons by their names in the file: `TABLES` of each
+    package's `settings.py`.
+    """
     found: dict[str, type[AddonTable]] = {}
     for entry in entries(ADDONS):
         settings = f"{entry.module.partition('.')[0]}.settings"
@@ -383,7 +396,9 @@ def addon_tables() -> Mapping[str, type[AddonTable]]:
 
 
 def _secret_in(default: Any, prefix: str, key: str) -> tuple[str, str]:
-    """What secret an unknown option is likely to hold, and where it belongs; "" for none."""
+    """Return the kind of secret that an unknown option probably holds, and its proper place; empty
+    for none.
+    """
     if prefix.startswith("embedding.") and any(word in key for word in ("key", "token", "secret")):
         return "key", KEY_HINT
     for word, hint in getattr(default, "SECRETS", {}).items():
@@ -481,7 +496,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
 
 
 def within(least: float, most: float) -> str:
-    """How the bounds of a number are told."""
+    """Return the bounds of a number as a phrase."""
     return f"it is at least {least} and at most {most:,}"
 
 

@@ -1,4 +1,4 @@
-"""Entry points of what is installed, and is there."""
+"""Entry points of the installed packages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, Final
 from confide_memory.errors import AddonError
 
 ADDONS: Final = "confide.addons.daemon"
-"""The group of add-ons, each a class."""
+"""The group of add-ons, each of which is a class."""
 
 
 def entries(group: str) -> list[EntryPoint]:
-    """Return those of a group, by name. One whose package is gone, as in a copy without add-ons, is not installed."""
+    """Return the entry points of a group by name. One whose package is missing, as in a copy
+    without add-ons, does not count.
+    """
     found = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return [entry for entry in found if find_spec(entry.module.partition(".")[0]) is not None]
 
 
 def loaded(group: str) -> list[Any]:
-    """Return what the entry points of a group name. Raises AddonError: one of them cannot be loaded."""
+    """Load the entry points of a group. Raises AddonError if one cannot be loaded."""
     found = []
     for entry in entries(group):
         try:

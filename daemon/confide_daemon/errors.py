@@ -1,42 +1,43 @@
-"""What can go wrong in the daemon, each with the sentence a person reads and, where known, the way out.
+"""Errors of the daemon, each with a sentence for people and, where known, the way out.
 
     ConfideError                    (confide_crypto.errors: message, hint, code, exit_code)
     ├── StorageError                the disk or the database: wrong key, full, not writable, newer schema
-    │   ├── DamagedError            a part of it cannot be read any more
+    │   ├── DamagedError            a part of it is unreadable
     │   ├── WrongKeyError           a key that does not open a database
-    │   ├── OvertakenError          a newer version has written what all nodes have in common: this one is to be upgraded
-    │   ├── LogError                the log of a space in PostgreSQL is not what was written there
-    │   └── EngineError             PostgreSQL, which holds the logs of the spaces, cannot be used now
+    │   ├── OvertakenError          a newer version wrote the registry shared by all nodes: upgrade this one
+    │   ├── LogError                the log of a space in PostgreSQL was altered
+    │   └── EngineError             PostgreSQL, which holds the logs of the spaces, is unavailable
     │       └── FencedError         another node holds the space
-    ├── SpaceFullError              a space holds all that it may
-    ├── CrowdedError                as many spaces are in use as may be open at once
-    ├── LockedError                 a space whose key its machines keep, and none of them has brought it
-    ├── ConflictError               a document that has another revision than the one that was to be changed
-    ├── OperationError              an operation's id that was used for something else
+    ├── SpaceFullError              a space has reached its quota
+    ├── CrowdedError                the limit on open spaces is reached
+    ├── LockedError                 a space whose key its devices keep, and none has unlocked it
+    ├── ConflictError               a document has another revision than the change expects
+    ├── OperationError              an operation's id was used for another change
     ├── EmbedderError               the embedding model cannot be loaded or gave unusable vectors
-    │   ├── ProviderDownError       the provider does not answer well now: worth trying later
-    │   └── QuotaError              the provider refuses until somebody acts: quota, key, model
+    │   ├── ProviderDownError       the provider is failing: retry later
+    │   └── QuotaError              the provider refuses until a person acts: quota, key, model
     │       └── BudgetError         the budget of the month is used up: ours, not the provider's
-    ├── VaultError                  the vault that keeps the sealed records cannot be used now
+    ├── VaultError                  the vault that keeps the sealed records is unavailable
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
-    ├── UpgradeNeededError          the data folder is of an older version, and nobody has said that it may be changed
-    ├── TargetError                 the folder of the backups: not there, not writable, no room, another daemon's
-    ├── SnapshotError               a snapshot that is not whole, was changed, or is of a newer version
-    ├── HookError                   a program of the operator's that is run with a snapshot
+    ├── UpgradeNeededError          the data folder is of an older version, and its upgrade is not approved
+    ├── TargetError                 the backup folder: missing, not writable, full, another daemon's
+    ├── SnapshotError               a snapshot is incomplete, altered, or of a newer version
+    ├── HookError                   an operator's program that runs with a snapshot failed
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
-    ├── GrantError                  the caller has no grant for what it asks
-    ├── ForgottenError              a name of which nothing is taken, since a person had it forgotten
-    ├── TakenError                  a name or key that is to be enrolled is there already, or one that is meant is not
-    ├── BadNameError                a name, a time, an address or a question in a command that is none; two projects that cannot be linked
+    ├── GrantError                  the caller has no grant for its request
+    ├── ForgottenError              a person had this name forgotten, so it accepts nothing
+    ├── TakenError                  a name or key is enrolled already, or a given one is not
+    ├── BadNameError                an invalid name, time, address or query in a command; a link of projects that is not possible
     ├── ListenError                 the socket cannot be bound
-    ├── DescriptorsError            the process may open too few files to serve anybody
+    ├── DescriptorsError            the limit of open files is too low to serve
     ├── AlreadyServedError          another process serves this data folder
-    ├── NotServedError              no process serves it that could be asked
+    ├── NotServedError              no process serves this data folder
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
-                                    (confide_memory.errors: what both ends raise about names, texts and tools)
+                                    (confide_memory.errors: errors of both ends about names, texts and tools)
 
-None of them carries content, a query or a key. `code` is what a peer is answered (PROTOCOL.md 7.2), `exit_code` what a command ends with.
+None of them carries content, a query or a key. `code` goes to the peer (PROTOCOL.md 7.2); a
+command ends with `exit_code`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ from confide_memory.errors import TooLargeError as TooLargeError
 from confide_memory.errors import ToolError as ToolError
 
 EXIT_UNPROVEN: Final = 10
-"""Of `confided backup verify`: all of it is whole, and some of it could not be opened, since nobody had the key."""
+"""Exit code of `confided backup verify` if all is intact but some of it could not be opened for
+lack of a key.
+"""
 
 
 class StorageError(ConfideError):
@@ -69,36 +72,39 @@ class StorageError(ConfideError):
 
 
 class DamagedError(StorageError):
-    """A part of a database cannot be read any more; what is derived is rebuilt, a document's text may be lost."""
+    """A part of a database is unreadable: derived data is rebuilt, a document's text may be lost."""
 
 
 class WrongKeyError(StorageError):
-    """The key is not the one that the database was written with, or the file is no database."""
+    """The key is not the one that the database was written with, or the file is not a database."""
 
 
 class OvertakenError(StorageError):
-    """A newer version of Confide has written the registry that all nodes have in common, which this one cannot read any more."""
+    """A newer version of Confide wrote the registry that all nodes share, which this version cannot
+    read any more.
+    """
 
 
 class LogError(StorageError):
-    """The log of a space is not what was written there, or fits nothing that is here."""
+    """The log of a space was altered, or does not match the local copy."""
 
 
 class EngineError(StorageError):
-    """PostgreSQL, which holds the logs of the spaces, cannot be used now; whoever has asked may ask again."""
+    """PostgreSQL, which holds the logs of the spaces, is unavailable; a retry may succeed."""
 
     code = "unavailable"
     exit_code = EXIT_UNREACHABLE
 
 
 class FencedError(EngineError):
-    """Another node holds the space, or has taken it: nothing of what was asked is stored."""
+    """Another node holds or has taken the space: nothing of the request is stored."""
 
 
 class SpaceFullError(ConfideError):
-    """A space holds as much as the daemon's operator lets one hold; what waits on a machine goes on waiting, as with a full disk.
+    """A space has reached its quota; queued changes stay queued on their device, as with a full
+    disk.
 
-    `option`: of `[quota]` in daemon.toml, which says how much.
+    `option` names the limit in `[quota]` of daemon.toml.
     """
 
     code = "storage_full"
@@ -160,14 +166,15 @@ class ConflictError(ConfideError):
 
 
 class EmbedderError(ConfideError):
-    """The embedding model cannot be loaded, or gave vectors that cannot be used."""
+    """The embedding model cannot be loaded, or returned unusable embeddings."""
 
 
 class ProviderDownError(EmbedderError):
-    """The embedding provider cannot be reached, is overloaded or answers nonsense: worth trying again later.
+    """The embedding provider is unreachable, overloaded or returns nonsense: a later retry may
+    succeed.
 
     Attributes:
-        retry_after_s: how long it asked to be left alone (Retry-After, RFC 9110 10.2.3), None where it did not say.
+        retry_after_s: the pause it requested (Retry-After, RFC 9110 10.2.3), or None.
     """
 
     exit_code = EXIT_UNREACHABLE
@@ -178,16 +185,17 @@ class ProviderDownError(EmbedderError):
 
 
 class QuotaError(EmbedderError):
-    """The embedding provider refuses until somebody acts: the quota is exhausted, the key is refused, the model is unknown.
+    """The embedding provider refuses until a person acts: the quota is exhausted, the key is
+    refused, the model is unknown.
 
-    Trying again by itself is useless, and may cost; nothing does.
+    An automatic retry is useless and may cost money, so Confide never does it.
     """
 
     exit_code = EXIT_CONFIG
 
 
 class BudgetError(QuotaError):
-    """The tokens that one space may have embedded in a month are used up; `month` is which, such as 2026-11."""
+    """A space has used up its embedding tokens of a month, such as 2026-11 (`month`)."""
 
     def __init__(self, provider: str, limit: int, month: str) -> None:
         super().__init__(
@@ -216,7 +224,9 @@ class DataFolderError(ConfideError):
 
 
 class UpgradeNeededError(ConfideError):
-    """The data folder is of an older version, and is left as it is until the daemon of this one is started."""
+    """The data folder is of an older version, and stays unchanged until this version's daemon
+    starts.
+    """
 
     exit_code = EXIT_CONFIG
 
@@ -251,7 +261,7 @@ class SnapshotError(ConfideError):
 
 
 class HookError(ConfideError):
-    """A program of the operator's, run with a snapshot, has failed."""
+    """An operator's program that runs with a snapshot failed."""
 
     def __init__(self, program: str, problem: str) -> None:
         super().__init__(
@@ -317,7 +327,7 @@ class AlreadyServedError(ConfideError):
 
 
 class NotServedError(ConfideError):
-    """A command has something to ask of the daemon that runs; `problem`: why nobody answers, if one does run."""
+    """A command needs the running daemon; `problem` says why a running one does not answer."""
 
     exit_code = EXIT_UNREACHABLE
 

@@ -1,8 +1,8 @@
-"""What the daemon counts and times of itself, in the library's own objects, named as they are shown.
+"""Counters and timers of the daemon, as objects of the metrics library under their published names.
 
-Each room notes what it does here and knows no more of metrics; `server.operator.metrics` shows them, beside what it asks the parts for.
-They are the process's, as loggers are. No label is a name that somebody else gave, and each takes few values, so that what is shown never
-tells what is stored and stays small: 450 series at most.
+Each package records its events here; `server.operator.metrics` publishes them with the current
+values. They belong to the process, as loggers do. No label takes a name from outside, and each
+takes few values, so that metrics reveal nothing that is stored and stay small: 450 series at most.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from prometheus_client.metrics import MetricWrapperBase
 
 PREFIX: Final = "confided"
 MOST_PAIRS: Final = 48
-"""Of a tool and a code. There are 200 at worst; an operator who meets more than these has read the first of them."""
+"""Limit on the pairs of a tool and a code. There are 200 at worst; an operator with more has seen
+the first of them.
+"""
 OTHER: Final = "other"
 
 
-# When each of them was made, as a series of its own beside it: a third more series, for nothing that is asked.
+# The library adds a creation time per series: a third more series without a use.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -66,14 +68,14 @@ RECORDED: Final[tuple[MetricWrapperBase, ...]] = (
     REFUSED,
     BREACHES,
 )
-"""All of them."""
+"""All recorded metrics."""
 
 _pairs: set[tuple[str, str]] = set()
 _pairs_lock = threading.Lock()
 
 
 def failed(tool: str, code: str) -> None:
-    """A call of this tool failed."""
+    """Count a failed call of a tool."""
     with _pairs_lock:
         if len(_pairs) < MOST_PAIRS:
             _pairs.add((tool, code))

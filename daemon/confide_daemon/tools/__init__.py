@@ -1,5 +1,6 @@
-"""The tools that an agent sees, one module a tool or a few that go together: their definitions on the wire and what they do.
+"""The tools that an agent sees, one module per tool or related group: their wire definitions and
+their code.
 
-A tool knows the caller's space and the projects of its connection through a `ToolContext`. It knows nothing of sockets, keys or
-JSON-RPC.
+A tool gets the caller's space and the connection's projects through a `ToolContext`. It has no
+access to sockets, keys or JSON-RPC.
 """

@@ -1,4 +1,6 @@
-"""`memory_dedupe`: groups of notes that say nearly the same, and on request one note in place of each group."""
+"""`memory_dedupe`: finds groups of near-duplicate notes, and on request merges each group into one
+note.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from confide_memory.note import level_of
 from confide_memory.tools.call import NOTICE
 from confide_memory.tools.search_text import called
 
-# Groups and notes of a group in one answer; `total` and the merging count all.
+# Limits on groups, and on notes per group, in one answer; `total` and merging cover all.
 MOST_LISTED = 50
 MOST_SHOWN = 10
 MOST_WARNINGS = 20
@@ -83,9 +85,9 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Find the groups, and merge them if that is asked for.
+    """Find the groups, and merge them on request.
 
-    Raises GrantError where the caller reads no memory, or is to merge and may not write.
+    Raises GrantError if the caller may not read memory, or may not write for a merge.
     """
     context.grants.require_source("memory")
     is_merging = arguments["merge"]
@@ -115,7 +117,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             warning = f"not merged: {error}"
         if warning:
             warnings.append(f"{merger.newest.title}: {warning}")
-    # What the caller may no longer see by now is not told of.
+    # Leave out notes that the caller lost access to meanwhile.
     grants = context.grants
     shown = [merger for merger in found.mergers if grants.has_project(merger.newest.project)]
     structured = {
@@ -130,10 +132,10 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _merge(context: ToolContext, merger: MergeProposal) -> str | None:
-    """Merges one group; what is to be said of the file on the caller's machine.
+    """Merge one group; return a warning about the file on the caller's device, if any.
 
-    Raises GrantError, ToolError where the caller may not write there; ConflictError, NotFoundError, UnreadableError, TooLargeError,
-    StorageError as `Deduplication.merge`.
+    Raises GrantError or ToolError if the caller may not write there; ConflictError, NotFoundError,
+    UnreadableError, TooLargeError, StorageError as `Deduplication.merge`.
     """
     row = merger.newest
     if not context.is_attached(row.project):

@@ -1,4 +1,4 @@
-"""`memory_delete`: a note or another file of memory, which can come back for a while."""
+"""`memory_delete`: deletes a note or another memory file, which can be restored for a while."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Delete a document, then its file from the caller's disk, unless a person has just edited that.
+    """Delete a document, then its file on the caller's disk unless a person has just edited it.
 
-    Raises GrantError where the caller may not write it; NotFoundError where there is no such document; ToolError where it is no file of
-    memory, or in a project that is not one of the connection; ConflictError: it is not at `expectedRevision`; InvalidPathError,
-    StorageError, OperationError.
+    Raises GrantError if the caller may not write it; NotFoundError if it does not exist; ToolError
+    if it is not a memory file, or its project is not attached; ConflictError if it is not at
+    `expectedRevision`; InvalidPathError, StorageError, OperationError.
     """
     projects = context.reachable()
     operation = context.operation_of(DEFINITION.name, arguments)
@@ -90,7 +90,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _revision(context: ToolContext, project: str, path: str) -> int | None:
-    """As the caller may know it; what its machine sends from here on, it does not."""
+    """Return the revision that the caller can know of, which excludes edits its device sends from
+    here on.
+    """
     try:
         return (await context.space.documents.read(project, path)).revision
     except NotFoundError:

@@ -1,4 +1,5 @@
-"""The tools of the group `entities`: what the notes are about, what is known of a project, and where the agent works.
+"""The tools of the group `entities`: entities in notes, a summary of a project, and the agent's
+workplace.
 
 `entity_list`, `entity_search`, `project_summary`, `context_info`.
 """
@@ -75,7 +76,9 @@ SEARCH = Definition(
 
 
 async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List the entities of the notes that the caller reaches. Raises GrantError and ToolError as `memory_search`."""
+    """List the entities of the notes within the caller's grants. Raises GrantError and ToolError as
+    `memory_search`.
+    """
     projects, tasks = _reached(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
@@ -90,7 +93,7 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 
 async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Find entities by their names. Raises GrantError as `memory_search`."""
+    """Find entities by name. Raises GrantError as `memory_search`."""
     projects, tasks = _reached(context, arguments)
     find = context.space.notes.entities_like
     near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
@@ -102,7 +105,9 @@ async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 
 def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
-    """(projects, whether tasks are asked for): those of tasks are looked at only where they are asked for."""
+    """Return the projects to search, and True if entities of tasks are requested too, which are
+    otherwise left out.
+    """
     grants = context.grants
     grants.require_source("memory")
     scope = arguments["scope"]
@@ -148,10 +153,10 @@ SUMMARY = Definition(
 
 
 async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Count what there is of a project.
+    """Count the contents of a project.
 
-    Raises GrantError where the caller does not reach the project; ToolError where it is to be created, and is not one of this
-    connection.
+    Raises GrantError if the caller has no access to the project, ToolError if it is to be created
+    and is not attached.
     """
     grants = context.grants
     grants.require_source("memory")
@@ -181,7 +186,7 @@ async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> To
 
 
 def named(counts: dict[str, int]) -> dict[str, int]:
-    """Counts with a word for what says nothing."""
+    """Return the counts with a label in place of an empty name."""
     return {name or "none": count for name, count in counts.items()}
 
 
@@ -238,7 +243,7 @@ CONTEXT = Definition(
 
 
 async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Say where the agent works, as its machine tells."""
+    """Return where the agent works, as its device reports it."""
     project = context.project or GLOBAL_PROJECT
     said = await context.machine.workplace(project) or {}
     git = said.get("git")

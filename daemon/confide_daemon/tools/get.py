@@ -1,4 +1,4 @@
-"""`memory_get`: one note, whole."""
+"""`memory_get`: returns one note in full."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from confide_memory.documents import iso
 from confide_memory.note import level_of, scope_of
 from confide_memory.tools.search_text import called
 
-# Shown of a note that many others are part of; a note states fewer itself.
+# Limit on the relations shown, for a note that many others refer to; a note itself states fewer.
 MOST_RELATIONS = 100
 
-# What every tool tells of a note.
+# The fields of a note that every tool returns.
 SUMMARY: dict[str, object] = {
     "id": TEXT,
     "shortId": TEXT,
@@ -98,7 +98,9 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reads no memory; NotFoundError where there is no such note where the caller reaches."""
+    """Return one note. Raises GrantError if the caller may not read memory, NotFoundError if no
+    accessible note matches.
+    """
     grants = context.grants
     grants.require_source("memory")
     found = await context.space.notes.get(arguments["id"], grants.projects_among(None))
@@ -109,7 +111,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def summary(context: ToolContext, row: NoteRow) -> dict[str, Any]:
-    """What every tool tells of a note, as `SUMMARY` says; of its uses those too that the database does not have yet."""
+    """Return the fields of `SUMMARY`, with uses that are not yet in the database."""
     return {
         "id": row.id,
         "title": row.title,
@@ -138,7 +140,7 @@ _ANOTHERS = "'id' is that of another note, so the file's name gives one"
 
 
 def whole(context: ToolContext, found: FullNote) -> dict[str, Any]:
-    """All there is to tell of a note."""
+    """Return all fields of a note."""
     note = found.note
     return {
         **summary(context, found.row),
@@ -156,7 +158,9 @@ def whole(context: ToolContext, found: FullNote) -> dict[str, Any]:
 
 
 def relations(found: FullNote, *, most: int | None = MOST_RELATIONS) -> list[dict[str, Any]]:
-    """A note's relations in both directions, as `RELATION` says: its own, others', then its `[[links]]`; `most` are told."""
+    """Return a note's relations in both directions as `RELATION` describes: its own, others', then
+    `[[links]]`; `most` at most.
+    """
     own = found.row.id
     entries = []
     for one in sorted(found.relations, key=lambda relation: relation.note != own):

@@ -1,4 +1,4 @@
-"""`memory_link`: what one note is to another."""
+"""`memory_link`: states a relation between two notes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from confide_daemon.tools.tool_context import (
 )
 from confide_memory.note import RELATIONS, Relation
 
-# What holds in both directions, if it holds in one. The others have a direction, and are found from both ends anyway.
+# Symmetric relations. The others have a direction, and are found from both ends anyway.
 MUTUAL = ("contradicts", "see_also", "supports")
 
 _END = record(
@@ -59,8 +59,9 @@ DEFINITION = Definition(
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Write a relation into the note that states it, or into both.
 
-    Raises GrantError where the caller may not write there; NotFoundError where one of the notes is not there; ToolError where the
-    relation makes no sense, or the note's front matter cannot be changed; StorageError, OperationError.
+    Raises GrantError if the caller may not write there; NotFoundError if one of the notes does not
+    exist; ToolError if the relation is invalid or the note's front matter cannot be changed;
+    StorageError, OperationError.
     """
     kind, is_mutual = arguments["relation"], arguments["bidirectional"]
     if arguments["id"] == arguments["relatedId"]:

@@ -1,4 +1,4 @@
-"""`memory_list`: the notes that pass a filter, without a question."""
+"""`memory_list`: lists the notes that match a filter, without a query."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: no such project; ToolError: a date that
-    is none, or a project, a scope and a task that exclude each other."""
+    """List notes. Raises GrantError without access to the requested sources, NotFoundError for an
+    unknown project, ToolError for an invalid date, or a project, scope and task that exclude each
+    other.
+    """
     project, scope = arguments.get("project") or None, arguments["scope"]
     grants = context.grants
     grants.require_source("memory")
@@ -100,12 +102,14 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _superseded(context: ToolContext, documents: Sequence[int]) -> frozenset[int]:
-    """Those of the notes that a note which the caller reaches, and of the classes asked for, says it supersedes."""
+    """Return the notes that another note supersedes, if the caller may read that note and its class
+    is requested.
+    """
     return await context.space.notes.superseded(documents, context.grants.projects_among(None), classes=context.classes)
 
 
 def snippet(text: str) -> str:
-    """How a note begins, on one line."""
+    """Return the beginning of a note on one line."""
     words = " ".join(front_matter.split(text[: 8 * SNIPPET_CHARS])[1].split())
     return words if len(words) <= SNIPPET_CHARS else words[:SNIPPET_CHARS].rsplit(" ", 1)[0] + " …"
 
@@ -116,12 +120,12 @@ def _since(text: str | None) -> float | None:
 
 
 def _until(text: str | None) -> float | None:
-    """The first second behind what is meant: a day is meant to its end."""
+    """Return the first second after the given time; a date means its whole day."""
     found = moment("until", text)
     if found is None:
         return None
     is_day = text is not None and _DAY.fullmatch(text.strip().upper())
-    # In seconds, since the last of all dates has none behind it.
+    # In seconds, since the last possible date has no successor.
     return found.timestamp() + (86_400.0 if is_day else 1.0)
 
 

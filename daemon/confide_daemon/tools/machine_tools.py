@@ -1,6 +1,8 @@
-"""`memory_import` and `secret_get`: files of the agent's machine become notes, and what stands behind a placeholder.
+"""`memory_import` and `secret_get`: import files of the agent's device as notes, and open a
+placeholder.
 
-The proxy answers both, since it alone may read the files and can open a record; here they are described.
+The proxy runs both, since only it can read the files and open a record; here they are only
+described.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ IMPORT = Definition(
 
 
 async def import_notes(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
-    """Say that this call should not have come here. Raises ToolError, always."""
+    """Raise ToolError: the daemon cannot run this call."""
     raise ToolError(
         "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there, or run in a terminal: confide import",
@@ -71,7 +73,7 @@ async def import_notes(_context: ToolContext, _arguments: dict[str, object]) -> 
 
 
 MAX_ID_CHARS = 80
-"""A whole placeholder has 75 at most: the longest kind has 32."""
+"""Longest accepted id. A whole placeholder has 75 characters at most: the longest kind has 32."""
 
 SECRET_GET = Definition(
     name="secret_get",
@@ -82,7 +84,8 @@ SECRET_GET = Definition(
     },
     required=("id",),
     output=record({"id": TEXT, "kind": TEXT, "value": TEXT}),
-    # It changes nothing, but a client that lets whatever only reads through would hand every secret to its model.
+    # It changes nothing, but a client that approves all read-only tools would give every secret to
+    # its model.
     read_only=False,
     asks_a_person=True,
     idempotent=True,
@@ -90,7 +93,7 @@ SECRET_GET = Definition(
 
 
 async def secret_get(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
-    """Say that this call should not have come here. Raises ToolError, always."""
+    """Raise ToolError: the daemon cannot run this call."""
     raise ToolError(
         "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there; the daemon has no key to it",

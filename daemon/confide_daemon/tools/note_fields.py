@@ -1,7 +1,9 @@
-"""The note form of `memory_store`: which parameters make a note, what they may hold, where it is written, and what comes sealed.
+"""The note fields of `memory_store`: parameters, limits, the place of a note, and the check that
+sensitive text is sealed.
 
-A machine asks before it sends a text for a note that it does not see (`is-sensitive`, PROTOCOL.md 9.7), and seals it whole. The check
-here is the second line: it refuses what a machine sends in clear all the same.
+A device asks if a note that it does not see is sensitive before it sends a text (`is-sensitive`,
+PROTOCOL.md 9.7), and seals all of it. The check here is the second line of defense: it refuses text
+that a device sends in clear nevertheless.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ from confide_memory.note import (
     importance_of,
 )
 
-# Without a least length, which `one_line` sees to: each costs every client tokens.
+# No minimum length in the schema, which would cost every client tokens: `one_line` checks it.
 WORD: dict[str, object] = {"type": "string", "maxLength": MAX_WORD}
-# A file's path too, by which a note is known that says no id.
+# Accepts a path too, which identifies a note without an id.
 ID: dict[str, object] = {"type": "string", "maxLength": 512}
 
-# What a note can say of itself, in `memory_store` and in `memory_update`.
+# The fields of a note in `memory_store` and `memory_update`.
 FIELDS: dict[str, dict[str, object]] = {
     "title": {"type": "string", "maxLength": note_names.MAX_TITLE},
     "type": {**WORD, "description": "core_identity, project_context, task_instruction, episodic, ..."},
@@ -51,7 +53,7 @@ FIELDS: dict[str, dict[str, object]] = {
     "sensitive": {"type": "boolean"},
 }
 
-# Any of them makes it a note.
+# Any of these makes the stored text a note.
 PROPERTIES: dict[str, dict[str, object]] = {
     **FIELDS,
     "scope": {"type": "string", "enum": list(SCOPES)},
@@ -76,13 +78,15 @@ WITH_NOTES: tuple[str, ...] = (
         "relation",
     ),
 )
-"""Parameters that are listed beside the other tools of notes alone: each costs tokens in every session, and there they can be asked for."""
+"""Parameters listed only with the other note tools: each costs tokens in every session, and is
+useful only there.
+"""
 
 
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:
-    """The project and the task that a note belongs to.
+    """Return the project and task of a note.
 
-    Raises ToolError where scope, task and project do not go together, or something is missing.
+    Raises ToolError if scope, task and project contradict each other or one is missing.
     """
     scope, task_id, project = arguments.get("scope"), arguments.get("taskId"), arguments.get("project")
     if scope == "task" and task_id is None:
@@ -101,9 +105,9 @@ def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | N
 
 
 def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) -> Draft:
-    """The note that the parameters describe.
+    """Return the note that the parameters describe.
 
-    Raises ToolError where some of them do not go together, or one has a value that it cannot have.
+    Raises ToolError if parameters contradict each other or have invalid values.
     """
     of_files = [name for name in ("path", "heading", "mode", "expectedRevision") if name in arguments]
     if of_files and (of_files != ["mode"] or arguments["mode"] != "append"):
@@ -135,7 +139,7 @@ def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) 
 
 
 def importance(value: float | str | None) -> float | str | None:
-    """The importance as it stands in a note. Raises ToolError where it is none."""
+    """Return the importance as stored in a note. Raises ToolError if it is invalid."""
     if value is None:
         return None
     if importance_of(value) is None:
@@ -144,7 +148,7 @@ def importance(value: float | str | None) -> float | str | None:
 
 
 def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """The values with each run of blanks as one. Raises ToolError for control characters."""
+    """Return the values with whitespace collapsed. Raises ToolError for control characters."""
     found = []
     for value in values:
         words = " ".join(value.split())
@@ -156,7 +160,7 @@ def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def refuse_plain(text: str) -> None:
-    """Raises ToolError where a text for a sensitive note is not sealed."""
+    """Raise ToolError if a text for a sensitive note is not sealed."""
     if not placeholder.only(text):
         raise ToolError(
             "the text of a sensitive note comes sealed, and this one does not",
@@ -165,8 +169,11 @@ def refuse_plain(text: str) -> None:
 
 
 def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[str], str]:
-    """A change of a note's document that raises ToolError where it would put, or leave, a text in clear below a front matter that says
-    sensitive. `content`: the text that it puts there, if it does."""
+    """Wrap a change of a note so that it raises ToolError if it would leave clear text below a
+    front matter marked sensitive.
+
+    `content` is the text that the change inserts, if any.
+    """
 
     def checked(text: str) -> str:
         after = change(text)

@@ -1,4 +1,4 @@
-"""`memory_read` and `memory_history`: the lines of one stored document, and what it was before."""
+"""`memory_read` and `memory_history`: the lines of a stored document, and its earlier revisions."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read a part of a document, which goes by its path, or as a note by its id.
+    """Read a part of a document, given by its path or a note's id.
 
-    Raises GrantError where the caller does not reach it; ToolError where `fromLine` is past the end; NotFoundError where there is no
-    such document or revision; its hint names the nearest.
+    Raises GrantError without access; ToolError if `fromLine` is past the end; NotFoundError if the
+    document or revision does not exist; its hint names the nearest.
     """
     arguments = placed(arguments)
     path, project, revision = arguments["path"], arguments.get("project"), arguments.get("revision")
@@ -75,7 +75,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         path, project, lambda name: context.space.documents.read(name, path, revision=revision)
     )
     context.space.usage.count([document.document])
-    # Only "\n" ends a line here, as in every editor's count; `splitlines` would also break at form feeds and U+2028.
+    # Only "\n" ends a line, as editors count; `splitlines` would also break at form feeds and
+    # U+2028.
     lines = document.text.removesuffix("\n").split("\n") if document.text else []
     first = arguments["fromLine"]
     if first > max(len(lines), 1):
@@ -138,8 +139,9 @@ HISTORY = Definition(
 
 
 async def history(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller does not reach the document; NotFoundError where there is none, or it was deleted too long ago;
-    ToolError where neither or both of `id` and `path`."""
+    """List a document's revisions. Raises GrantError without access, NotFoundError if it does not
+    exist or was deleted too long ago, ToolError unless exactly one of `id` and `path` is given.
+    """
     grants = context.grants
     if bool(arguments.get("id")) == bool(arguments.get("path")):
         raise ToolError("one of 'id' and 'path' is needed", hint="the id of a note, or the path of a file")

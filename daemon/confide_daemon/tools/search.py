@@ -1,4 +1,4 @@
-"""`memory_search`: find the pieces of stored text that answer a question."""
+"""`memory_search`: finds chunks of stored text that match a query."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ DEFINITION = Definition(
                         "supersededBy": {"type": "array", "items": record({**_NOTE, "shortId": TEXT})},
                         "related": {"type": "array", "items": RELATION},
                     },
-                    # What this machine finds by itself while the daemon is away has no class, and counts as untrusted.
+                    # Results that a device finds by itself while the daemon is unreachable have no
+                    # class, and count as untrusted.
                     optional=("class", "id", "shortId", "title", "tags", "supersededBy", "related"),
                 ),
             },
@@ -133,8 +134,10 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Raises GrantError where the caller reaches nothing of what is asked for; NotFoundError: no such project; ToolError: a date that
-    is none, a path that leads out, or a project, a scope and a task that exclude each other."""
+    """Search. Raises GrantError without access to the requested sources, NotFoundError for an
+    unknown project, ToolError for an invalid date, a path outside the memory, or a project, scope
+    and task that exclude each other.
+    """
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))
     if path is not None and documents.leads_out(path):
@@ -178,14 +181,18 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | None:
-    """The sources to search, None for all: those that are named, else all that the caller reaches."""
+    """Return the sources to search, None for all: the named ones, else all within the caller's
+    grants.
+    """
     for source in asked or ():
         context.grants.require_source(source)
     return frozenset(asked) if asked else context.grants.sources
 
 
 def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | None]:
-    """The times `since` and `until` of a search. Raises ToolError with each that is none."""
+    """Return the times `since` and `until` of a search. Raises ToolError that lists the invalid
+    ones.
+    """
     times: dict[str, datetime | None] = {}
     problems = []
     for name in ("since", "until"):
@@ -199,7 +206,7 @@ def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | Non
 
 
 def moment(name: str, text: str | None) -> datetime | None:
-    """The time that an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`) means."""
+    """Return the time of an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`)."""
     if text is None:
         return None
     words = text.strip().upper()  # ISO 8601 has its T, Z and W in upper case

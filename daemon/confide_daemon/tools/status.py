@@ -1,4 +1,4 @@
-"""`memory_status`: what is stored, how fresh the index is, and how the connection stands."""
+"""`memory_status`: the amount stored, the freshness of the index and the state of the connection."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Describe the caller's space, as far as it reaches: files and pieces are counted there only."""
+    """Describe the caller's space, counting only files and chunks within its grants."""
     grants = context.grants
     status = await context.space.status(grants.projects)
     reached = {name: count for name, count in status.sources.items() if grants.has_source(name)}
@@ -146,11 +146,11 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     clashes = [clash for clash in status.clashes if grants.reaches(clash.project, clash.path)]
     status = replace(status, sources=reached, chunks=chunks, files=files, clashes=clashes)
     if grants.projects is not None:
-        # What is counted in the whole space would tell of the projects that the caller does not reach.
+        # Counts of the whole space would reveal projects that the caller has no access to.
         providers = [replace(one, tokens=None, cost_usd=None) for one in status.providers]
         health = replace(status.health, breaches=[(what, 0) for what, _ in status.health.breaches], healed=0)
         status = replace(status, size_bytes=None, providers=providers, health=health)
-    # Who reads no memory is told of no notes.
+    # A caller without access to memory sees no notes.
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
     facts = await context.sealing()
     sealing = await _sealing(context, facts)
@@ -198,7 +198,7 @@ def _structured(
         "searchLatencyMs": {"p50": status.search_p50_ms, "p95": status.search_p95_ms},
         "daemonVersion": __version__,
         "proxyVersion": facts.proxy_version or None,
-        # Whoever reads this has been answered through it.
+        # The agent reads this through a working connection.
         "link": {
             "state": "up",
             "caller": context.grants.alias,
@@ -253,7 +253,9 @@ def _clash_warning(clashes: Sequence[Clash]) -> list[str]:
 
 
 def _behind(proxy_version: str) -> list[str]:
-    """Said by the newer of the two; an old machine may know of no window."""
+    """Return a warning of a version gap. The newer side computes it, since an older one may not
+    know the supported window.
+    """
     if not is_behind(proxy_version, __version__):
         return []
     far = f"is more than {WINDOW} minor versions older than confided {__version__}"
@@ -279,7 +281,9 @@ def _refusals(count: int | None) -> list[str]:
 
 
 def _model_lines(told: dict[str, Any]) -> list[str]:
-    """Only what is not as it is on most days: a generation that is built, and models that are paid for."""
+    """Describe only unusual states of the model: a new index generation being built, and paid
+    models.
+    """
     lines = [
         f"building: {one['provider']}/{one['model']}, {one['done']} of {one['total']} pieces"
         for one in told["generations"]
@@ -295,7 +299,7 @@ def _model_lines(told: dict[str, Any]) -> list[str]:
 
 def _note_lines(notes: dict[str, Any]) -> list[str]:
     if not notes["total"]:
-        # Else whoever has just stored something wonders where it went.
+        # Otherwise a user who has just stored something would miss it.
         return [
             "no notes: what is stored without a title, tags or another field of a note is lines of a file, and is found as well"
         ]

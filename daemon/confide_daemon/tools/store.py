@@ -1,4 +1,6 @@
-"""`memory_store`: append to a markdown file, or replace it or one of its sections; or, given fields of a note, write one."""
+"""`memory_store`: appends to a markdown file, replaces it or a section of it, or writes a note from
+its fields.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Write; a caller that reaches some projects alone is told what waits in those. Raises as `_store_file`, and NotFoundError."""
+    """Store a text. A caller with access to some projects sees the queue of those only. Raises as
+    `_store_file`, and NotFoundError.
+    """
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
@@ -130,11 +134,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Write to the document, then bring the new revision to the caller's disk.
+    """Write to the document, then write the new revision to the caller's disk.
 
-    Raises GrantError where the caller may not write there; ToolError where the project is not one of its connection, or the path is not
-    one of memory; ConflictError: it is not at `expectedRevision`; InvalidPathError, InvalidTextError, TooLargeError, StorageError: from
-    the space.
+    Raises GrantError if the caller may not write there; ToolError if the project is not attached,
+    or the path is not a memory file; ConflictError if it is not at `expectedRevision`;
+    InvalidPathError, InvalidTextError, TooLargeError, StorageError from the space.
     """
     context.grants.require_scope()
     project = _project(context, arguments.get("project"))
@@ -169,7 +173,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
     grants.require_write(project, note_names.folder_of(task_id))
     asked = json.dumps([DEFINITION.name, project, arguments], sort_keys=True, default=str)
     operation = RepeatableChange(context.operation, text_hash(asked)) if context.operation else None
-    # What was stored stays stored, whatever has become of the others since.
+    # The note stays stored even if the other notes have changed since.
     if draft.relations and not await context.space.notes.was_made(operation):
         reach = grants.projects_among(None)
         rows = [(one.kind, await context.space.notes.row(one.other, reach)) for one in draft.relations]
@@ -181,7 +185,7 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
             draft, project=project, author=grants.alias, operation=operation, look=look, by=context.class_
         )
         row = stored.row
-        grants = context.grants  # as they are now: what the caller no longer sees is not told of
+        grants = context.grants  # current rights: leave out notes the caller lost access to
         seen = frozenset(name for name in (project, GLOBAL_PROJECT) if grants.has_project(name))
         if stored.is_known:
             if stored.result is not None:
@@ -212,7 +216,9 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
 def _suggested(
     row: NoteRow, draft: Draft, said: str, looked: DuplicateCheck, tools: frozenset[str], short: Short
 ) -> dict[str, object]:
-    """What the caller might have said of the note and did not, and how it and its nearest duplicate could become one."""
+    """Return suggestions for fields that the caller left out, and for merging the note with its
+    nearest duplicate.
+    """
     importance = None if draft.importance is not None else field_suggestions.importance_for(said)
     tags = [] if draft.tags else field_suggestions.tags_for(said, looked.tags)
     merge = _merge(row, looked.near[0], tools, short) if looked.near else None
@@ -223,7 +229,7 @@ def _merge(stored: NoteRow, near: Near, tools: frozenset[str], short: Short) -> 
     other, likeness = near.row, near.likeness.value
     by_hand = f"memory_update {short(other.id)} with what is right and memory_delete {short(stored.id)}"
     by_itself = ""
-    # Notes of different places reach different people, so they are never merged for anybody.
+    # Notes in different projects have different readers, so no merge is suggested.
     if "memory_dedupe" in tools and (other.project, other.task_id) == (stored.project, stored.task_id):
         by_itself = (
             f"; or memory_dedupe with threshold {_below(likeness)} and merge true, which keeps the newer text and marks the older note "
@@ -233,7 +239,9 @@ def _merge(stored: NoteRow, near: Near, tools: frozenset[str], short: Short) -> 
 
 
 def _below(value: float) -> float:
-    """The highest threshold of two digits that the value passes, in the bounds that `memory_dedupe` has."""
+    """Return the highest two-digit threshold not above `value`, within the bounds of
+    `memory_dedupe`.
+    """
     return min(1.0, max(0.5, math.floor(value * 100) / 100))
 
 
@@ -243,7 +251,9 @@ def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[s
 
 
 def _known(row: NoteRow, superseding: list[str], short: Short, *, is_changed: bool) -> ToolResult:
-    """Nothing was stored: a note says exactly this. Where others supersede it, it would stay below them unnoticed."""
+    """Return the answer if an identical note exists and nothing is stored. It names notes that
+    supersede it, which would outrank it unnoticed.
+    """
     warnings = [
         f"{short(other)} supersedes this note; if this holds again, memory_update that one" for other in superseding[:1]
     ]
@@ -275,8 +285,10 @@ def _project(context: ToolContext, asked: str | None) -> str:
 
 
 def _path(asked: str | None, said: datetime | None) -> str:
-    """Where to write: only what a machine keeps on disk, since a document that no person sees as a file helps nobody."""
-    # The day is that of whoever said it, who may be in another time zone, or have had to wait for the daemon.
+    """Return the path to write to. Only files that devices keep on disk qualify: no person would
+    see another one.
+    """
+    # The day in the device's time zone when the call was made, which may be long before it arrived.
     path = asked or f"{MEMORY_FOLDER}/{said or datetime.now().astimezone():%Y-%m-%d}.md"
     check_path(path)
     if not is_in_memory(path):
@@ -299,7 +311,7 @@ def _answer(
     short: Short = str,
 ) -> ToolResult:
     near = looked.near if looked else ()
-    own = 1 if written.warning else 0  # what else is told of the disk comes last
+    own = 1 if written.warning else 0  # other warnings about the disk come last
     warnings = [*written.warnings[:own], *sealed_warnings(asked), *(looked.warnings if looked else ())]
     warnings += written.warnings[own:]
     structured = {
@@ -333,7 +345,7 @@ def _answer(
 
 
 def sealed_warnings(text: str) -> list[str]:
-    """What whoever had this stored may not know: a credential that was given in clear stands in it no more."""
+    """Return warnings for the caller that a credential given in clear was replaced."""
     found = set(STANDIN.findall(text))
     sealed = sum(one.startswith("(sealed:") for one in found)
     redacted = len(found) - sealed

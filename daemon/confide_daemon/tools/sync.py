@@ -1,4 +1,6 @@
-"""`memory_sync`: let the machine compare its files with the daemon's, and wait until everything is indexed."""
+"""`memory_sync`: makes the device compare its files with the daemon's, and waits until everything
+is indexed.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from confide_crypto.errors import RequestError
 from confide_daemon.tools.search import SOURCES
 from confide_daemon.tools.tool_context import COUNT, NUMBER, TEXT, TEXTS, Definition, ToolContext, ToolResult, record
 
-# A whole corpus can take long on a small server; a client that waits this long has usually given up, and the work goes on without it.
+# A whole corpus can take long on a small server. A client has usually given up by then; the work
+# continues without it.
 MAX_WAIT_S = 600.0
 MAX_SKIPPED = 50
-# Of what a machine tells.
+# Limit on what a device reports.
 MAX_CODE = 32
 MAX_REASON = 300
 
@@ -51,9 +54,10 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Scan, rebuild if asked to, and wait for the vectors, reporting progress.
+    """Scan, rebuild on request, and wait for the embeddings while reporting progress.
 
-    Raises GrantError where the caller does not reach the source, or asks for new vectors and may not write everywhere.
+    Raises GrantError without access to the source, or if a caller without full write access
+    requests new embeddings.
     """
     started = time.monotonic()
     warnings: list[str] = []
@@ -107,7 +111,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
-    """Wait for the vectors, telling the client: (pieces that got theirs meanwhile, whether all have)."""
+    """Wait for embeddings and report progress; return how many chunks got theirs, and True if all
+    have.
+    """
     seen: list[tuple[int, int]] = []
     moved = asyncio.Event()
 

@@ -1,4 +1,6 @@
-"""A tool as its client sees it, and what it may know and do: the caller's space, the projects of its connection, its machine."""
+"""Definitions of tools, and the context of a call: the caller's space, the connection's projects
+and the device.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ COUNTS: dict[str, object] = {"type": "object", "additionalProperties": COUNT}
 PROJECT: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": 256}
 PATH: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": 512}
 
-# What a tool that changes something answers beside its own.
+# Fields that every changing tool adds to its result.
 OUTCOME: dict[str, object] = {
     "queued": {**FLAG, "description": "Kept on this machine until the daemon can be reached"},
     "onDisk": {**FLAG, "description": "The file on this machine is as the daemon has it"},
@@ -50,33 +52,39 @@ OUTCOME: dict[str, object] = {
 
 
 class Machine(Protocol):
-    """The caller's machine as a tool may use it; the session is one, and a caller without a proxy (the panel) is another."""
+    """The interface to the caller's device. A session implements it; so does the panel, a caller
+    without a proxy.
+    """
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Bring a new revision to the caller's disk, merging with what a person has just written there."""
+        """Write a new revision to the caller's disk, merging a person's fresh edit."""
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
-        """Remove the file of a deleted document from the caller's disk; one that a person has just edited brings the document back."""
+        """Remove the file of a deleted document from the caller's disk; a file with a fresh edit
+        brings the document back.
+        """
 
     async def flush(self, project: str, path: str) -> None:
-        """Take in what a person has just written to the file on the caller's machine, if anything."""
+        """Fetch a person's fresh edit of the file on the caller's device, if there is one."""
 
     async def backlog(self) -> Backlog | None:
-        """What waits on the caller's machine to be sent; None if it does not say."""
+        """Return what the device still has to send; None if it does not answer."""
 
     async def workplace(self, project: str) -> Workplace | None:
-        """Where the agent works (PROTOCOL.md 9.4); None if its machine does not say."""
+        """Return where the agent works (PROTOCOL.md 9.4); None if the device does not answer."""
 
     async def scan(self, *, force: bool) -> Scanned | None:
-        """Let the machine compare its files with the daemon's; None if it keeps none. Raises RequestError where it could not."""
+        """Ask the device to compare its files; return None if it keeps none. Raises RequestError on
+        failure.
+        """
 
     async def progress(self, done: float, total: float | None, message: str) -> None:
-        """Tell a client that asked for it how far a long call is."""
+        """Report the progress of a long call, if the client wants it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBack:
-    """Whether a revision reached the caller's disk."""
+    """The result of writing a revision to the caller's disk."""
 
     on_disk: bool  # the file on the caller's machine holds the document's newest revision
     result: PutResult  # the newest revision, which is not the stored one where a person's edit was merged in
@@ -84,7 +92,7 @@ class WrittenBack:
 
     @property
     def warnings(self) -> list[str]:
-        """What an agent should know of the way of a change to the disk."""
+        """Return warnings for the agent about the write to disk."""
         found = [self.warning] if self.warning else []
         if self.result.merged:
             found.append("the file was being edited on this machine; both sides were kept")
@@ -96,13 +104,13 @@ class WrittenBack:
         return found
 
     def outcome(self) -> dict[str, Any]:
-        """As `OUTCOME` says."""
+        """Return the fields of `OUTCOME`."""
         return {"queued": False, "onDisk": self.on_disk, "warnings": self.warnings}
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What `memory_status` tells of the connection."""
+    """Facts about the connection for `memory_status`."""
 
     # machine, proxy_version: as the proxy said at its attach; "" if it said nothing
     machine: str
@@ -114,17 +122,19 @@ class ConnectionFacts:
 
 @dataclass(frozen=True, slots=True)
 class SealingFacts:
-    """What `memory_status` tells of the space's sealed secrets, besides their number."""
+    """Facts about the space's sealed secrets for `memory_status`, except their number."""
 
     devices: int  # how many may open them; 0 before there is a list of devices
     epoch: int  # of the key that they are sealed under now; 0 before there is one
     custody: str  # who keeps the key of the database: `server` or `caller`
     recovery_codes: int = 0  # of the devices those on paper
-    name: str | None = None  # of the caller's machine among them; None: it is none of them
+    name: str | None = None  # the caller's name on the roster; None if it is not on it
 
     @classmethod
     def of(cls, roster: Roster | None, custody: str, key: bytes) -> SealingFacts:
-        """What a space's roster says of it, for the caller with this key; b"" for one without."""
+        """Return a roster's facts for the caller with this key; an empty key for a caller without
+        one.
+        """
         if roster is None:
             return cls(0, 0, custody)
         mine = roster.devices.get(key)
@@ -134,7 +144,7 @@ class SealingFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """A task of these projects; None: of any."""
+    """A task of these projects, or of any project if None."""
 
     id: str
     projects: frozenset[str] | None
@@ -150,7 +160,7 @@ class ToolContext:
     facts: ConnectionFacts
     min_score: float  # where the agent gives none
     sealing: Callable[[], Awaitable[SealingFacts]]  # looks at the space's list of devices
-    # runs something that changes documents to its end, whoever still waits for it
+    # runs a change of documents to completion, even without a waiting caller
     finished: Callable[[Coroutine[Any, Any, ToolResult]], Awaitable[ToolResult]]
     tools: frozenset[str]  # the names of those that the agent is shown: an answer advises no others
     unknown_toolsets: tuple[str, ...] = ()  # what its machine asked for by a name of no group
@@ -162,32 +172,31 @@ class ToolContext:
     class_: str = AGENT  # of what the call stores, as its machine says
     classes: frozenset[str] | None = None  # that a search may give; None: all
     is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
-    key: bytes = b""  # of the caller, Ed25519; b"" for one that has none, as whoever comes by HTTP
+    key: bytes = b""  # the caller's Ed25519 key; empty for callers without one, such as HTTP clients
     notes: tuple[str, ...] = ()  # what its machine says of its files, for the warnings of an answer
     has_machine: bool = True  # else no working copies bind it to the projects of its connection
 
     @property
     def grants(self) -> Grants:
-        """What the caller may do now. Ask again after every wait."""
+        """The caller's current rights. Read again after every await."""
         return self.rights()
 
     @property
     def linked(self) -> frozenset[str]:
-        """The projects that are linked with this one, as far as the caller reaches them."""
+        """The linked projects within the caller's grants."""
         linked = self.space.projects.linked(self.project) if self.project else frozenset()
         return frozenset(name for name in linked if self.grants.has_project(name))
 
     @property
     def moment(self) -> float:
-        """When the call was made, in seconds since 1970."""
+        """The time of the call, in seconds since 1970."""
         return float(int(self.said.timestamp())) if self.said else now()
 
-    # Where to look
-
     def wanted(self, project: str | None, scope: str) -> frozenset[str] | None:
-        """The projects, None for all: this one, those linked with it and the global one; `scope` narrows, `project` replaces.
+        """Return the projects to search, None for all: this one, linked ones and the global one;
+        `scope` narrows, `project` replaces.
 
-        What of them the caller may see, its grants say. Raises ToolError where the two exclude each other.
+        Grants are applied later. Raises ToolError if the two exclude each other.
         """
         if scope == "global":
             if project not in (None, GLOBAL_PROJECT):
@@ -206,7 +215,7 @@ class ToolContext:
         return frozenset({self.project, GLOBAL_PROJECT, *self.linked})
 
     async def require_known(self, project: str | None) -> None:
-        """Refuse a project that a call names, and that nothing tells of: it holds nothing that the caller reaches, and is not attached.
+        """Refuse a named project that has no accessible contents and is not attached.
 
         Raises NotFoundError; its hint names the nearest.
         """
@@ -221,11 +230,11 @@ class ToolContext:
         raise NotFoundError(f"there is no project '{printable(project[:64])}'", hint=hint)
 
     def task(self, project: str | None, scope: str, task_id: str | None) -> TaskFilter | None:
-        """The task whose notes a call looks at beside all others; None where those of every task are left out.
+        """Return the task whose notes a call includes, or None to leave out those of all tasks.
 
-        `scope`: all, project, global or task; a task alone means scope task.
+        `scope` is all, project, global or task; a task without a scope means scope task.
 
-        Raises ToolError: they do not go together, or the task is missing.
+        Raises ToolError if they contradict each other or the task is missing.
         """
         if scope == "task" and task_id is None:
             raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
@@ -237,10 +246,11 @@ class ToolContext:
         return TaskFilter(task_id, None if name in (None, "*") else frozenset({name}))
 
     async def first(self, path: str, project: str | None, look: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
-        """What is found of a document in the named project, or else in this one, the global one and those linked, and in which.
+        """Look a document up in the named project, or else in this, the global and linked ones;
+        return the project and the result.
 
-        Raises GrantError where the caller reaches none of them, or not the document's source; NotFoundError where none of them has
-        it; as the first that was looked in says it.
+        Raises GrantError without access to any of them or to the document's source, NotFoundError
+        if none has it, as the first lookup reports it.
         """
         self.grants.require_source(source_of(path))
         own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked))
@@ -256,17 +266,17 @@ class ToolContext:
         assert missing is not None
         raise missing
 
-    # Who may write
-
     def reachable(self) -> frozenset[str] | None:
-        """The projects whose notes a caller that writes may see; None: all. Raises GrantError where it may not write at all."""
+        """Return the projects whose notes a writing caller may see, None for all. Raises GrantError
+        if it may not write at all.
+        """
         grants = self.grants
         grants.require_scope()
         grants.require_source("memory")
         return grants.projects_among(None)
 
     def is_attached(self, project: str) -> bool:
-        """Whether the connection can write to a project, as far as its grants reach."""
+        """Return True if the connection can write to a project, within its grants."""
         if not self.has_machine:
             return (
                 len(project) <= MAX_PROJECT_CHARS and project.isprintable() and bool(project.strip()) and project != "*"
@@ -274,15 +284,16 @@ class ToolContext:
         return project == GLOBAL_PROJECT or project in self.attached
 
     def require_attached(self, project: str, what: str = "write to project") -> None:
-        """Refuse a project that is not one of the connection. Raises ToolError."""
+        """Raise ToolError for a project that is not attached to the connection."""
         if not self.is_attached(project):
             known = ", ".join(sorted({*self.attached, GLOBAL_PROJECT}))
             raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
 
     async def flush(self, project: str, path: str, *, sent: tuple[Any, Any] | None = None) -> None:
-        """Take in what a person has just written to a file that this call is about to change; not where it is the one that was sent.
+        """Fetch a person's fresh edit of a file that this call will change, unless the device has
+        just sent that file.
 
-        Raises GrantError where the caller may not write it; ToolError where it is in a project that is not one of the connection.
+        Raises GrantError if the caller may not write it, ToolError if its project is not attached.
         """
         self.grants.require_write(project, path)
         self.require_attached(project)
@@ -291,23 +302,28 @@ class ToolContext:
         self.grants.require_write(project, path)  # a machine that answers late must not outlast its grant
 
     async def writable(self, identity: str) -> NoteRow:
-        """The note that is to be changed, flushed. Raises as `flush`, and NotFoundError where the caller reaches none of that id."""
+        """Return a note for changing, after a flush. Raises as `flush`, and NotFoundError if no
+        accessible note has this id.
+        """
         row = await self.space.notes.row(identity, self.reachable())
         await self.flush(row.project, row.path)
         return row
 
-    # What notes are called
-
     async def short_ids(self, identities: Iterable[str]) -> Callable[[str], str]:
-        """What shortens these ids of notes, each to what no other note has that the caller reaches; one that it does not reach makes none
-        longer."""
-        with contextlib.suppress(GrantError):  # it may have lost what it had, and what was done is told all the same
+        """Return a function that shortens these note ids to unique prefixes among the notes within
+        the caller's grants.
+
+        Notes without access do not lengthen them.
+        """
+        with contextlib.suppress(GrantError):  # it may have lost its grants; the result is reported anyway
             short = await self.space.notes.short(list(identities), self.grants.projects_among(None))
             return lambda identity: short.get(identity, identity)
         return lambda identity: identity
 
     async def shorten(self, structured: dict[str, object]) -> Callable[[str], str]:
-        """Puts beside each note's id in a structured result its short form; gives what `short_ids` does."""
+        """Add the short form beside each note id in a structured result; return the function of
+        `short_ids`.
+        """
         named = list(_named(structured))
         short = await self.short_ids(one["id"] for one in named) if named else str
         for one in named:
@@ -315,7 +331,9 @@ class ToolContext:
         return short
 
     def operation_of(self, tool: str, arguments: Mapping[str, object], part: str = "") -> RepeatableChange | None:
-        """The operation of a call; `part` names one of several changes that a call makes."""
+        """Return the repeatable operation of a call; `part` distinguishes several changes of one
+        call.
+        """
         if self.operation is None:
             return None
         identity = text_hash(self.operation + part)[:32] if part else self.operation
@@ -323,7 +341,7 @@ class ToolContext:
 
 
 def _named(value: Any) -> Iterator[dict[str, Any]]:
-    """Whatever of a structured result has the id of a note; what a note says of itself in its metadata is not looked at."""
+    """Yield the parts of a structured result that have a note id, without notes' own metadata."""
     if isinstance(value, list):
         for item in value:
             yield from _named(item)
@@ -340,23 +358,24 @@ _FREE = ("metadata", "explain")
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answers: the text that a model reads, and the structured form for programs that ask for it."""
+    """The result of a tool: text for a model, and a structured form for programs that want it."""
 
     structured: dict[str, Any]
     text: str
 
     @classmethod
     def warned(cls, structured: dict[str, Any], lines: Sequence[str]) -> Self:
-        """With the warnings of the structured form as the last lines of the text."""
+        """Create a result with the warnings of the structured form as the last lines of the text."""
         return cls(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in structured["warnings"])]))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How one tool is described to a client.
+    """The description of a tool for clients.
 
-    The parts that a client puts before its model (name, description, input schema) cost tokens in every session of every user, so they
-    say only what an agent needs to choose the tool and fill it in; a test counts them.
+    A client puts name, description and input schema before its model, so they cost tokens in every
+    session of every user. They say only what an agent needs to choose the tool and fill it in; a
+    test counts them.
     """
 
     name: str
@@ -365,7 +384,7 @@ class Definition:
     properties: dict[
         str, dict[str, object]
     ]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
-    # the JSON schema of `structuredContent`, for who asks for that; no client is told, since many then show a model nothing else
+    # the JSON schema of `structuredContent`; clients do not get it, since many then show a model nothing else
     output: dict[str, Any]
     required: tuple[str, ...] = ()
     read_only: bool = False
@@ -373,7 +392,7 @@ class Definition:
     idempotent: bool = False
     # what the proxy does with a call while the daemon cannot be reached (docs/history.md)
     offline: Offline = "fail"
-    asks_a_person: bool = False  # opens or destroys, so that nobody should approve it once for all
+    asks_a_person: bool = False  # opens a secret or destroys data, so no approval should be permanent
     # put before the model from the start, where a client otherwise has it look tools up first
     is_always_loaded: bool = False
     is_long: bool = False  # exempt from the ten seconds that every other call has
@@ -384,11 +403,11 @@ class Definition:
 
     @property
     def parameters(self) -> Parameters:
-        """What a call's arguments are checked against."""
+        """The parser for a call's arguments."""
         return Parameters(self.name, self.properties, self.required, clears=self.clears)
 
     def wire(self, groups: Collection[str] = ()) -> dict[str, object]:
-        """The tool as `tools/list` carries it, beside these groups."""
+        """Return the tool as `tools/list` lists it together with these groups."""
         hidden = {name for name, group in self.shown_with.items() if group not in groups}
         shown = {name: schema for name, schema in self.properties.items() if name not in hidden}
         schema: dict[str, object] = {"type": "object", "properties": shown}
@@ -404,7 +423,8 @@ class Definition:
         if not self.read_only:
             meta[CLEARS] = list(self.clears)  # for the proxy too, with which it checks what waits there
         if hidden:
-            # For the proxy, which checks calls that the daemon does not see; clients put none of `_meta` before their model.
+            # For the proxy, which checks calls that never reach the daemon; clients do not put
+            # `_meta` before their model.
             meta[ALSO_TAKES] = {name: self.properties[name] for name in self.properties if name in hidden}
         return {
             "name": self.name,
@@ -415,8 +435,8 @@ class Definition:
                 "readOnlyHint": self.read_only,
                 "destructiveHint": self.destructive,
                 "idempotentHint": self.idempotent,
-                # Codex has no word for a tool that asks a person, and asks before what destroys or reaches out of its server. What a
-                # secret's opening brings does leave this memory.
+                # Codex has no hint for tools that need approval; it asks before destructive or
+                # open-world tools. An opened secret does leave this memory.
                 "openWorldHint": self.asks_a_person and not self.destructive,
             },
             "_meta": meta,
@@ -424,7 +444,9 @@ class Definition:
 
 
 def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The schema of an object that has exactly these properties, all required but the `optional` ones."""
+    """Return the schema of an object with exactly these properties, all required except the
+    `optional` ones.
+    """
     return {
         "type": "object",
         "properties": properties,
@@ -435,18 +457,18 @@ def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: how it is described, and what carries it out."""
+    """A tool: its description and its function."""
 
     definition: Definition
     call: Callable[[ToolContext, dict[str, Any]], Coroutine[Any, Any, ToolResult]]
-    """Gets arguments that were checked against the definition. Raises ConfideError."""
+    """Runs the tool with arguments checked against the definition. Raises ConfideError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a person chooses from a client's menu: how it is described there, and what makes its text."""
+    """A prompt in a client's menu: its description and the function that creates its text."""
 
     definition: Mapping[str, Any]
     """`name`, `title`, `description` and `arguments`, as MCP lists them."""
     text: Callable[[ToolContext, Mapping[str, str]], Coroutine[Any, Any, str]]
-    """Gets the arguments as they came. Raises ConfideError."""
+    """Creates the text from unchecked arguments. Raises ConfideError."""

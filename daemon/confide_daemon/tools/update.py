@@ -1,4 +1,4 @@
-"""`memory_update`: change fields or the text of a note, or bring an older text back."""
+"""`memory_update`: changes fields or the text of a note, or restores an older text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EARLIER_PLAIN: Final = (
 )
 _LINES = ("title", "type", "category", "entity", "source", "status")
 _WHOLE = get.DEFINITION.output["properties"]
-# So that the fields cost their tokens once: `memory_store` says what they are.
+# Fields are described in `memory_store` only, so that they cost their tokens once.
 _FIELDS = {name: {part: schema[part] for part in schema if part != "description"} for name, schema in FIELDS.items()}
 
-# Beside the core tools alone these are not listed either.
+# With the core tools only, these are not listed either.
 _MORE = ("sensitive", "expectedRevision")
 
-# Taken to be refused with the way out, which "unknown parameter" would not tell; listed nowhere.
+# Accepted but never listed, so that the refusal can name the way out, unlike "unknown parameter".
 _PLACE = ("scope", "project", "taskId")
 
 DEFINITION = Definition(
@@ -48,7 +48,7 @@ DEFINITION = Definition(
     },
     shown_with=dict.fromkeys((*WITH_NOTES, *_MORE), "notes") | dict.fromkeys(_PLACE, ""),
     required=("id",),
-    # Not its text, which nobody empties by leaving it blank, nor `sensitive`, which false takes away.
+    # Not the text, which a blank value must not empty, nor `sensitive`, which false clears.
     clears=(*(name for name in FIELDS if name != "sensitive"), "relatedTo"),
     output=record({**_WHOLE, "changed": FLAG, **OUTCOME}, optional=tuple(name for name in _WHOLE if name != "id")),
     destructive=True,  # it overwrites, although every earlier revision is kept
@@ -57,13 +57,13 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Change a note, then bring its file to the caller's disk.
+    """Change a note, then write its file to the caller's disk.
 
     Raises:
         GrantError: the caller may not write it.
-        NotFoundError: there is no such note, or no such revision.
+        NotFoundError: the note or the revision does not exist.
         ConflictError: it is not at `expectedRevision`.
-        ToolError: the arguments do not go together, or the note's front matter cannot be changed.
+        ToolError: the arguments contradict each other, or the note's front matter cannot be changed.
         InvalidTextError, TooLargeError, StorageError, OperationError.
     """
     identity, base = arguments["id"], arguments.get("expectedRevision")
@@ -117,7 +117,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def _fields(arguments: dict[str, Any]) -> dict[str, object]:
-    """The fields as they are to stand in the note; "" and empty ones are cleared."""
+    """Return the fields to write into the note; empty values clear a field."""
     fields: dict[str, object] = {}
     for name in FIELDS:
         if name not in arguments:
@@ -136,7 +136,7 @@ def _fields(arguments: dict[str, Any]) -> dict[str, object]:
 
 
 def _stated(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """A kind of relation, and the notes that it is to be stated of."""
+    """Return a kind of relation and the notes it refers to, if the call states one."""
     if "relatedTo" not in arguments:
         if "relation" in arguments:
             raise ToolError("'relation' needs 'relatedTo'", hint="the ids of the notes it is a relation to")
@@ -162,7 +162,7 @@ def _check(
 async def _answer(
     context: ToolContext, identity: str, project: str, path: str, result: PutResult, more: Sequence[str] = ()
 ) -> ToolResult:
-    """`more`: warnings."""
+    """Return the tool's result; `more` has further warnings."""
     if result.repeated and not result.hash:
         why = "it was changed before, and the note has been deleted since"
         outcome = {"queued": False, "onDisk": False, "warnings": [why]}

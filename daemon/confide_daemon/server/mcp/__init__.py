@@ -1,1 +1,1 @@
-"""The MCP server of one connection: the protocol, and what it asks: tools, resources, prompts."""
+"""The MCP server of one connection: the protocol, its tools, resources and prompts."""

@@ -1,6 +1,8 @@
-"""The MCP server of one agent, or of all sessions behind one token: what its requests are answered with, and what it is told unasked.
+"""The MCP server of one agent, or of all sessions of one token: it answers requests and sends
+notifications.
 
-Who speaks the protocol is `mcp_protocol`, or the SDK; what is answered comes from `tools`, `resources` and `prompts`.
+`mcp_protocol`, or the SDK, speaks the protocol; the answers come from `tools`, `resources` and
+`prompts`.
 """
 
 from __future__ import annotations
@@ -39,30 +41,34 @@ log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 MAX_SUBSCRIBED = 256
-"""Resources that a client of the older era is told of, and each stream of one of the newer."""
+"""Limit on the resources that a client of the older era, or a stream of the later one, may
+subscribe to.
+"""
 MAX_STREAMS = 8
 MAX_URI = 8192
-# Changes that come within this time are told together: a first sync of a thousand files is one.
+# Changes within this time make one notification, such as a first sync of a thousand files.
 GATHERED_S = 0.25
-# Of one stream: more than can be subscribed to.
+# Notifications buffered for one stream: more than it can subscribe to.
 MAX_BUFFERED = 1024
 
 MAX_OLDER = 32
-"""Sessions of the older era over HTTP that are told of news; none has more of them."""
+"""Limit on the HTTP sessions of the older era that get notifications; no subscriber keeps more of
+them.
+"""
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"
 
 
 @dataclass
 class _Older:
-    """A client that is told unasked, and of which resources."""
+    """A client of the older era, which gets notifications unasked, and its subscriptions."""
 
     asked: McpRequest  # what it asked last
     subscribed: set[str] = field(default_factory=set)
 
 
 class _Stream:
-    """News that a client of the later era has asked for, until they are told."""
+    """A stream of notifications that a client of the later era has opened."""
 
     def __init__(self, wanted: Message) -> None:
         self.uris: list[str] = wanted.get("resourceSubscriptions", [])
@@ -72,7 +78,9 @@ class _Stream:
         self._has_news = asyncio.Event()
 
     def add(self, method: str, params: Message) -> None:
-        """Who has stopped reading is ended: it asks anew, and reads what there is."""
+        """Queue a notification. A client that stopped reading loses its stream: it opens a new one
+        and reads the current state.
+        """
         if not self.is_over:
             self._news.append((method, params))
             self._has_news.set()
@@ -84,7 +92,7 @@ class _Stream:
         self._has_news.set()
 
     async def news(self) -> AsyncIterator[tuple[str, Message]]:
-        """What was added, until it is over and all is told."""
+        """Yield the queued notifications, until the stream has ended and the queue is empty."""
         while self._news or not self.is_over:
             if self._news:
                 yield self._news.popleft()
@@ -94,59 +102,60 @@ class _Stream:
 
 
 class AgentHost(Protocol):
-    """The connection of an agent, as its MCP server sees it."""
+    """The interface of an agent's connection that its MCP server uses."""
 
     @property
     def toolsets(self) -> Sequence[str]:
-        """The groups of tools that the agent is shown."""
+        """The groups of tools that the agent sees."""
 
     @property
     def withheld(self) -> Collection[str]:
-        """Tools of these that there are none of for this agent."""
+        """The tools of these groups that this agent does not get."""
 
     def held(self) -> AbstractAsyncContextManager[Space]:
-        """Have the space open within this. Raises RequestError."""
+        """Keep the space open within the context. Raises RequestError."""
 
     def refusal(self) -> RequestError | None:
-        """Why nothing more is taken now, asked within `held`; None: it is."""
+        """Return why requests are refused now (called within `held`), or None if they are accepted."""
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
-        """Those of a call that reports its progress so."""
+        """Return the context for a call that reports its progress to `report`."""
 
     async def tracked(self, work: Awaitable[_Result]) -> _Result:
-        """Run something that a shutdown waits for."""
+        """Await `work` as something that a shutdown waits for."""
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
-        """What is believed of the `_meta` of a call. Raises RequestError."""
+        """Return the trusted part of a call's `_meta`. Raises RequestError."""
 
 
 class AgentServer:
-    """One for each agent."""
+    """The MCP server of one agent."""
 
     def __init__(self, host: AgentHost, *, streams: int = MAX_STREAMS) -> None:
-        """`streams`: of news, at once."""
+        """Create the server. `streams` limits the streams of notifications open at once."""
         self._host = host
         self._most_streams = streams
         self._streams: list[_Stream] = []
         self._spellings: dict[str, set[str]] = {}  # of what is subscribed to: our address, the client's
         self._older: dict[str, _Older] = {}
-        """Clients of the older era, which are told unasked, by their sessions' ids; a channel's only one has none."""
+        """Clients of the older era by session id; the single client of a channel has an empty one.
+        """
         self._changed: set[str] = set()
         self._has_moved = False  # a resource has come or gone
         self._news = asyncio.Event()
 
     def conversation(self, send: Send) -> Conversation:
-        """With the one client of a channel, to whom `send` leads."""
+        """Return a conversation with the only client of a channel; `send` transmits to it."""
         return Conversation(catalogue(self._host.toolsets), self.handlers(), send)
 
     async def run(self, conversation: Conversation) -> None:
-        """Answer, and tell of news, until cancelled."""
+        """Answer requests and send notifications until cancelled."""
         async with TaskGroup() as group:
             group.create_task(self.run_notifications())
             await conversation.run()
 
     def handlers(self) -> Mapping[str, Handler]:
-        """What answers each method."""
+        """Return the handler of each method."""
         return {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -161,15 +170,15 @@ class AgentServer:
         }
 
     def close(self) -> None:
-        """Ends the streams of news, so that their clients know that none will come."""
+        """End the streams of notifications, so that their clients learn that no more will come."""
         for stream in self._streams:
             stream.end()
 
     def changed(self, change: DocumentChange) -> None:
-        """A document has a new revision; who has subscribed hears of it soon."""
+        """Note a document's new revision; subscribers are notified soon."""
         has_moved = change.before is None or change.text is None
         if not has_moved and not self._spellings:
-            return  # an edit, and nobody listens to any resource
+            return  # an edit, and no client is subscribed
         if not self._host.surroundings(nobody).grants.reaches(change.project, change.path):
             return
         if self._spellings:
@@ -182,7 +191,7 @@ class AgentServer:
         self._news.set()
 
     async def run_notifications(self) -> None:
-        """Tell who listens of what changes, until cancelled."""
+        """Notify subscribers of changes until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHERED_S)
@@ -191,7 +200,8 @@ class AgentServer:
                 await self._send_notifications()
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not keep a client from all news that follow; its text may quote anything.
+                # A bug must not stop all later notifications. Its text may quote anything, so log
+                # the class only.
                 log.error("telling of changed resources broke: %s", type(error).__name__)
 
     async def _send_notifications(self) -> None:
@@ -204,7 +214,7 @@ class AgentServer:
             for older in list(self._older.values()):
                 if uri in older.subscribed:
                     await older.asked.notify_session(RESOURCE_UPDATED, {"uri": uri})
-            await asyncio.sleep(0)  # what streams wait for is told meanwhile
+            await asyncio.sleep(0)  # lets streams send their notifications
         if has_moved:
             for stream in self._streams:
                 if stream.has_lists:
@@ -213,7 +223,9 @@ class AgentServer:
                 await older.asked.notify_session(RESOURCES_CHANGED)
 
     def _saw(self, asked: McpRequest) -> _Older:
-        """The client that asks, as it is told of news; one of the later era has opened a stream for them."""
+        """Return the record of the client that sent a request; a client of the later era has none
+        that is kept, only streams.
+        """
         if asked.is_modern:
             return _Older(asked)
         older = self._older.pop(asked.session, None) or _Older(asked)
@@ -223,8 +235,6 @@ class AgentServer:
             del self._older[next(iter(self._older))]
             self._spell()
         return older
-
-    # tools
 
     async def _list_tools(self, asked: McpRequest) -> Message:
         self._saw(asked)
@@ -260,8 +270,6 @@ class AgentServer:
         )
         result: Message = await self._host.tracked(work)
         return result
-
-    # resources
 
     async def _list_resources(self, asked: McpRequest) -> Message:
         self._saw(asked)
@@ -324,8 +332,6 @@ class AgentServer:
             for uri in resources.addressed(said):
                 self._spellings.setdefault(uri, set()).add(said)
 
-    # prompts
-
     async def _list_prompts(self, asked: McpRequest) -> Message:
         self._saw(asked)
         return {"prompts": prompts.listed()}
@@ -339,7 +345,9 @@ class AgentServer:
         return {"description": says, "messages": [message]}
 
     async def _asked(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
-        """What the work comes to, within the deadline of a call; what goes wrong as an error of the protocol."""
+        """Return the result of `work` within the deadline of a call; turn its errors into errors of
+        the protocol.
+        """
 
         async def timed() -> Any:
             async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
@@ -355,11 +363,12 @@ class AgentServer:
         except TimeoutError:
             raise ProtocolError(INTERNAL_ERROR, "it did not finish in time; try again") from None
         except Exception as error:
-            # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+            # Neither the peer nor the log gets the error's text: it may quote stored or requested
+            # contents.
             log.error("a resource or prompt failed: %s", type(error).__name__)
             raise ProtocolError(INTERNAL_ERROR, "it failed inside the daemon") from None
         raise ProtocolError(INTERNAL_ERROR, refusal.in_one_line)
 
 
 async def nobody(_done: float, _total: float | None, _message: str) -> None:
-    """Who follows the progress of a call that no client waits for."""
+    """Ignore the progress of a call that no client waits for."""

@@ -1,8 +1,10 @@
-"""The Model Context Protocol as a server speaks it over one connection, in both of its eras; what is asked is answered elsewhere.
+"""The server side of the Model Context Protocol on one connection, in both eras; handlers give the
+answers.
 
-A client of the older era opens with `initialize`; one of the later era states its version with every request (`_meta`). The first request
-decides for the connection. An own loop, since the SDK's brings its HTTP client, Starlette, OAuth and some three hundred models of
-pydantic's along: 25 MB of every daemon, and half a second of its start. A gateway over HTTP has the SDK's.
+A client of the older era opens with `initialize`; one of the later era states its version with
+every request (`_meta`). The first request decides for the connection. The loop is our own because
+the SDK's imports its HTTP client, Starlette, OAuth and some three hundred pydantic models: 25 MB
+per daemon and half a second at start. A gateway over HTTP uses the SDK's.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from confide_memory.forms import Kind, flag, items, optional, raw, text
 log = logging.getLogger(__name__)
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Revisions that are opened by `initialize`, oldest first."""
+"""Revisions that begin with `initialize`, oldest first."""
 MODERN_VERSIONS: Final = ("2026-07-28",)
-"""Those that carry their version in every request. Both are part of what a proxy ships; a test compares them with the SDK's."""
+"""Revisions that state their version in every request. A proxy ships both lists; a test compares
+them with the SDK's.
+"""
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -45,19 +49,19 @@ VERSION, CAPABILITIES, CLIENT = (
 SERVER, SUBSCRIPTION, LOG_LEVEL = f"{_RESERVED}serverInfo", f"{_RESERVED}subscriptionId", f"{_RESERVED}logLevel"
 _LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-"""How half of a surrogate pair may be written in JSON."""
+"""Spellings of half a surrogate pair in JSON."""
 
 Message: TypeAlias = dict[str, Any]
-"""A message or a result of one, as it is on the wire."""
+"""A message, or the result in one, as on the wire."""
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
 class ProtocolError(Exception):
-    """What a request is answered with that is no result.
+    """An error that answers a request.
 
     Attributes:
-        code: of JSON-RPC or MCP.
-        data: what the answer carries beside the message; None: nothing.
+        code: the code of JSON-RPC or MCP.
+        data: further data of the error; None for none.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -68,42 +72,42 @@ class ProtocolError(Exception):
 
 
 class McpRequest(Protocol):
-    """A request, and the ways back to whoever asks."""
+    """A request, and the ways to reach its sender."""
 
     @property
     def id(self) -> str | int: ...
     @property
     def params(self) -> Mapping[str, Any]:
-        """As they came; they are of the form that `METHODS` states."""
+        """The parameters as received, already checked against `METHODS`."""
 
     @property
     def is_modern(self) -> bool: ...
     @property
     def session(self) -> str:
-        """Which session it belongs to, of those that one server has."""
+        """The session of the server that the request belongs to."""
 
     async def notify(self, method: str, params: Message) -> None:
-        """Tell something that belongs to this request, which is not answered yet."""
+        """Send a notification that belongs to this unanswered request."""
 
     async def notify_session(self, method: str, params: Message | None = None) -> None:
-        """Tell something unasked, as long as the session lasts; one that is gone hears nothing."""
+        """Send a notification to the session; ignored once the session has ended."""
 
     async def report(self, done: float, total: float | None, message: str) -> None:
-        """Tell how far it is, where that was asked for."""
+        """Report progress, if the request wants it."""
 
 
 Handler: TypeAlias = Callable[[McpRequest], Awaitable[Message]]
-"""Gives the result. Raises ProtocolError."""
+"""Answers a request. Raises ProtocolError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What is known of a method.
+    """The properties of a method.
 
     Attributes:
-        form: of its parameters.
-        is_older, is_modern: whether each era has it.
-        is_cached: whether the later era says of its results how long they hold.
+        form: the form of its parameters.
+        is_older, is_modern: True if that era has the method.
+        is_cached: True if results of the later era state how long they may be cached.
     """
 
     form: Mapping[str, Kind]
@@ -132,7 +136,7 @@ def _named(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _wanted(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a stream of news is asked for, without what is not wanted."""
+    """Read the filter of a stream of notifications, without the kinds that it does not want."""
     value = _table(body, name)
     kinds = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
     wanted: dict[str, Any] = {kind: True for kind in kinds if optional(flag(), default=False)(value, kind)}
@@ -142,7 +146,7 @@ def _wanted(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _known(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The capabilities of a client, each of which is an object of its own."""
+    """Read the capabilities of a client, each of which must be an object."""
     value = _table(body, name)
     for kind in ("experimental", "sampling", "elicitation", "roots", "tasks", "extensions"):
         optional(_table)(value, kind)
@@ -165,16 +169,16 @@ METHODS: Final[Mapping[str, Method]] = {
     "prompts/list": Method(_LIST, is_cached=True),
     "prompts/get": Method({"name": text, "arguments": optional(_texts)}),
 }
-"""What there is, and what it takes; who serves may have fewer of them."""
+"""All methods and the forms of their parameters; a server may implement fewer."""
 
 
 def wanted(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What `subscriptions/listen` asks for, as it is acknowledged."""
+    """Return the filter of `subscriptions/listen`, as its acknowledgement repeats it."""
     return _wanted(params, "notifications")
 
 
 def completed(method: str, result: Message) -> Message:
-    """A result as the later era has it."""
+    """Return a result with the fields that the later era adds."""
     return {
         **result,
         "resultType": "complete",
@@ -183,7 +187,7 @@ def completed(method: str, result: Message) -> Message:
 
 
 async def parsed(data: bytes) -> Message:
-    """The message of JSON-RPC. Raises ValueError: it is none."""
+    """Parse a JSON-RPC message. Raises ValueError if it is malformed."""
     if len(data) <= PARSED_ASIDE:
         return _parsed(data)
     return await asyncio.to_thread(_parsed, data)
@@ -207,19 +211,20 @@ def _parsed(data: bytes) -> Message:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as it goes out."""
+    """Serialize a message for sending."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class Conversation:
-    """One client's requests and their answers. Runs until cancelled; every request is a task of it."""
+    """The requests of one client and their answers. It runs until cancelled; each request is a
+    task.
+    """
 
     def __init__(self, server: Message, handlers: Mapping[str, Handler], send: Send) -> None:
-        """
-        Args:
-            server: `serverInfo`, `capabilities` and `instructions`, as they are on the wire.
-            handlers: by method; `initialize`, `ping` and `server/discover` are answered here.
-            send: takes what goes to the client; raises nothing where that is gone.
+        """Args:
+        server: `serverInfo`, `capabilities` and `instructions`, as on the wire.
+        handlers: by method; `initialize`, `ping` and `server/discover` are answered here.
+        send: transmits to the client; raises nothing after its disconnection.
         """
         self.send = send
         self._server = server
@@ -231,13 +236,13 @@ class Conversation:
         self._is_running = asyncio.Event()
 
     async def run(self) -> None:
-        """Answer what is received, until cancelled."""
+        """Answer received messages until cancelled."""
         async with TaskGroup() as self._group:
             self._is_running.set()
             await asyncio.Event().wait()
 
     async def receive(self, message: Message) -> None:
-        """Take a message that was `parsed`; answers to what nobody asked are passed over."""
+        """Accept a `parsed` message; ignore an answer without a matching request."""
         await self._is_running.wait()
         assert self._group is not None
         method, params, key = message.get("method"), message.get("params"), message.get("id")
@@ -268,7 +273,7 @@ class Conversation:
                 task.cancel()
 
     async def _answer(self, request: _Request) -> None:
-        """Answer one request; one that its client cancels is not answered."""
+        """Answer one request, unless its client cancels it."""
         answer: Message = {"jsonrpc": "2.0", "id": request.id}
         try:
             answer["result"] = await self._result(request)
@@ -277,7 +282,8 @@ class Conversation:
             answer["error"] = {"code": error.code, "message": error.message, **data}
         except Exception as error:
             raise_if_cancelled()
-            # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+            # Neither the peer nor the log gets the error's text: it may quote stored or requested
+            # contents.
             log.error("a request of an agent broke: %s", type(error).__name__)
             answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal server error"}
         await self.send(answer)
@@ -318,7 +324,9 @@ class Conversation:
 
     @staticmethod
     def _require_envelope(request: _Request) -> None:
-        """Raises ProtocolError: what every request of the later era carries is missing, or of a version that is not spoken here."""
+        """Raise ProtocolError if the fields of a later-era request are missing, or its version is
+        unsupported.
+        """
         if request.method == "initialize":
             asked = request.params.get("protocolVersion")
             said = "connection is serving the 2026-07-28 protocol; the initialize handshake is not accepted"
@@ -363,12 +371,12 @@ class _Request:
 
 
 async def pong(_asked: McpRequest) -> Message:
-    """The answer to `ping`."""
+    """Return the answer to `ping`."""
     return {}
 
 
 def discovering(server: Message) -> Handler:
-    """What answers `server/discover`; `server`: as of a `Conversation`."""
+    """Return the handler of `server/discover`; `server` is as in `Conversation`."""
 
     async def discover(_asked: McpRequest) -> Message:
         described = {name: server[name] for name in ("capabilities", "instructions")}
@@ -378,7 +386,7 @@ def discovering(server: Message) -> Handler:
 
 
 def _require_form(method: Method, request: _Request) -> None:
-    """Raises ProtocolError: the parameters, or what is said beside them, are of another form."""
+    """Raise ProtocolError if the parameters or `_meta` of a request are malformed."""
     try:
         for name, kind in method.form.items():
             kind(request.params, name)
@@ -408,7 +416,7 @@ def _is_id(value: Any) -> TypeGuard[str | int]:
 
 
 def _numbered(key: str | int) -> str | int:
-    """An id as it is compared: some clients cancel 7 as "7"."""
+    """Return an id in the form used for comparison: some clients cancel 7 as "7"."""
     with suppress(ValueError):
         return int(key)
     return key

@@ -1,4 +1,4 @@
-"""The MCP prompts: what a person chooses from a menu, and the agent then carries out with the tools."""
+"""The MCP prompts, which a user chooses from a menu and the agent carries out with the tools."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CORE: Final = (
 
 @cache
 def prompts() -> Mapping[str, Prompt]:
-    """Return all prompts by their names, those of add-ons last."""
+    """Return all prompts by name, those of add-ons last."""
     found = {str(one.definition["name"]): one for one in CORE}
     for one in (one for addon in installed() for one in addon.prompts):
         found.setdefault(one.definition["name"], one)
@@ -81,15 +81,15 @@ def prompts() -> Mapping[str, Prompt]:
 
 
 def listed() -> list[dict[str, object]]:
-    """Return how all prompts are described, as MCP lists them."""
+    """Return the descriptions of all prompts, as MCP lists them."""
     return [dict(one.definition) for one in prompts().values()]
 
 
 async def get(context: ToolContext, name: str, arguments: Mapping[str, str] | None) -> tuple[str, str]:
     """Return (description, text) of a prompt with its arguments.
 
-    Raises ToolError where there is no such prompt, or an argument is missing or too long; GrantError where the caller reaches nothing of
-    what it shows.
+    Raises ToolError if the prompt does not exist or an argument is missing or too long, GrantError
+    if the caller has no access to what it shows.
     """
     prompt = prompts().get(name)
     if prompt is None:

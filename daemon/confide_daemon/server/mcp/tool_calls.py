@@ -1,14 +1,16 @@
-"""The tools: the catalogue that a client learns before it calls one, and a call from its name and arguments to its result.
+"""The tools: their catalogue, and a call from its name and arguments to its result.
 
-The catalogue is a pure function of the toolsets. The proxy ships a generated copy (`python -m confide_daemon catalogue`) and caches the
-daemon's, so that an agent gets its tools before the daemon is reached.
+The catalogue is a pure function of the toolsets. The proxy ships a generated copy (`python -m
+confide_daemon catalogue`) and caches the daemon's, so that an agent gets its tools before the
+daemon is reached.
 
-What goes wrong in a tool is a result that the agent reads (`isError`), not a protocol error: it names what was wrong and the way out, and
-carries no stack trace, key, or other caller's data.
+A failing tool returns a result that the agent reads (`isError`), not a protocol error. It names the
+problem and the way out, and contains no stack trace, key or other caller's data.
 
-A machine gives a call that changes something an id of its own, as `confide/operation` in the call's `_meta`; after a broken link it sends
-the call again under that id (PROTOCOL.md 7.12). What waited on it while the daemon was away comes as `call`, which names its project: the
-agent that said it may have worked in another one than the connection's.
+A device gives each changing call an id, as `confide/operation` in the call's `_meta`, and repeats
+the call under that id after a broken connection (PROTOCOL.md 7.12). Calls queued while the daemon
+was away arrive as `call`, which names their project: the agent may have worked in another project
+than the connection's.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ from confide_memory.wire.session import LookupRequest
 
 log = logging.getLogger(__name__)
 
-# The proxy answers for the daemon after ten seconds (docs/history.md); an error of ours says more than its guess.
+# The proxy answers by itself after ten seconds (docs/history.md); the daemon's own error is more
+# precise.
 CALL_DEADLINE_S = 9.5
 LONG_DEADLINE_S = 900.0
 # MCP 2025-11-25, "Resources", "Error Handling".
@@ -87,7 +90,7 @@ RESOURCE_NOT_FOUND = -32002
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_SAID_CHARS = 40
 MAX_PROJECTS = 64
-"""Of the bounds of a call."""
+"""Limit on the projects in the bounds of a call."""
 _MAX_PROJECT_CHARS = 256
 
 
@@ -99,7 +102,7 @@ INSTRUCTIONS = (
     "asked to be remembered."
 )
 
-# In the later era lists that change are told of by `subscriptions/listen`.
+# In the later era, `subscriptions/listen` reports changed lists.
 CAPABILITIES: dict[str, object] = {
     "prompts": {"listChanged": True},
     "resources": {"subscribe": True, "listChanged": True},
@@ -114,7 +117,7 @@ CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
         Tool(search.DEFINITION, search.call),
         Tool(read.DEFINITION, read.call),
         Tool(store.DEFINITION, store.call),
-        # What an answer of the others names is here as well: a duplicate to be put right, a placeholder to be opened.
+        # Results of the other tools refer to these: a duplicate to correct, a placeholder to open.
         *_CORRECTING,
         Tool(status.DEFINITION, status.call),
         Tool(sync.DEFINITION, sync.call),
@@ -141,14 +144,14 @@ CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
 
 @cache
 def toolsets() -> Mapping[str, tuple[Tool, ...]]:
-    """Return all groups of tools by their names, those of add-ons last."""
+    """Return all groups of tools by name, those of add-ons last."""
     of_addons = {name: tuple(tools) for addon in installed() for name, tools in addon.toolsets.items()}
     return {**CORE, **{name: tools for name, tools in of_addons.items() if name not in CORE}}
 
 
 @cache
 def changing() -> frozenset[str]:
-    """Return the names of the tools that may change documents, and are soon done with it."""
+    """Return the names of the short-running tools that may change documents."""
     known = [tool.definition for group in toolsets().values() for tool in group]
     return frozenset(one.name for one in known if not (one.read_only or one.is_long))
 
@@ -159,14 +162,18 @@ def _is_name(project: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of its machine's grants a call has, where whoever made it has less (PROTOCOL.md 9.2)."""
+    """Limits below the device's grants for one call, whose originator has fewer rights (PROTOCOL.md
+    9.2).
+    """
 
     scope: str
     projects: frozenset[str] | None
 
     @classmethod
     def of(cls, said: Any) -> Bounds:
-        """As it stands in a message. Raises RequestError: it is not of its form, and then nothing is done for whom it should bound."""
+        """Parse the bounds in a message. Raises RequestError if malformed, so that the call does
+        not run unbounded.
+        """
         scope, projects = (said.get("scope"), said.get("projects")) if isinstance(said, dict) else (None, None)
         is_list = isinstance(projects, list) and len(projects) <= MAX_PROJECTS
         if scope not in ("read", "write") or not (projects is None or (is_list and all(map(_is_name, projects)))):
@@ -174,13 +181,13 @@ class Bounds:
         return cls(scope, None if projects is None else frozenset(projects))
 
     def upon(self, rights: Callable[[], Grants]) -> Callable[[], Grants]:
-        """The grants at each moment, and of them no more than these."""
+        """Return a function that gives the current grants, reduced to these bounds."""
         return lambda: rights().bounded(self.projects, may_write=self.scope == "write")
 
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """What a machine says of a call."""
+    """The facts that a device states about a call."""
 
     operation: str | None = None  # the id under which it may send it again
     said: datetime | None = None  # when it was made, by that machine's clock, with its time zone
@@ -193,10 +200,12 @@ class CallOrigin:
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> CallOrigin:
-        """All as they stand in a message, None where they are not given. Raises RequestError where one of them is not of its form."""
+        """Parse the fields of a message; None for one that is absent. Raises RequestError if a
+        field is malformed.
+        """
         if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
             raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
-        # Nothing depends on its form: what is no file's place is no place that anything is stored in.
+        # Not validated: an invalid place matches no stored file.
         place = (sent.get("project"), sent.get("path")) if isinstance(sent, dict) else None
         if said is None:
             return cls(operation, sent=place)
@@ -209,7 +218,7 @@ class CallOrigin:
 
     @classmethod
     def of_meta(cls, meta: Mapping[str, object] | None) -> CallOrigin:
-        """What the `_meta` of a tool call says. Raises as `of`."""
+        """Parse the `_meta` of a tool call. Raises as `of`."""
         if not meta:
             return cls()
         class_, classes = meta.get(CLASS, AGENT), meta.get(CLASSES, list(ALL_CLASSES))
@@ -225,7 +234,7 @@ class CallOrigin:
         return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds, notes=told)
 
     def within(self, context: ToolContext) -> ToolContext:
-        """The surroundings of the call, with this."""
+        """Return the context of the call with these facts added."""
         return replace(
             context,
             operation=self.operation,
@@ -240,12 +249,12 @@ class CallOrigin:
 
 
 def definitions(names: Sequence[str]) -> tuple[Definition, ...]:
-    """Return how the tools of these groups are described."""
+    """Return the descriptions of the tools in these groups."""
     return _definitions(groups(names))
 
 
 def tools(names: Sequence[str]) -> tuple[Tool, ...]:
-    """Return the tools of these groups, each once, in the order of the catalogue."""
+    """Return the tools in these groups, each once, in the order of the catalogue."""
     return _tools(groups(names))
 
 
@@ -264,20 +273,21 @@ def _tools(groups: tuple[str, ...]) -> tuple[Tool, ...]:
 
 
 def groups(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the groups that these names mean, in the order of the catalogue; `all` stands for every group.
+    """Return the groups with these names, in the order of the catalogue; `all` means every group.
 
-    A name of none counts for nothing, and `core` is there where nothing else is: a slip in somebody's configuration must not take the
-    memory away. `unknown` tells of it.
+    Unknown names are ignored (`unknown` lists them), and an empty result becomes `core`: a typo in
+    a configuration must not remove the memory.
     """
     return tuple(group for group in toolsets() if group in names or "all" in names) or ("core",)
 
 
 def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
-    """Whether whoever has sent this message, and is not answered before its connection ends, asks again (PROTOCOL.md 12.4).
+    """Return True if a sender that got no answer before its connection ended repeats this message
+    (PROTOCOL.md 12.4).
 
-    A call of a tool that neither only reads nor waits on a machine may not: nobody could tell whether it was made.
-
-    `has_operation`: calls that wait on a machine have an id, by which a repeat is known (PROTOCOL.md 7.12).
+    Calls of tools are repeated only if they only read or can be queued on a device: for any other
+    call the sender cannot know if it was run. With `has_operation`, queued calls carry an id, by
+    which a repeat is recognized (PROTOCOL.md 7.12).
     """
     try:
         message = json.loads(data)
@@ -293,13 +303,15 @@ def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
 
 
 def unknown(names: Sequence[str]) -> tuple[str, ...]:
-    """The names that are of no group."""
+    """Return the names that match no group."""
     return tuple(name for name in names if name != "all" and name not in toolsets())
 
 
 def catalogue(names: Sequence[str]) -> dict[str, Any]:
-    """What `initialize`, `server/discover` and the lists of tools, prompts and kinds of resources answer, as JSON on the wire; the
-    resources that every caller has; and the schemas of structured results, which no client is told."""
+    """Return the wire answers of `initialize`, `server/discover` and the lists of tools, prompts
+    and resource templates, with the fixed resources, and the schemas of structured results, which
+    clients do not see.
+    """
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
         "capabilities": CAPABILITIES,
@@ -320,7 +332,7 @@ def catalogue(names: Sequence[str]) -> dict[str, Any]:
 
 
 def catalogue_digest(names: Sequence[str]) -> str:
-    """Its `catalogue_hash`, with which every `attach` is answered: the same for as long as the process runs, so it is counted once."""
+    """Return the `catalogue_hash`, which answers every `attach`. It is computed once per process."""
     return _digest(groups(names))
 
 
@@ -338,11 +350,12 @@ async def run(
     is_structured: bool,
     withheld: Collection[str] = (),
 ) -> Message:
-    """Call a tool of the groups `names`; what goes wrong in it is a result too. Raises ProtocolError where there is no such tool.
+    """Call a tool of the groups `names`; its failure is a result too. Raises ProtocolError if the
+    tool does not exist.
 
     Args:
-        is_structured: the caller has asked for the structured form beside the text.
-        withheld: tools that there are none of for this caller.
+        is_structured: True to add the structured form to the text.
+        withheld: tools that this caller does not get.
     """
     tool = _tool(name, names, withheld)
     try:
@@ -353,31 +366,34 @@ async def run(
 
 
 def answered(result: ToolResult, *, is_structured: bool) -> Message:
-    """A tool's result on the wire."""
+    """Return a tool's result as on the wire."""
     content = [{"type": "text", "text": result.text}]
     structured = {"structuredContent": result.structured} if is_structured else {}
     return {"content": content, "isError": False, **structured}
 
 
 def refused(error: ConfideError) -> Message:
-    """The result that says what was wrong and the way out; the code (PROTOCOL.md 7.2) lets a command end with the right exit code, and a
-    machine keep what can be done later."""
+    """Return the result that states the problem and the way out.
+
+    Its code (PROTOCOL.md 7.2) gives a command its exit code, and lets a device queue a call that
+    can run later.
+    """
     is_disk = isinstance(error, StorageError) and error.code == StorageError.code
     meta = {CODE: error.code, **({LATER: True} if is_disk else {})}
     return {"content": [{"type": "text", "text": error.with_hint}], "isError": True, "_meta": meta}
 
 
 async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], project: str) -> dict[str, object]:
-    """Make a call that waited on a machine.
+    """Make a call that was queued on a device.
 
     Args:
         body: `operation`, `said`, `tool`, `arguments`, `class` (PROTOCOL.md 9).
-        surroundings: those of a call in a project.
+        surroundings: gives the context of a call in a project.
 
     Returns:
         `result`: the tool's structured result.
 
-    Raises RequestError: it cannot be made; the code says whether it is worth trying again.
+    Raises RequestError if the call fails; its code says if a retry is worthwhile.
     """
     name, arguments = body.get("tool"), body.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, dict) or body.get("operation") is None:
@@ -385,7 +401,8 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
     origin = CallOrigin.of(body["operation"], body.get("said"))
     if "class" in body:  # what waited is an agent's at best: who said it is not known any more
         origin = replace(origin, class_=lowest((AGENT, str(body["class"]))))
-    # Whatever the connection lists: a command, or another session, may bring what waits.
+    # Regardless of the connection's toolsets: a command, or another session, may deliver a queued
+    # call.
     waiting = {tool.definition.name: tool for tool in tools(("all",)) if tool.definition.offline == "queue"}
     if name not in waiting:
         raise RequestError("invalid", "no such tool, or none whose calls wait on a machine")
@@ -396,10 +413,10 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
 
 
 async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequest) -> dict[str, object]:
-    """Ask a tool that only reads, about a project that need not be the connection's; its structured
-    result, as `result`. `meta` of the request: what a message's `_meta` would say of the call.
+    """Call a read-only tool for any project; return its structured result as `result`. The
+    request's `meta` equals a call's `_meta`.
 
-    Raises RequestError: it cannot be asked, or it refuses.
+    Raises RequestError if the call is not possible or fails.
     """
     asked = next((one for one in tools(("all",)) if one.definition.name == wanted["tool"]), None)
     if asked is None or not asked.definition.read_only:
@@ -412,7 +429,7 @@ async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequ
 
 
 async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: ToolContext) -> ToolResult:
-    """The tool's result within its deadline. Raises ConfideError for whatever else happens."""
+    """Return the tool's result within its deadline. Raises ConfideError for every failure."""
     name = tool.definition.name
     started = time.monotonic()
     outcome = "failed"
@@ -430,7 +447,8 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
         hint = "try again; memory_status shows how busy the daemon is"
         raise RequestError("unavailable", f"{name} did not finish in time", hint) from None
     except Exception as error:
-        # Neither the peer nor the log gets its text: it may quote what was stored or asked.
+        # Neither the peer nor the log gets the error's text: it may quote stored or requested
+        # contents.
         figures.failed(name, "internal")
         log.error("%s failed: %s", name, _where(error))
         hint = "whoever runs the daemon finds the place in its log"
@@ -443,7 +461,7 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
 
 
 def protocol_code(error: ConfideError) -> int:
-    """The JSON-RPC code for what goes wrong outside of tools, where errors are the protocol's."""
+    """Return the JSON-RPC code for a failure outside of tools, where errors are the protocol's."""
     codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": INVALID_PARAMS, "denied": INVALID_PARAMS}
     return codes.get(error.code, INTERNAL_ERROR)
 
@@ -459,7 +477,7 @@ def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
 
 
 def _where(error: BaseException) -> str:
-    """The class of an error and the line that raised it, without its text."""
+    """Return the class of an error and the line that raised it, without its text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,1 +1,1 @@
-"""What whoever runs the daemon may ask of it while it runs, and what it tells of itself unasked."""
+"""The operator's access to the running daemon: commands, metrics, upgrades and its watchdog."""

@@ -1,6 +1,7 @@
-"""The control socket of the running daemon: what its operator's commands ask of it, a line of JSON each way (`datadir.control_client`).
+"""The control socket of the running daemon, for the operator's commands: one line of JSON each way
+(`datadir.control_client`).
 
-The table of verbs is open: whoever puts the daemon together adds what it can be asked, before it runs.
+The table of verbs is open: the code that assembles the daemon adds verbs before it runs.
 """
 
 from __future__ import annotations
@@ -22,24 +23,26 @@ from confide_daemon.datadir.control_client import MOST_ANSWERED, MOST_ASKED, add
 log = logging.getLogger(__name__)
 
 READ_S: Final = 5.0
-"""For the line that is asked, and again until the answer is taken."""
+"""Deadline for the request line, and again for reading the answer."""
 ANSWER_S: Final = 10.0
 MOST_AT_ONCE: Final = 16
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Gets what was asked, `do` among it, which nobody has checked; gives what JSON can write. Raises ConfideError: it is refused."""
+"""Answers a request, given as received and unchecked, including `do`; returns JSON values. Raises
+ConfideError to refuse.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """Something that can be asked."""
+    """A request that the control socket answers."""
 
     answer: Answer
     deadline_s: float = ANSWER_S
 
 
 class Control:
-    """Listens from `open` to `close`."""
+    """The control socket, from `open` to `close`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -49,15 +52,15 @@ class Control:
         self._asking: set[asyncio.Task[Any]] = set()
 
     def add(self, name: str, answer: Answer, *, deadline_s: float = ANSWER_S) -> None:
-        """Can be asked from now on. `deadline_s`: until whoever asked is told that it takes too long, and the work is cancelled."""
+        """Add a verb. After `deadline_s` its work is cancelled and the command gets an error."""
         assert name not in self._verbs, name
         self._verbs[name] = Verb(answer, deadline_s)
 
     async def open(self) -> None:
-        """Listen. Where that cannot be, the log says why, and the daemon serves without: machines come first.
+        """Listen. On failure the log says why and the daemon serves without: devices come first.
 
-        Only the process that has the folder's lock comes here, so a socket that is there already is of one that was killed; if somebody
-        listens on it all the same, it is not ours to take away.
+        Only the process that holds the folder's lock gets here, so an existing socket belongs to a
+        killed process. If another process does listen on it, it is left alone.
         """
         try:
             await self._listen()
@@ -85,7 +88,7 @@ class Control:
             raise
 
     async def close(self) -> None:
-        """Let nobody ask any more; what is being answered is cancelled."""
+        """Stop listening and cancel the requests under way."""
         if self._server is None:
             return
         self._server.close()
@@ -110,13 +113,13 @@ class Control:
             async with asyncio.timeout(READ_S):
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # who asked is gone, or the daemon ends
+            pass  # the client disconnected, or the daemon ends
         finally:
             self._asking.discard(task)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
-        """Never fails but by being cancelled, or by a connection that breaks."""
+        """Answer one request. It fails only by cancellation or a broken connection."""
         try:
             async with asyncio.timeout(READ_S):
                 asked = json.loads(await reader.readuntil(b"\n"))
@@ -143,7 +146,7 @@ class Control:
         except TimeoutError:
             return _refused(RequestError("unavailable", "it was not done in time", "try again"))
         except Exception as error:
-            # Its text may quote anything.
+            # The error's text may quote anything, so only its class is logged.
             log.error("a command was not answered: %s", type(error).__name__)
             return _refused(RequestError("internal", "it failed inside the daemon", "confided status --log says more"))
 

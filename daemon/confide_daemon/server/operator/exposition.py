@@ -1,7 +1,8 @@
-"""Metrics over TCP, for a Prometheus that scrapes them: `GET /metrics` with a token, on a port of its own.
+"""Metrics over TCP, for a Prometheus server: `GET /metrics` with a token, on a port of its own.
 
-Not on the port of the machines: through a tunnel or a reverse proxy every stranger there comes from this machine. Whoever opens a
-connection here has the bounds of strangers there, and nothing but this one answer.
+It is not on the port for devices: through a tunnel or reverse proxy every unknown client there
+seems local. A connection here has the limits of an unauthenticated one there, and gets nothing but
+this answer.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, Strangers
 
 CREDENTIAL: Final = "confide-metrics-token"
-"""As systemd hands it over."""
+"""Name of the credential that systemd passes."""
 LEAST_TOKEN: Final = 16
 MOST_SCRAPERS: Final = 16
 _HINT: Final = "make one with: openssl rand -hex 32 > FILE && chmod 600 FILE, and name it as token_file of [metrics]"
 
 
 class Exposition:
-    """Listens from `open` to `close`."""
+    """The metrics endpoint, from `open` to `close`."""
 
     def __init__(self, listen: str, token: str) -> None:
         self._listen = listen
@@ -46,11 +47,13 @@ class Exposition:
 
     @classmethod
     def configured(cls, config: MetricsConfig) -> Self | None:
-        """As `[metrics]` says; None where it says nothing. Raises KeyFileError: the token cannot be used."""
+        """Return the endpoint that `[metrics]` configures, or None. Raises KeyFileError if the
+        token cannot be used.
+        """
         return cls(config.listen, token(config.token_file)) if config.listen else None
 
     async def open(self, text: Callable[[], Awaitable[str]]) -> None:
-        """Listen; `text` gives the metrics. Raises ListenError."""
+        """Listen; `text` returns the metrics. Raises ListenError."""
         self._text = text
         host, port = parse_listen(self._listen)
         try:
@@ -70,7 +73,7 @@ class Exposition:
 
     @property
     def port(self) -> int:
-        """The one that was taken."""
+        """The port that was bound."""
         assert self._server is not None
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
@@ -93,9 +96,9 @@ class Exposition:
 
 
 def token(file: str) -> str:
-    """The token in this file, or the one that systemd hands over where it is "".
+    """Return the token in this file, or with an empty name the one that systemd passes.
 
-    Raises KeyFileError: it is missing, open to others, of another owner, or no token.
+    Raises KeyFileError if it is missing, readable by others, owned by another user, or malformed.
     """
     path = Path(file).expanduser() if file else credential(CREDENTIAL)
     if path is None:
@@ -111,7 +114,7 @@ def token(file: str) -> str:
 
 
 async def _no_websocket(_connection: ServerConnection) -> None:
-    """Every request is answered before it could become one."""
+    """Do nothing: every request is answered before it could become a websocket."""
 
 
 def _response(status: http.HTTPStatus, text: str, kind: str = "text/plain; charset=utf-8") -> Response:

@@ -1,4 +1,6 @@
-"""The upkeep that an operator asks for (`job_runner`), done: in a running daemon, or in the command itself where none runs."""
+"""Runs the maintenance jobs that an operator requests: in the running daemon, or in the command if
+no daemon runs.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,25 @@ from confide_daemon.spaces.space import Space
 log = logging.getLogger(__name__)
 
 Follow = Callable[[str, int, int], None]
-"""Told of the step (a few words), how much of it is done, and how much there is."""
+"""Called with the step (a few words), how much of it is done, and its total."""
 
-# A row is written no more often than this: each write wakes whoever watches the registry.
+# Minimum interval between progress writes: each one wakes every process that watches the registry.
 TOLD_EVERY_S: Final = 0.5
 WAIT_S: Final = 1.0
-"""Until it is asked again whether the job was cancelled."""
-# Whoever asked waits until it is written down how it ended, also where the disk is full just now.
+"""Interval at which a job checks for its cancellation."""
+# A command waits for the recorded outcome, so the write is retried even while the disk is full.
 RETRY_S: Final = 5.0
-# A model may take a day for all vectors; a command that waits can be interrupted.
+# A model may take a day for all embeddings; a waiting command can be interrupted.
 VECTORS_S: Final = 7 * 86_400.0
 
 
 async def carry_out(
     spaces: Spaces, space_id: str, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
 ) -> dict[str, object]:
-    """Does the work of a job in a space; what it came to. `since` and `is_cancelled` are as for `perform`.
+    """Run a job in a space and return its outcome. `since` and `is_cancelled` are as for `perform`.
 
-    Raises LockedError where its machines keep its key, and none has brought it; ConfideError: what keeps it from being done.
+    Raises LockedError if the space's devices keep its key and none has unlocked it, ConfideError if
+    the job fails.
     """
     with spaces.used(space_id):
         if kind in ("to-caller", "to-server", "rekey"):
@@ -72,12 +75,13 @@ async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable
 async def perform(
     space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
 ) -> dict[str, object]:
-    """Looks after an open space as a job wants it; what it came to.
+    """Run a maintenance job in an open space and return its outcome.
 
-    Cancelled, it ends after the transaction that is under way, and what was done stays: the index is whole at every moment.
+    A cancelled job ends after the current transaction, and its work so far stays: the index is
+    consistent at every moment. `since` is the time of the request (seconds since 1970): the outcome
+    includes findings of the automatic maintenance since then.
 
-    `since`: when it was asked for (seconds since 1970); what the upkeep has found by itself since then is told as well. Raises
-    ConfideError: what keeps it from being done.
+    Raises ConfideError if the job fails.
     """
     follow("checking", 0, 0)
     await space.upkeep.check(accept_losses=kind == "fix")
@@ -106,7 +110,7 @@ async def perform(
 
 
 class Work:
-    """What the running daemon does about the jobs: one after the other."""
+    """The daemon's job runner: it runs one job after the other."""
 
     def __init__(self, registry: Registry, spaces: Spaces) -> None:
         self._jobs = Jobs(registry)
@@ -119,12 +123,12 @@ class Work:
         return self._task is not None and not self._task.done()
 
     def begin(self) -> None:
-        # On a disk that cannot be written to it still serves what it has.
+        # A daemon on a read-only disk still serves its contents.
         with contextlib.suppress(ConfideError):
             self._jobs.end_all()
 
     def look(self) -> None:
-        """The registry has changed: is there something to do?"""
+        """Start queued jobs; called when the registry has changed."""
         if not self.is_busy and not self._has_ended and self._jobs.next() is not None:
             self._task = asyncio.create_task(self._run(), name="confide-jobs")
 
@@ -164,7 +168,7 @@ class Work:
                     if now != told:
                         await asyncio.to_thread(jobs.report_progress, job.id, *now)
                         told = list(now)
-                except ConfideError:  # what cannot be told now is told the next time
+                except ConfideError:  # the next round writes the progress again
                     raise_if_cancelled()
 
         telling = asyncio.create_task(tell())
@@ -179,7 +183,8 @@ class Work:
         except ConfideError as error:
             state, outcome = "failed", {"error": str(error), "hint": error.hint}
         except Exception as error:
-            # Whoever asked must not wait for ever; a bug only by its class, since its text may quote anything.
+            # The command must not wait forever. A bug is logged by its class only, since its text
+            # may quote anything.
             log.error("job %d broke: %s", job.id, type(error).__name__)
             state, outcome = "failed", {"error": f"the daemon failed at it: {type(error).__name__}"}
         finally:

@@ -1,4 +1,4 @@
-"""How the daemon is at this moment, for whoever runs it: counts and sizes, ids at most, and never a name."""
+"""The current state of the daemon for its operator: counts and sizes, ids at most, and no names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from confide_daemon.errors import StorageError
 from confide_daemon.spaces.pool import Spaces
 
 KEPT_S: Final = 2.0
-"""What was looked at so recently is told again: several may watch, and 10,000 spaces have 20,000 files to look at."""
+"""Lifetime of the cached disk figures: several watchers may poll, and 10,000 spaces have 20,000
+files to examine.
+"""
 LAG_S: Final = 60.0
 STATES: Final = ("open", "locked", "closed", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes on the disk. `spaces`: each database's with its log, by the space's id."""
+    """Sizes on disk, in bytes. `spaces` has each database with its WAL, by space id."""
 
     data: int
     wal: int
@@ -37,7 +39,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
-    """All of it."""
+    """The state of the daemon at one moment."""
 
     sessions: int
     spaces: Mapping[str, int]  # by state
@@ -52,7 +54,7 @@ class LiveStatus:
 
 
 class Lag:
-    """How late the event loop came to what was due: the worst of the last minute or two."""
+    """The worst delay of the event loop in the last minute or two."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -76,11 +78,11 @@ class Lag:
 
 
 class DaemonView(Protocol):
-    """The daemon, as far as it is looked at."""
+    """The interface of the daemon that its status uses."""
 
     @property
     def state(self) -> RegistryState:
-        """The data folder, opened."""
+        """The opened data folder."""
 
     @property
     def spaces(self) -> Spaces:
@@ -88,14 +90,14 @@ class DaemonView(Protocol):
 
     @property
     def sessions(self) -> Sized:
-        """Those that there are."""
+        """The current sessions."""
 
     def health_problems(self) -> set[str]:
-        """What does not work as it should, in the words of `/health`."""
+        """Return the current problems, as `/health` names them."""
 
 
 class Looking:
-    """Asks the parts of the daemon how they are."""
+    """Collects the state of all parts of the daemon."""
 
     def __init__(self, daemon: DaemonView) -> None:
         self._daemon = daemon
@@ -105,7 +107,7 @@ class Looking:
         self.lag = Lag()
 
     async def look(self) -> LiveStatus:
-        """How it is now; what lies on the disk as it was some seconds ago at most."""
+        """Return the current state; figures from the disk may be two seconds old."""
         async with self._turn:
             if self._seen is None or time.monotonic() - self._seen[0] > KEPT_S:
                 self._seen = (time.monotonic(), *await asyncio.to_thread(self._on_disk))
@@ -130,13 +132,15 @@ class Looking:
         try:
             jobs, registered = self._jobs.counts(), list(self._daemon.state.registry.spaces().values())
         except StorageError:
-            # What cannot be read has its own word in `/health`; the rest is to be seen all the same.
+            # An unreadable registry is reported by `/health`; show everything else.
             jobs, registered = {}, []
         return sizes(self._daemon.state.folder), jobs, registered
 
 
 def sizes(folder: DataFolder) -> Sizes:
-    """What the data folder takes, and what is free beside it. Disk; what goes meanwhile, or cannot be looked at, counts nothing."""
+    """Return the size of the data folder and the free space on its disk. Files that vanish or
+    cannot be read count nothing.
+    """
     data = wal = 0
     spaces: Counter[str] = Counter()
     for place in (folder.root, folder.spaces):

@@ -1,6 +1,8 @@
-"""The daemon's metrics in Prometheus' text format: what was recorded (`confide_daemon.figures`) and how it is now (`live_status`).
+"""The daemon's metrics in Prometheus' text format: recorded values (`confide_daemon.figures`) and
+current ones (`live_status`).
 
-At most 450 series. With `per_space` the largest spaces have two each, under their ids and nothing else of them.
+There are at most 450 series. With `per_space` the largest spaces have two each, labelled with their
+ids only.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from confide_daemon.server.operator.live_status import LiveStatus, Looking
 
 MOST_SERIES: Final = 450
 MOST_SPACES: Final = 25
-"""That have series of their own: the largest, of which there is most to say, and which change least."""
+"""Limit on the spaces with series of their own: the largest, whose selection also changes least."""
 
 Value = Callable[[], float | None]
-"""Asked at every look, on the event loop; None: there is none to show."""
+"""Read at every scrape on the event loop; None hides the series."""
 
 
 class Metrics(Collector):
-    """One for each daemon."""
+    """The metrics of one daemon."""
 
     def __init__(self, looking: Looking, *, per_space: bool) -> None:
         self._looking = looking
@@ -42,16 +44,16 @@ class Metrics(Collector):
         self._began_at = time.time()
 
     def add(self, name: str, says: str, value: Value) -> None:
-        """Show one series more, a gauge without labels; `name` is without the prefix."""
+        """Add a gauge without labels; `name` excludes the prefix."""
         self._values[name] = says, value
 
     async def text(self) -> str:
-        """In the text format, as it is answered to Prometheus."""
+        """Return all metrics in Prometheus' text format."""
         self._now = await self._looking.look()
         return generate_latest(self._registry).decode()
 
     async def top(self) -> dict[str, object]:
-        """The same for `confided status --watch`: the samples, and what has no series."""
+        """Return the samples for `confided status --watch`, with facts that have no series."""
         self._now = now = await self._looking.look()
         samples = [
             [sample.name, sample.labels, sample.value]
@@ -68,7 +70,7 @@ class Metrics(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """How it is, as of the last look."""
+        """Yield the current values, as of the last look."""
         now = self._now
         assert now is not None
         yield _gauge("build_info", "The version that runs.", {(__version__,): 1.0}, "version")

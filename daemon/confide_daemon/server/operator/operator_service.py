@@ -1,4 +1,6 @@
-"""All that whoever runs the daemon has of it, put together: the control socket, metrics, and what systemd is told."""
+"""The operator's access to the daemon: the control socket, the metrics, and notifications to
+systemd.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,26 @@ log = logging.getLogger(__name__)
 
 
 class OperatedDaemon(DaemonView, Protocol):
-    """The daemon, as whoever runs it sees it."""
+    """The interface of the daemon that its operator service uses."""
 
     @property
     def config(self) -> DaemonConfig:
-        """What daemon.toml says."""
+        """The settings from daemon.toml."""
 
     @property
     def is_on_demand(self) -> bool:
-        """Whether the machine that it serves has started it: a port that is taken does not keep it from that."""
+        """True if the proxy of this computer started the daemon; a busy metrics port then does not
+        stop it.
+        """
 
 
 class OperatorService:
-    """One for each daemon, from `open` to `close`. What is to be asked or shown besides is added to `control` and `metrics` before."""
+    """The operator service of one daemon, from `open` to `close`. Add verbs to `control` and series
+    to `metrics` before.
+    """
 
     def __init__(self, daemon: OperatedDaemon, exposition: Exposition | None = None) -> None:
-        """`exposition`: where metrics are had over TCP."""
+        """Create the service; `exposition` serves the metrics over TCP."""
         self._daemon = daemon
         self._exposition = exposition
         self._service = WatchdogService.of_environment()
@@ -50,7 +56,9 @@ class OperatorService:
         return self._looking.lag
 
     async def open(self) -> None:
-        """Can be asked from now on. Raises ListenError: the port of metrics is taken."""
+        """Open the control socket and the metrics. Raises ListenError if the metrics port is in
+        use.
+        """
         await asyncio.to_thread(self._daemon.spaces.disk.look)
         await self.control.open()
         if self._exposition is not None:
@@ -62,7 +70,7 @@ class OperatorService:
                 log.error("%s", error)
 
     def began(self) -> None:
-        """The daemon listens."""
+        """Notify systemd that the daemon listens, and start its watchdog."""
         self._service.ready()
         self._beside = [
             asyncio.create_task(self._service.run(self._status, self._writers), name="confide-watchdog"),
@@ -70,7 +78,7 @@ class OperatorService:
         ]
 
     async def close(self) -> None:
-        """The daemon is about to end."""
+        """Notify systemd that the daemon ends, and close the sockets."""
         self._service.stopping()
         for task in self._beside:
             task.cancel()

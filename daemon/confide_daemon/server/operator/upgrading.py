@@ -1,8 +1,10 @@
-"""A data folder of an older version is brought to this one: at the start of a daemon, or by `confided upgrade` while none runs.
+"""Upgrades a data folder of an older version: when the daemon starts, or by `confided upgrade`
+while none runs.
 
-Each step of a database is one transaction, so a killed upgrade goes on where it was. A step that turns out to be wrong is what a snapshot
-is for: without one nobody comes back. So whoever keeps memories of others has one made first, or says once that none is wanted
-(docs/decisions/0026). The on-demand daemon of one machine goes on without: nobody is there to be asked.
+Each step of a database is one transaction, so a killed upgrade resumes where it was. A snapshot
+guards against a wrong step: without one there is no way back. So an operator who keeps other
+people's memories has one made first, or states once that none is wanted (docs/decisions/0026). The
+on-demand daemon of a single computer upgrades without: there is no operator to ask.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What an upgrade has done."""
+    """The result of an upgrade."""
 
     before: Pending
     snapshot: str | None  # its name; None: none was made
@@ -37,16 +39,18 @@ class Upgraded:
 def upgrade(
     folder: DataFolder, config: DaemonConfig, *, config_file: Path, on_demand: bool, wants_snapshot: bool
 ) -> Upgraded | None:
-    """Bring a folder to this version as far as its registry goes, which lets every space follow when it is opened; None: nothing to do.
+    """Upgrade the registry of a folder, after which each space upgrades when opened; return None if
+    nothing is to do.
 
-    Nobody may serve it meanwhile.
+    No daemon may serve the folder meanwhile.
 
     Args:
-        config_file: daemon.toml, which goes into the snapshot; it may not be there.
-        on_demand: nobody is there who could be asked.
-        wants_snapshot: whether one has to be made first.
+        config_file: daemon.toml, for the snapshot; it may be missing.
+        on_demand: True if there is no operator to ask.
+        wants_snapshot: True to make a snapshot first.
 
-    Raises UpgradeNeededError: no snapshot can be made; StorageError: a newer version wrote the folder, or it cannot be written.
+    Raises UpgradeNeededError if no snapshot can be made, StorageError if a newer version wrote the
+    folder or it cannot be written.
     """
     before = look_at_upgrade(folder).pending
     if before is None:
@@ -68,7 +72,7 @@ def upgrade(
 
 
 def _snapshot(folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
-    """Return the name of one of the folder as it is. Raises ConfideError: it cannot be made."""
+    """Make a snapshot of the folder and return its name. Raises ConfideError on failure."""
     for addon in installed():
         if (name := addon.snapshot(folder, config, config_file)) is not None:
             return name
@@ -76,10 +80,12 @@ def _snapshot(folder: DataFolder, config: DaemonConfig, config_file: Path) -> st
 
 
 def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:
-    """Have all spaces take their steps whose keys the server keeps: whether each has, by its name; the others do when they are unlocked.
+    """Upgrade all spaces whose keys the server keeps; return by name if each is upgraded. The
+    others follow when unlocked.
 
-    Copies of a store's take them when they are opened, by whoever has their leases then: another node may write to their logs now.
-    Nobody may serve the folder meanwhile. Raises StorageError: one of them cannot be opened.
+    Local copies of a shared store's spaces upgrade when the holder of their lease opens them, since
+    another node may be writing to their logs. No daemon may serve the folder meanwhile. Raises
+    StorageError if a space cannot be opened.
     """
     if folder.node.exists():
         return {}

@@ -1,8 +1,8 @@
-"""What systemd is told of the service (sd_notify(3)): that it is ready, how it is, that it lives, that it ends. One datagram each.
+"""Notifications to systemd (sd_notify(3)): ready, status, alive, stopping. Each is one datagram.
 
-Life is said only while it means something: the event loop turns, since this runs on it, and the writer's thread of every open space has
-come to a question of ours in time. Whether the disk has room is no part of that: a daemon on a full disk still answers, and is not to be
-killed for it.
+The daemon reports itself alive only if its event loop runs, as this code does on it, and the writer
+thread of every open space answered in time. Free disk space is no condition: a daemon on a full
+disk still answers, and must not be killed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,26 @@ ADDRESS: Final = "NOTIFY_SOCKET"
 WITHIN: Final = "WATCHDOG_USEC"
 WHO: Final = "WATCHDOG_PID"
 PULSES: Final = 4
-"""In the time that systemd waits; with WatchdogSec=60 every 15 s."""
+"""Notifications within systemd's timeout; with WatchdogSec=60 one every 15 s."""
 SLOWEST: Final = 2
-"""The part of that time in which a writer has to come: of 60 s half, which with the pulse before it leaves a quarter to spare."""
+"""Divisor of the timeout for a writer's answer: with 60 s half, which after the previous
+notification leaves a quarter to spare.
+"""
 STATUS_S: Final = 15.0
-"""Where there is no watchdog."""
+"""Interval of status notifications without a watchdog."""
 _MOST_STATUS: Final = 200
 
 Writers = Callable[[], Mapping[str, Callable[[], Awaitable[None]]]]
-"""By an id of ours, what returns once the writer has come to it."""
+"""Functions by space id, each of which returns once that space's writer thread has answered."""
 
 
 class WatchdogService:
-    """The service as systemd sees it; where systemd has not started it, nobody is told."""
+    """The daemon as a systemd service; it sends nothing if systemd has not started it."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
-        """`watchdog_s`: after so long without a sign of life systemd ends it; 0: it never does."""
+        """Create the service. After `watchdog_s` without a sign of life systemd kills it; 0
+        disables this.
+        """
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._watchdog_s = watchdog_s
         self._status = ""
@@ -43,20 +47,22 @@ class WatchdogService:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """As the environment says, from which it is taken: a command that this process starts is not the service."""
+        """Create the service from environment variables and remove these: a child process is not
+        the service.
+        """
         address, within, who = (os.environ.pop(name, "") for name in (ADDRESS, WITHIN, WHO))
         is_ours = within.isdecimal() and who in ("", str(os.getpid()))
         return cls(address if address[:1] in ("/", "@") else "", int(within) / 1e6 if is_ours else 0.0)
 
     def ready(self) -> None:
-        """It listens."""
+        """Notify systemd that the daemon listens."""
         self._tell("READY=1")
 
     def stopping(self) -> None:
         self._tell("STOPPING=1")
 
     async def run(self, status: Callable[[], str], writers: Writers) -> None:
-        """Say how it is and that it lives, until cancelled; `status` is one line."""
+        """Send the status (one line) and signs of life until cancelled."""
         if not self._address:
             return
         try:
@@ -71,7 +77,8 @@ class WatchdogService:
 
     async def _all_answer(self, writers: Mapping[str, Callable[[], Awaitable[None]]]) -> bool:
         for name, answer in writers.items():
-            # One that has not come to the last question is not asked more of them, which would pile up.
+            # A writer that has not answered the last probe gets no further one, or probes would
+            # pile up.
             if name not in self._asked:
                 self._asked[name] = asyncio.ensure_future(_asked(answer))
         if not self._asked:
@@ -104,7 +111,7 @@ class WatchdogService:
 
 
 async def _asked(answer: Callable[[], Awaitable[None]]) -> None:
-    """What a writer fails with is not that it does not live."""
+    """Await a writer's answer; an error counts as an answer too."""
     try:
         await answer()
     except Exception as error:
