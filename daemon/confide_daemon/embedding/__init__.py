@@ -1,13 +1,14 @@
-"""Turning text into vectors.
+"""Embedding of text: turns text into vectors.
 
-An `Embedder` is one model behind one small protocol; a provider is one file in `providers/`. A `LoadedModel` loads it in the
-background, so that nothing waits for them: a search before that is answered by keywords.
+An `Embedder` is one model behind a small protocol, and each provider is one file in `providers/`. A
+`LoadedModel` loads it in the background, so that nothing waits: until then, keywords alone answer
+searches.
 """
 
 import os
 
-# BLAS with two threads turns a quarter of a millisecond into 8 to 16 on a busy machine. It only counts before numpy
-# is imported, and everything of ours that uses numpy imports this package first.
+# BLAS with two threads turns 0.25 ms into 8 to 16 on a busy computer. The setting counts only
+# before numpy is imported, and all our code with numpy imports this package first.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors

@@ -1,9 +1,10 @@
-"""What every embedding model offers, and what its vectors must be before anybody stores or compares them: the right number, finite, not
-zero, of unit length. Imports nothing heavy: providers are imported with the configuration.
+"""The interface of embedding models, and the checks on their vectors before use: right number,
+finite, not zero, unit length.
 
-A model may know too little of a text to say anything of it: letters that its vocabulary lacks all look the same to it, and so do all texts
-in them. Of such a text there is no vector, which a row of zeros stands for (`is_blank`). Only the packaged model tells: what others make of
-unknown letters is not known here.
+It imports nothing heavy, since the configuration imports the providers. A model may not understand
+a text: letters that its vocabulary lacks all look alike to it, and so do texts in such letters.
+These get no vector, which a row of zeros represents (`is_blank`). Only the packaged model detects
+this; how other models treat unknown letters is not known here.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much one call of `embed_documents` may hold, and how many calls may run at once.
+    """Limits on one call of `embed_documents`, and on concurrent calls.
 
-    What is asked in one call is paid for, and lost when it fails, in one piece; so a provider on the network gets less in a call
-    than it would take.
+    A call is paid for, or lost when it fails, as a whole; so a provider on the network gets less
+    per call than it would accept.
 
     Attributes:
         texts: texts in one call.
-        tokens: their tokens together, in `cl100k_base` (`tokens`): what OpenAI counts in; Voyage counts 10 to 20 % more of
-            them, other models less than twice as many, all far below what a provider takes in a request.
-        concurrency: calls at once; 1 where they would only share the same cores.
+        tokens: their tokens together, in `cl100k_base` (`tokens`): OpenAI's unit; Voyage counts 10 to 20 % more of
+            them, other models less than twice as many, all far below a provider's limit per request.
+        concurrency: concurrent calls; 1 if they would only share the same cores.
     """
 
     texts: int = 32
@@ -44,7 +45,9 @@ class BatchLimits:
     concurrency: int = 1
 
     def fit(self, sizes: Iterable[int]) -> int:
-        """How many of the first texts, of so many tokens each, go into one call; one that is larger by itself goes alone."""
+        """Return how many of the first texts, given their tokens, fit into one call; a text over
+        the limit goes alone.
+        """
         count = total = 0
         for size in sizes:
             total += size
@@ -55,17 +58,17 @@ class BatchLimits:
 
 
 class Purpose(StrEnum):
-    """What a text is; models that were trained for retrieval embed a question otherwise than a document."""
+    """The purpose of a text; retrieval models embed queries and documents differently."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Embedder(Protocol):
-    """One model. The three names together say which vectors may be compared: those of one (id, model, dimensions) only.
+    """An embedding model. Vectors are comparable only if id, model and dimensions are equal.
 
-    Both methods may be called from any thread, and from several at once. They raise `EmbedderError`: as `ProviderDownError` when it is
-    worth trying later, as `QuotaError` when trying again is useless until a person has acted.
+    Both methods may be called from any thread, and concurrently. They raise `EmbedderError`:
+    `ProviderDownError` if a later retry may succeed, `QuotaError` if none can until a person acts.
     """
 
     @property
@@ -74,7 +77,7 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """The model, such as `all-MiniLM-L6-v2-int8`; changes when its weights do."""
+        """The model, such as `all-MiniLM-L6-v2-int8`; it changes with the weights."""
 
     @property
     def dimensions(self) -> int:
@@ -82,35 +85,37 @@ class Embedder(Protocol):
 
     @property
     def limits(self) -> BatchLimits:
-        """How much one call of `embed_documents` may hold."""
+        """The limits on one call of `embed_documents`."""
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question, shape (dimensions,)."""
+        """Return the vector of a query, shape (dimensions,)."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of some texts, in their order, shape (len(texts), dimensions).
+        """Return the vectors of the texts in order, shape (len(texts), dimensions).
 
-        One call is one request to a provider on the network (with its retries): what it returned is kept before the next is made.
-        A model with an attribute `leaves_blanks` that is true gives zeros for what it does not understand, as `embed_query` does.
+        To a provider on the network, one call is one request (with its retries): its result is
+        stored before the next is made. A model with a true `leaves_blanks` returns zeros for texts
+        it does not understand, as `embed_query` does.
         """
 
 
 class BadVectorError(EmbedderError):
-    """A vector of the right length that has no direction: not numbers, or zero."""
+    """A vector of the right length without a direction: not finite, or zero."""
 
 
 def is_blank(vector: Vectors) -> bool:
-    """Whether it stands for no vector: its model did not understand the text."""
+    """Return True if the vector represents a text that its model did not understand."""
     return not vector.any()
 
 
 def unit(rows: object, *, count: int, dimensions: int | None, may_be_blank: bool = False) -> Vectors:
-    """The rows as float32 of unit length.
+    """Return the rows as float32 of unit length.
 
-    `dimensions`: None takes the first row's. `may_be_blank`: the model leaves out what it does not understand.
+    With `dimensions` None, the first row sets the length. `may_be_blank` allows zero rows.
+
     Raises:
         BadVectorError: a row is not finite, or zero.
-        EmbedderError: they are not so many rows of so many numbers. The message says which.
+        EmbedderError: the number or length of the rows is wrong. The message says which.
     """
     import numpy as np
 
@@ -124,7 +129,7 @@ def unit(rows: object, *, count: int, dimensions: int | None, may_be_blank: bool
         )
     if vectors.shape[1] == 0 or (dimensions is not None and vectors.shape[1] != dimensions):
         raise EmbedderError(f"the vectors have {vectors.shape[1]} dimensions, not {dimensions}")
-    # In float64, where no float32 vector is too long or too short to be measured.
+    # In float64, where the norm of no float32 vector over- or underflows.
     length = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if may_be_blank:
         length[length == 0] = 1.0

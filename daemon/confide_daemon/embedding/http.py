@@ -1,11 +1,14 @@
-"""One JSON endpoint of a provider on the network: a request within a deadline, with retries, told apart by what can be done about it.
+"""A provider's JSON endpoint: a request within a deadline, with retries, and errors classified by
+what can be done about them.
 
-Nothing that comes back is repeated in an error or a log: providers echo the texts and parts of the key. Redirects are not followed,
-since the key would go along. Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`), but none lies between a daemon and this
-machine itself; certificates are the system's.
+No part of a response reaches an error or a log: providers echo texts and parts of the key.
+Redirects are not followed, since the key would be sent along. Proxies come from the environment
+(`HTTPS_PROXY`, `NO_PROXY`), but are not used for this computer itself; certificates are the
+system's.
 
-Requests run on an event loop in a thread of its own, where a deadline covers everything: names, connecting, TLS, a server that sends
-a byte now and then. Callers wait in their own threads.
+Requests run on an event loop in a separate thread, where one deadline covers everything: name
+resolution, connecting, TLS, and a server that sends a byte now and then. Callers wait in their own
+threads.
 """
 
 from __future__ import annotations
@@ -33,26 +36,29 @@ from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 T = TypeVar("T")
 
-# Pauses between tries, with full jitter: uniform in [0, min(cap, base * 2^n)] (AWS blog 2015, "Exponential Backoff and Jitter").
+# Delays between retries, with full jitter: uniform in [0, min(cap, base * 2^n)] (AWS blog 2015,
+# "Exponential Backoff and Jitter").
 BACKOFF_S = 0.5
 MAX_BACKOFF_S = 20.0
 CONNECT_S = 10.0
-# Of an error only its code is read.
+# Only the code of an error is read.
 MAX_ERROR_BYTES = 64 * 1024
-# A day: what asks for more will not answer today.
+# A day: longer requested pauses are cut to it.
 MAX_RETRY_AFTER_S = 86_400.0
 
-# What OpenAI's documents and those who copy its API say when money is the matter, not speed.
+# Codes of OpenAI and compatible APIs for payment problems, as opposed to rate limits.
 QUOTA_CODES = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "quota_exceeded", "insufficient_balance"}
 )
-# A request that is wrong for every text alike.
+# Error codes and parameters of requests that fail for any text.
 SETTING_CODES = frozenset({"model_not_found", "invalid_model", "unsupported_model"})
 SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "encoding_format", "input_type"})
 
 
 class UnusableAnswerError(ProviderDownError):
-    """The provider answers, but not this: it refuses a text, or fails over it. `is_final`: saying it again within this call is useless."""
+    """The provider answers, but refuses or fails on this request. If `is_final`, a retry within
+    this call is useless.
+    """
 
     def __init__(self, message: str, *, is_final: bool) -> None:
         super().__init__(message)
@@ -60,9 +66,10 @@ class UnusableAnswerError(ProviderDownError):
 
 
 class ProviderEndpoint:
-    """A URL that takes JSON and a key and gives JSON; from any thread, several requests at once.
+    """A URL that accepts JSON and a key, and returns JSON; usable from any thread, concurrently.
 
-    `name` and `model` are for people; `model_hint`: what to do when the provider does not know the model.
+    `name` and `model` appear in messages; `model_hint` says what to do if the provider does not
+    know the model.
     """
 
     def __init__(self, url: str, *, key: SecretKey, name: str, model: str, model_hint: str, connections: int) -> None:
@@ -77,24 +84,27 @@ class ProviderEndpoint:
     def post(
         self, body: dict[str, object], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
     ) -> T:
-        """What `read` makes of the answer's JSON; an `EmbedderError` of its counts as nonsense that may pass.
+        """Return the answer's JSON after `read`; an `EmbedderError` from `read` counts as a
+        transient failure.
 
         Args:
-            deadline_s: for everything, retries and pauses included.
-            tries: requests at most.
-            max_bytes: of an answer; one that is longer is given up.
+            deadline_s: for everything, including retries and pauses.
+            tries: maximum number of requests.
+            max_bytes: maximum length of an answer; a longer one is abandoned.
+
         Raises:
-            QuotaError: trying again is useless until somebody acts.
+            QuotaError: a retry is useless until a person acts.
             UnusableAnswerError: it answers, but not this request.
-            ProviderDownError: it does not answer, or asks to be left alone.
+            ProviderDownError: it does not answer, or requests a pause.
         """
-        # Encoded here, not on the loop: a batch is some ten milliseconds of work that the others need not wait for.
+        # Encoded here, not on the loop: a batch takes some ten milliseconds that would delay other
+        # requests.
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", errors="replace")
         call = self._post(data, read, deadline_s=deadline_s, tries=tries, max_bytes=max_bytes)
         return _run(call)
 
     def close(self) -> None:
-        """Closes what is connected; a later request connects anew."""
+        """Close the connections; a later request reconnects."""
         client, self._client = self._client, None
         if client is not None:
             _run(client.aclose())
@@ -113,7 +123,8 @@ class ProviderEndpoint:
                         raise last
                     pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt))  # noqa: S311
                     pause += last.retry_after_s or 0.0
-                    # One that asks for more time than is left is not waited for: the caller is told, and can do something else.
+                    # A requested pause beyond the deadline is not waited for: the caller gets an
+                    # error and can do something else.
                     if attempt == tries - 1 or time.monotonic() + pause >= end:
                         raise last
                     await asyncio.sleep(pause)
@@ -128,13 +139,14 @@ class ProviderEndpoint:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
-            # A small answer could unpack to gigabytes; numbers gain little from packing.
+            # A small compressed answer could expand to gigabytes; numbers gain little from
+            # compression.
             "Accept-Encoding": "identity",
             "User-Agent": f"confide/{__version__}",
         }
         if (key := self._key.read()) is not None:
             headers["Authorization"] = f"Bearer {key}"
-        # Half the time for one silent server leaves the other half for another try.
+        # Half of the time per silent server leaves the other half for a retry.
         timeout = httpx2.Timeout(deadline_s / 2, connect=min(CONNECT_S, deadline_s / 2))
         try:
             async with self._connected().stream(
@@ -159,7 +171,7 @@ class ProviderEndpoint:
         try:
             return read(parsed)
         except BadVectorError as error:
-            # Some servers answer so to some texts, whole or not at all.
+            # Some servers answer certain texts like this.
             raise UnusableAnswerError(f"the answer of {self.name} is unusable: {error}", is_final=False) from None
         except EmbedderError as error:
             raise ProviderDownError(f"the answer of {self.name} is unusable: {error}") from None
@@ -167,16 +179,16 @@ class ProviderEndpoint:
     def _connected(self) -> httpx2.AsyncClient:
         if self._client is None:
             for library in ("httpx2", "httpcore2"):
-                # Their debug lines hold headers and URLs.
+                # The libraries' debug lines contain headers and URLs.
                 logging.getLogger(library).setLevel(logging.WARNING)
             limits = httpx2.Limits(max_connections=self._connections, keepalive_expiry=60.0)
-            # A proxy is for the way out. It cannot reach this machine's own ports, and need not read what stays here.
+            # A proxy cannot reach this computer's own ports, and need not read local traffic.
             is_outside = not _is_loopback(self._url)
             self._client = httpx2.AsyncClient(limits=limits, follow_redirects=False, trust_env=is_outside)
         return self._client
 
     async def _body(self, response: httpx2.Response, max_bytes: int) -> bytes | None:
-        """The bytes of the answer, None when there are too many or they are packed."""
+        """Return the answer's bytes, or None if it is too long or compressed."""
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             return None
         data = bytearray()
@@ -187,7 +199,7 @@ class ProviderEndpoint:
         return bytes(data)
 
     def _refusal(self, response: httpx2.Response, answer: Any) -> EmbedderError:
-        """What a status other than 200 means."""
+        """Return the error for a status other than 200."""
         status = response.status_code
         codes, parameter = _error_codes(answer)
         if codes & QUOTA_CODES or status == 402:
@@ -232,7 +244,9 @@ class ProviderEndpoint:
 
 
 def retry_after(value: str | None, *, now: float) -> float | None:
-    """Seconds in a Retry-After header, given as such or as a date (RFC 9110 10.2.3); None where it says nothing usable."""
+    """Return the seconds in a Retry-After header, given as such or as a date (RFC 9110 10.2.3);
+    None if unusable.
+    """
     text = (value or "").strip()
     if text.isascii() and text.isdecimal() and len(text) <= 9:
         return min(float(text), MAX_RETRY_AFTER_S)
@@ -252,7 +266,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _error_codes(answer: Any) -> tuple[frozenset[str], str]:
-    """The machine-readable words of an error as OpenAI has it: (code and type, param)."""
+    """Return the machine-readable parts of an error in OpenAI's format: (code and type, param)."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if not isinstance(error, dict):
         return frozenset(), ""
@@ -270,7 +284,9 @@ def _json(data: bytes | None) -> Any:
 
 
 def _kind(error: BaseException) -> str:
-    """A word for a failure of the transport; its own text may hold addresses and parts of what was sent."""
+    """Return a word for a transport failure, whose own text may contain addresses and parts of the
+    request.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -293,7 +309,7 @@ def _kind(error: BaseException) -> str:
 
 
 class _Loop:
-    """The thread that requests run on; started with the first one, and gone with the process."""
+    """The thread for requests; started with the first one, it lives as long as the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

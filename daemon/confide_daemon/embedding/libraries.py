@@ -1,11 +1,11 @@
-"""What a model is loaded with: libraries that speak to others unless told not to, and files that ship inside the package.
+"""Loading of third-party libraries without network access, and of files packaged with Confide.
 
-The only way to these libraries: they are told here, before they are imported.
+All imports of these libraries go through this module, which configures them first.
 
-ONNX Runtime 1.31 writes a number for the machine and a database of events below the user's home as soon as a model is loaded, and asks
-for its maker's address to send them to; `disable_telemetry_events()` after the import does not stop it. FastEmbed brings
-huggingface_hub, which may ask its hub. What stands in the environment of the process is overwritten: nothing there may make a private
-daemon speak.
+ONNX Runtime 1.31 writes a machine id and an event database below the user's home when a model is
+loaded, and looks up its vendor's address to send them; `disable_telemetry_events()` after the
+import does not stop it. FastEmbed imports huggingface_hub, which may contact its hub. The
+environment's own values are overwritten: nothing there may make a private daemon connect.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from confide_daemon.errors import EmbedderError, StorageError
 from confide_memory.errors import with_extra
 
 SILENCE: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1"}
-"""Read by the libraries when they are imported."""
+"""Environment variables that the libraries read when imported."""
 
 
 def onnxruntime(what: str) -> Any:
-    """ONNX Runtime, silent. Raises EmbedderError: the extra is not installed; `what` cannot be loaded then."""
+    """Import ONNX Runtime without telemetry. Raises EmbedderError, naming `what`, if the extra is
+    not installed.
+    """
     os.environ.update(SILENCE)
     try:
         import onnxruntime
@@ -34,8 +36,11 @@ def onnxruntime(what: str) -> Any:
 
 
 def tokenizers(what: str) -> Any:
-    """The library that reads a `tokenizer.json`; comes with ONNX Runtime, and raises as that."""
-    # Rayon threads of the tokenizer would fight with the model's for the same cores, for batches of four texts.
+    """Import the library that reads a `tokenizer.json`; it is installed with ONNX Runtime, and
+    raises as that.
+    """
+    # The tokenizer's Rayon threads would compete with the model's for the cores, for batches of
+    # four texts.
     os.environ.update(SILENCE)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -50,7 +55,7 @@ def _missing(library: str, what: str) -> EmbedderError:
 
 
 def fastembed() -> Any:
-    """FastEmbed, with an ONNX Runtime and a huggingface_hub that are silent. Raises ImportError where the extra is not installed."""
+    """Import FastEmbed without network access. Raises ImportError if the extra is not installed."""
     os.environ.update(SILENCE)
     import fastembed
 
@@ -65,7 +70,9 @@ SHA256 = {
 
 
 def packaged(name: str) -> bytes:
-    """The unpacked bytes of one packaged file. Raises StorageError: the file is missing or not the one this version was built with."""
+    """Return the decompressed bytes of a packaged file. Raises StorageError if it is missing or not
+    this version's.
+    """
     try:
         data = gzip.decompress((resources.files("confide_daemon.embedding") / "data" / f"{name}.gz").read_bytes())
     except (OSError, EOFError, gzip.BadGzipFile) as error:

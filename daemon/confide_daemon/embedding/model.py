@@ -1,9 +1,9 @@
-"""A configured model, which may still be loading, or be down, and when one that keeps failing is left alone. One serves all spaces of a
-daemon; what each may spend on it, and how it stands for each, is in `retrieval.indexing.model`.
+"""A configured model that may be loading or down, with a circuit breaker. One model serves all
+spaces of a daemon; each space's budget and state are in `retrieval.indexing.indexed_model`.
 
-Each model has a circuit breaker (Nygard, Release It!). Closed, every call goes through. After some failures in a row it opens: calls are
-refused at once, without asking. After a pause that grows with every opening, one call is let through to probe; its success closes the
-breaker, its failure opens it for longer.
+The circuit breaker (Nygard, Release It!) lets every call through while closed. After some failures
+in a row it opens, and refuses calls at once. After a pause that grows with every opening, one call
+probes: its success closes the breaker, its failure reopens it for longer.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from confide_daemon.embedding.embedder import Embedder, Vectors, unit
 from confide_daemon.embedding.memory.idle_unload import RestingEmbedder
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
-# One lost connection is no outage; three in a row, each after its retries, are.
+# One lost connection is not an outage; three in a row, each after its retries, are.
 FAILURES = 3
 FIRST_PAUSE_S = 5.0
 MAX_PAUSE_S = 300.0
-# What only a person can mend is looked at again this seldom, so that a quota that was raised is noticed without a restart.
+# Interval of probes for problems that need a person, so that a raised quota is noticed without a
+# restart.
 QUOTA_PAUSE_S = 900.0
 # A provider may ask for a pause, but not for a day.
 MAX_ASKED_PAUSE_S = 3600.0
-# A probe that never says how it went (its thread died) does not keep the breaker half open for ever.
+# A probe without an outcome (its thread died) must not keep the breaker half open forever.
 PROBE_S = 180.0
 
 
@@ -51,7 +52,7 @@ class BreakerStatus:
 
 
 class CircuitBreaker:
-    """Counts what happens to the calls of one model, as errors name it; from any thread. `clock`: seconds that only go forward."""
+    """The circuit breaker of one model, usable from any thread. `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -80,9 +81,11 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around one call: refused while open, and its end is counted. Only an `EmbedderError` is a failure of the model.
+        """Guard one call: refuse it while open, and count its outcome. Only an `EmbedderError` is a
+        failure of the model.
 
-        Raises ProviderDownError: it is open; `retry_after_s` says for how long; QuotaError: it is open because somebody has to act.
+        Raises ProviderDownError while open (`retry_after_s` says for how long), QuotaError if a
+        person has to act.
         """
         self.admit()
         with self.watch():
@@ -90,7 +93,7 @@ class CircuitBreaker:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Around a call that was admitted before: how it ends is counted."""
+        """Count the outcome of a call that was admitted before."""
         try:
             yield
         except EmbedderError as error:
@@ -102,20 +105,23 @@ class CircuitBreaker:
         self.succeeded()
 
     def admit(self) -> None:
-        """Takes leave for one call; `watch` has to follow, or `succeeded`, `failed` or `gave_up`. Raises as `call`."""
+        """Admit one call; follow with `watch`, or `succeeded`, `failed` or `gave_up`. Raises as
+        `call`.
+        """
         with self._lock:
             now = self._clock()
             if self._state is BreakerState.CLOSED:
                 return
             if now >= self._until:
-                # Open: the pause is over, so this call probes. Half open: the probe before never came back.
+                # Open: the pause is over, so this call probes. Half open: the last probe never
+                # returned.
                 self._state = BreakerState.HALF_OPEN
                 self._until = now + PROBE_S
                 return
             raise self._refusal(self._until - now)
 
     def succeeded(self) -> None:
-        """The call went well, or somebody has acted: nothing is held against it."""
+        """Reset the breaker: a call succeeded, or a person acted."""
         with self._lock:
             self._state = BreakerState.CLOSED
             self._failures = self._openings = 0
@@ -123,20 +129,22 @@ class CircuitBreaker:
             self._reason = None
 
     def failed(self, error: EmbedderError) -> None:
-        """The call failed. A quota or a pause the provider asked for opens at once; else it takes several failures in a row."""
+        """Count a failure. A quota error or a requested pause opens the breaker at once; else it
+        takes several in a row.
+        """
         with self._lock:
             self._failures += 1
             self._reason = error
             asked = error.retry_after_s if isinstance(error, ProviderDownError) else None
             must_act = isinstance(error, QuotaError)
             is_probe = self._state is BreakerState.HALF_OPEN
-            # Calls that were under way when it opened say nothing new, and must not make the pause longer.
+            # Calls that were under way when it opened must not extend the pause.
             if self._state is BreakerState.OPEN and not must_act and asked is None:
                 return
             if not (must_act or asked is not None or is_probe or self._failures >= self._limit):
                 return
             pause = min(self._first_pause_s * 2**self._openings, MAX_PAUSE_S)
-            # Jitter, so that the daemons that failed together do not come back together.
+            # Jitter, so that daemons that failed together do not retry together.
             pause = max(pause * random.uniform(0.8, 1.2), min(asked or 0.0, MAX_ASKED_PAUSE_S))  # noqa: S311
             if must_act:
                 pause = QUOTA_PAUSE_S
@@ -146,7 +154,7 @@ class CircuitBreaker:
             self._until = max(self._until, self._clock() + pause) if not is_probe else self._clock() + pause
 
     def gave_up(self) -> None:
-        """The call ended without telling anything about the model."""
+        """End a call without an outcome for the model."""
         with self._lock:
             if self._state is BreakerState.HALF_OPEN:
                 self._state = BreakerState.OPEN
@@ -163,34 +171,35 @@ class CircuitBreaker:
         )
 
 
-# Questions asked again (by the same agent, with other filters) are not embedded again. Held in memory only.
+# Cache of query vectors, for repeated queries with other filters. Held in memory only.
 QUERIES_KEPT = 256
-# How long a search waits for its question's vector; the keyword leg answers alone after that.
+# Deadline for a query's vector, after which the search uses keywords alone.
 QUERY_DEADLINE_S = 1.5
 PATIENCE_S = 60.0
-# How long it waits for a model that rested and is being loaded again: it takes less than that, where the machine is not busy.
+# Deadline for an unloaded model to load again, which takes less on an idle computer.
 WAKE_S = 0.3
-# Questions at the model at once, and those that wait for their turn behind them; one more is not even tried.
+# Limits on concurrent and on queued queries; a further one is refused at once.
 QUERY_THREADS = 4
 QUERIES_WAITING = 64
-# How long documents of one space wait behind those of others, each call of which has a deadline of ten minutes at most.
+# Deadline for one space's documents to wait behind others', whose calls take ten minutes at most.
 TURN_S = 1800.0
-# A model that cannot be loaded because its server does not answer yet is tried again after these pauses.
+# Delays between attempts to load a model whose server does not answer yet.
 FIRST_LOAD_PAUSE_S = 1.0
 MAX_LOAD_PAUSE_S = 60.0
-# One whose server refuses it, until somebody acts, has failed meanwhile; as with the calls of one that is there (`breaker`).
+# A model refused until a person acts has failed meanwhile, and is probed as rarely as by the
+# breaker.
 REFUSED_LOAD_PAUSE_S = QUOTA_PAUSE_S
 
 
 class LoadedModel:
-    """`loading`, `ready`, or `failed` with the reason; loading happens in a thread of its own and nobody waits for it.
+    """A model that is `loading`, `ready`, or `failed` with a reason; a separate thread loads it.
 
     Attributes:
         name: the provider, as the configuration calls it.
-        breaker: refuses calls at once while the model keeps failing; questions and documents go through it.
-        monthly_tokens: the budget of each space, 0 for none; documents and questions count. Spaces keep to it (`indexing.indexed_model`).
-        price_per_million: US dollars for a million tokens, None where it is not known; 0.0 for what runs on this machine.
-        query_deadline_s: how long a question waits for its vector.
+        breaker: refuses calls at once while the model keeps failing; queries and documents go through it.
+        monthly_tokens: the budget of each space, 0 for none; documents and queries count. Spaces enforce it (`indexing.indexed_model`).
+        price_per_million: US dollars for a million tokens, None if unknown; 0.0 for a local model.
+        query_deadline_s: deadline for a query's vector.
     """
 
     def __init__(
@@ -203,7 +212,7 @@ class LoadedModel:
         price_per_million: float | None = 0.0,
         breaker: CircuitBreaker | None = None,
     ) -> None:
-        """Starts loading at once. What `load` raises becomes the reason of the failure."""
+        """Start loading at once. An error of `load` becomes the reason of the failure."""
         self.name = name
         self.breaker = breaker or CircuitBreaker(name or "the embedding model")
         self.monthly_tokens = monthly_tokens
@@ -226,14 +235,16 @@ class LoadedModel:
 
     @classmethod
     def ready(cls, embedder: Embedder) -> LoadedModel:
-        """One that is already there, and is waited for: in benches and tests a busy machine must not look like a slow provider."""
+        """Return a loaded model without a query deadline, for benchmarks and tests, where a busy
+        computer must not look like a slow provider.
+        """
         model = cls(lambda: embedder, name=embedder.id, query_deadline_s=PATIENCE_S)
         model.wait(PATIENCE_S)
         return model
 
     @classmethod
     def none(cls) -> LoadedModel:
-        """None at all: every search is answered by keywords, and says so."""
+        """Return a missing model: keywords answer every search, and results say so."""
 
         def refuse() -> Embedder:
             raise EmbedderError("no embedding model is configured")
@@ -255,12 +266,12 @@ class LoadedModel:
 
     @property
     def is_up(self) -> bool:
-        """Whether it is there, and answered when it was last asked."""
+        """True if the model is loaded and its last call succeeded."""
         return self._embedder is not None and self.breaker.status.state is BreakerState.CLOSED
 
     @property
     def failure(self) -> ConfideError | None:
-        """Why the model cannot be used, or, while it loads, why it could not be loaded yet."""
+        """The reason why the model cannot be used or, while loading, why the last attempt failed."""
         return self._failure
 
     @property
@@ -270,17 +281,18 @@ class LoadedModel:
 
     @property
     def is_resting(self) -> bool:
-        """Whether it was dropped for a while: the next question or document has it loaded again."""
+        """True if the model is unloaded; the next query or document loads it again."""
         return isinstance(self._embedder, RestingEmbedder) and not self._embedder.is_awake
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until loading has ended, well or not; False when it has not by then."""
+        """Wait until loading has succeeded or failed; return False on timeout."""
         return self._settled.wait(timeout_s)
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Calls back whenever loading has ended, from the loading thread, and at once when it has already.
+        """Call back when loading has succeeded or failed, from the loading thread; at once if it
+        has already.
 
-        That is once, and again when a model that was refused at first is there.
+        A second call follows if a model that was refused at first gets ready.
         """
         with self._lock:
             if self._embedder is None:
@@ -290,17 +302,17 @@ class LoadedModel:
             call()
 
     def call_no_longer(self, call: Callable[[], None]) -> None:
-        """Nobody is there any more whom that call would tell: one model outlives many spaces."""
+        """Remove a callback: one model outlives many spaces."""
         with self._lock:
             if call in self._listeners:
                 self._listeners.remove(call)
 
     def load_again(self) -> None:
-        """Somebody has acted: a model that could not be loaded is tried now, if there is any sense in trying."""
+        """Try to load a failed model now, after a person acted, if that can help."""
         self._hurry.set()
 
     def close(self) -> None:
-        """Ends the attempts to load, and lets go of a model that holds connections."""
+        """Stop loading, and close a model that holds connections."""
         self._closed.set()
         self._hurry.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -309,17 +321,18 @@ class LoadedModel:
             close()
 
     def remembers(self, text: str) -> bool:
-        """Whether the vector of a question is known already, so that asking for it costs nothing."""
+        """Return True if a query's vector is cached, so that it costs nothing."""
         with self._lock:
             return text in self._queries
 
     def forget_questions(self) -> None:
-        """Forget the questions that were asked, with their vectors."""
+        """Drop the cached queries and their vectors."""
         with self._lock:
             self._queries.clear()
 
     def query_vector(self, text: str) -> Vectors | None:
-        """The vector of a question (`is_blank`: it was not understood), or None while no model is there, within the deadline.
+        """Return a query's vector (`is_blank` if it was not understood), or None if no model is
+        ready within the deadline.
 
         Raises EmbedderError, also as `breaker.admit`.
         """
@@ -343,7 +356,7 @@ class LoadedModel:
         try:
             return asking.result(self.query_deadline_s)
         except (TimeoutError, CancelledError):
-            if asking.cancel():  # its turn has not come: nobody waits for it any more
+            if asking.cancel():  # still queued, and its caller no longer waits
                 self._forget(text, asking)
                 self.breaker.gave_up()
             raise ProviderDownError(
@@ -351,14 +364,16 @@ class LoadedModel:
             ) from None
 
     def embed(self, texts: Sequence[str], *, in_turn: bool = True) -> Vectors:
-        """The vectors of documents; `in_turn`: behind what others have it embed, not for a few texts that an agent waits for.
+        """Return the vectors of documents. `in_turn` queues them behind other spaces'; pass False
+        for a few texts that an agent waits for.
 
-        Raises EmbedderError: as `embed_documents`, its vectors cannot be used, or (ProviderDownError) the others did not end in time.
+        Raises EmbedderError as `embed_documents`, for unusable vectors, or (ProviderDownError) if
+        the queue does not advance in time.
         """
         embedder = self._embedder
         if embedder is None:
             raise EmbedderError("there is no embedding model yet")
-        # In this order: a call that waits for its turn must not be taken for a probe that hangs.
+        # In this order, so that a queued call is not mistaken for a hanging probe.
         with self._turn(embedder) if in_turn else nullcontext(), self.breaker.call():
             with self._named(self.label):
                 rows = embedder.embed_documents(texts)
@@ -367,7 +382,7 @@ class LoadedModel:
 
     @contextmanager
     def _turn(self, embedder: Embedder) -> Iterator[None]:
-        """Around a call for documents: of all spaces no more at once than the model takes (`limits.concurrency`)."""
+        """Limit concurrent calls for documents, over all spaces, to `limits.concurrency`."""
         with self._lock:
             turns = self._turns = self._turns or threading.BoundedSemaphore(embedder.limits.concurrency)
         if not turns.acquire(timeout=TURN_S):
@@ -379,7 +394,7 @@ class LoadedModel:
 
     @contextmanager
     def _named(self, name: str) -> Iterator[None]:
-        """Around a call of a library: its own classes of errors become one that says whose fault it is, and no more."""
+        """Turn errors of a library's own classes into one that names the cause, and no more."""
         try:
             yield
         except EmbedderError:
@@ -395,7 +410,7 @@ class LoadedModel:
             self._forget(text)
             raise
         with self._lock:
-            # Also when nobody waits any more: the next one who asks this has it at once.
+            # Cached even without a waiting caller, for the next same query.
             self._queries[text] = vector
             while len(self._queries) > QUERIES_KEPT:
                 self._queries.popitem(last=False)

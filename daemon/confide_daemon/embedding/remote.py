@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # The tokens are what binds: pieces of 48 fill them with 166. OpenAI takes 2,048 texts in a request, Voyage 1,000.
 REMOTE_LIMITS = BatchLimits(texts=1000, tokens=8_000, concurrency=4)
 TRIES = 5
-# While the one text is sought that a provider refuses.
+# Tries per request in the search for the one text that a provider refuses.
 SEEKING_TRIES = 2
 # Below the search's own deadline (model.QUERY_DEADLINE_S), so that the reason is known and not only that it took too long.
 QUERY_DEADLINE_S = 1.4
@@ -49,7 +49,7 @@ Wire = Callable[[list[str], Purpose], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
-    """What was asked of a provider since the daemon started."""
+    """Totals of requests to a provider since the daemon started."""
 
     requests: int = 0  # answered with vectors
     tokens: int = 0  # as the provider counts them, where it says
@@ -114,12 +114,14 @@ class RemoteEmbedder:
         self._endpoint.close()
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question, in one try within the time that a search has."""
+        """Return the vector of a query, in one try within a search's deadline."""
         vectors = self._ask([self._cut(text)], Purpose.QUERY, deadline_s=self._query_deadline_s, tries=1)
         return np.asarray(vectors[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts: one request, and more only to find a text that the provider refuses."""
+        """Return the vectors of the texts with one request; further ones only find a text that the
+        provider refuses.
+        """
         cut = [self._cut(text) for text in texts]
         vectors = np.empty((len(cut), self.dimensions), dtype=np.float32)
         end = time.monotonic() + self._deadline_s
@@ -132,7 +134,9 @@ class RemoteEmbedder:
         return vectors
 
     def _fill(self, vectors: Vectors, texts: list[str], indices: list[int], end: float, tries: int = TRIES) -> None:
-        """Embeds some of the texts; when the provider refuses them while it takes others, finds the one it means by halving."""
+        """Embed some of the texts; if the provider refuses them but accepts others, find the
+        refused one by halving.
+        """
         try:
             vectors[indices] = self._documents([texts[index] for index in indices], end, tries=tries)
             return
@@ -167,7 +171,7 @@ class RemoteEmbedder:
         return _own_direction(text, self.dimensions)
 
     def _must_answer(self, error: UnusableAnswerError, end: float) -> None:
-        """Asks for a harmless text. Where that fails too, it is not the texts' fault."""
+        """Embed a harmless text. If that fails too, the texts are not the cause."""
         try:
             self._documents([HARMLESS], end, tries=1)
         except UnusableAnswerError as again:
@@ -206,7 +210,9 @@ class RemoteEmbedder:
 
 
 def _vectors(answer: Any, count: int, dimensions: int | None) -> Vectors:
-    """The rows of `{"data": [{"index": 0, "embedding": [...] or base64}]}`, in the order of their index."""
+    """Return the rows of `{"data": [{"index": 0, "embedding": [...] or base64}]}`, ordered by
+    index.
+    """
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         raise EmbedderError("it holds no list of vectors")
@@ -241,7 +247,9 @@ def _digest(text: str) -> bytes:
 
 
 def _own_direction(text: str, dimensions: int) -> Vectors:
-    """A random unit vector that depends on the text alone; in hundreds of dimensions it is near nothing."""
+    """Return a random unit vector determined by the text; in hundreds of dimensions it is similar
+    to nothing.
+    """
     rows = np.random.default_rng(int.from_bytes(_digest(text), "little")).standard_normal((1, dimensions))
     return np.asarray(unit(rows, count=1, dimensions=dimensions)[0])
 

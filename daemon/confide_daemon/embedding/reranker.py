@@ -1,8 +1,10 @@
-"""A cross-encoder that looks at the best pieces again, together with the question: slower than anything else here, and optional.
+"""A cross-encoder that reranks the best chunks with the query; optional, and the slowest part of a
+search.
 
-It is a folder with `model.onnx` and `tokenizer.json` as Hugging Face lays out a sequence classifier (`ms-marco-MiniLM-L6-v2` and its
-like): the question and a text go in as a pair, one logit comes out, higher for a better answer. None is packaged. It has a fixed time;
-pieces that it did not come to stay behind those it did, in the order they had.
+It is a folder with `model.onnx` and `tokenizer.json` as Hugging Face lays out a sequence classifier
+(such as `ms-marco-MiniLM-L6-v2`): it takes query and text as a pair and returns one logit, higher
+for a better match. None is packaged. Its time is limited; chunks that it did not reach follow the
+others in their previous order.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 class CrossEncoder:
     def __init__(self, folder: Path, *, threads: int) -> None:
-        """Loads the folder. Raises EmbedderError when a file is missing or cannot be used."""
+        """Load the folder. Raises EmbedderError if a file is missing or cannot be used."""
         # Imported late, as everything that brings onnxruntime.
         from confide_daemon.embedding.local.onnx import open_session, open_tokenizer
         from confide_daemon.embedding.local.weights import read_weights
@@ -48,7 +50,9 @@ class CrossEncoder:
         self.scores("a", ["b"], deadline=float("inf"))
 
     def scores(self, question: str, texts: Sequence[str], *, deadline: float) -> list[float]:
-        """The scores of the first texts, as many as the time allows (`time.monotonic`), at least of one batch. Raises EmbedderError."""
+        """Return the scores of the first texts, as many as the deadline (`time.monotonic`) allows,
+        at least one batch. Raises EmbedderError.
+        """
         found: list[float] = []
         for start in range(0, len(texts), PAIRS):
             if found and time.monotonic() >= deadline:
@@ -76,7 +80,7 @@ class CrossEncoder:
 
 
 class Reranker:
-    """A cross-encoder that may still be loading, or that failed. Nobody waits for it."""
+    """A cross-encoder that may be loading or failed; searches do not wait for it."""
 
     def __init__(self, folder: Path, *, threads: int = 2, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
@@ -89,7 +93,9 @@ class Reranker:
         return self._settled.wait(timeout_s)
 
     def order(self, question: str, texts: Sequence[str]) -> list[int]:
-        """The indexes of the texts, best first; as they came while there is no model, or when it fails."""
+        """Return the indexes of the texts, best first; in the given order if no model is ready or
+        it fails.
+        """
         model = self._model
         if model is None or len(texts) < 2:
             return list(range(len(texts)))

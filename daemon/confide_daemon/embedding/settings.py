@@ -1,6 +1,6 @@
-"""The options of `[embedding]`, those that every provider on the network has, and what is wrong with their values.
+"""The options of `[embedding]` and of network providers, with the checks on their values.
 
-Imports nothing heavy: it is read with the configuration.
+Imports nothing heavy: the configuration imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# What a key looks like and the path of a file hardly does: one long word with neither slash nor dot.
+# A pasted key rather than a path: one long word without slash or dot.
 KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+=]{20,}")
 MOST_DIMENSIONS = 16_384
 # For `fallback`: what is configured besides the first, in the order of the original plan.
@@ -23,7 +23,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """The model that turns text into vectors, and those that stand in for it.
+    """The model that turns text into vectors, and its fallbacks.
 
     Attributes:
         provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
@@ -75,11 +75,13 @@ class RemoteSettings:
     monthly_tokens: int = 0
 
     def price(self) -> float | None:
-        """US dollars for a million tokens; None where nobody says."""
+        """US dollars for a million tokens; None if unknown."""
         return self.price_per_million if self.price_per_million >= 0 else self.PRICES.get(self.model)
 
     def problem(self) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes; never the value, which may be a pasted key."""
+        """Return the first invalid option and what it takes, never its value, which may be a pasted
+        key.
+        """
         if self.base_url and (hint := url_problem(self.base_url, allow_plain_http=self.allow_plain_http)):
             return "base_url", hint
         if self.key_env and (not VARIABLE.fullmatch(self.key_env) or self.key_env.startswith(("sk_", "pa_"))):
@@ -101,7 +103,7 @@ class RemoteSettings:
 
 
 def url_problem(url: str, *, allow_plain_http: bool) -> str | None:
-    """What keeps this from being the base of an API, None when nothing does."""
+    """Return why this cannot be the base URL of an API, or None."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -166,9 +168,11 @@ KNOWN: tuple[tuple[str, Prefixes], ...] = (
 
 
 def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens: int = 0) -> Prefixes:
-    """The prefixes of a model: what is given, and where that is `auto` (0 for the tokens), what is known by its name.
+    """Return the prefixes of a model: the given ones, and for `auto` (0 for the tokens) the known
+    ones by its name.
 
-    `model`: as a server or a file calls it: `BAAI/bge-small-en-v1.5`, `nomic-embed-text:latest`, `e5-small-v2.Q8_0.gguf`.
+    `model` is the name on a server or of a file: `BAAI/bge-small-en-v1.5`,
+    `nomic-embed-text:latest`, `e5-small-v2.Q8_0.gguf`.
     """
     name = model.lower().rsplit("/", 1)[-1]
     known = next((prefixes for pattern, prefixes in KNOWN if re.search(pattern, name)), Prefixes())
@@ -180,7 +184,9 @@ def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens
 
 
 def named(model: str, prefixes: Prefixes) -> str:
-    """The model's name in generations: with other prefixes than the known ones, documents have other vectors, so it is another model."""
+    """Return the model's name in generations: other prefixes give other vectors, so they make
+    another model.
+    """
     if prefixes.document == for_model(model).document:
         return model
     return f"{model}+{hashlib.blake2b(prefixes.document.encode(), digest_size=4).hexdigest()}"

@@ -1,8 +1,9 @@
-"""Exact token counts in `cl100k_base`, from ranks that ship with the package: nothing is downloaded.
+"""Exact token counts in `cl100k_base`, from packaged ranks: nothing is downloaded.
 
-`tiktoken.get_encoding` fetches the ranks at run time, which a private daemon must not do; the encoding is therefore built here.
-tiktoken is imported when the first text is counted, so that importing the daemon stays cheap; its tables, some 25 MB, are let go when no
-text was counted for a while. Texts are counted when they are cut, not when they are searched.
+`tiktoken.get_encoding` fetches the ranks at run time, which a private daemon must not do, so the
+encoding is built here. tiktoken is imported with the first count, so that importing the daemon
+stays cheap; its tables, some 25 MB, are dropped when unused for a while. Texts are counted when
+chunked, not when searched.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     import tiktoken
 
 REST_S: Final = 60.0
-"""Who stores one note after the other does not wait for the tables again and again: they take a tenth of a second."""
+"""Idle time before the tables are dropped, so that storing one note after another does not reload
+them each time, which takes 0.1 s.
+"""
 
 # The split pattern of cl100k_base, as in tiktoken_ext/openai_public.py.
 PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -35,10 +38,7 @@ SPECIAL = {
 
 
 def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
-    """The encoding, and how many bytes each of its tokens has.
-
-    It takes a tenth of a second.
-    """
+    """Return the encoding, and the length in bytes of each token. Takes a tenth of a second."""
     import tiktoken
 
     words = packaged("cl100k_base.tiktoken").split()
@@ -53,7 +53,9 @@ _tables: Final = UnloadWhenIdle(_load, rest_after_s=0)  # who runs a command soo
 
 
 def rest_after(seconds: float) -> None:
-    """Has the tables let go after so long without use, and after `REST_S` at the latest; 0 keeps them. From the next loading on."""
+    """Set the idle time after which the tables are dropped, `REST_S` at most; 0 keeps them. Applies
+    from the next load on.
+    """
     _tables.rest_after_s = min(seconds, REST_S)
 
 
@@ -63,7 +65,9 @@ SLICE = 2048
 
 
 def count_tokens(text: str) -> int:
-    """How many `cl100k_base` tokens the text is; control words like `<|endoftext|>` count as the plain text they are."""
+    """Return the number of `cl100k_base` tokens; control words like `<|endoftext|>` count as plain
+    text.
+    """
     with _tables.used() as (encoding, _):
         encode = encoding.encode_ordinary
         if len(text) <= SLICE:
@@ -72,9 +76,11 @@ def count_tokens(text: str) -> int:
 
 
 def token_ends(text: str) -> NDArray[np.int64]:
-    """Where each token of the text ends, in characters; tokens of a part of a character end behind it.
+    """Return the end of each token in characters; a token that ends within a character ends after
+    it.
 
-    Tokens are those of the whole text. A range cut out of it has as many as it touches, give or take one at each end.
+    The tokens are those of the whole text. A range of it has as many as it touches, give or take
+    one at each end.
     """
 
     with _tables.used() as (encoding, lengths):
@@ -89,7 +95,9 @@ def token_ends(text: str) -> NDArray[np.int64]:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """The text in slices that tiktoken takes quickly, cut where tokens end anyway; in a run without blanks where its own text says."""
+    """Yield slices that tiktoken handles quickly, cut at token boundaries except within a long run
+    without blanks.
+    """
     start = 0
     while len(text) - start > SLICE:
         window = start + SLICE
@@ -103,7 +111,7 @@ def _slices(text: str) -> Iterator[str]:
 
 
 def first_tokens(text: str, count: int) -> str:
-    """The text, cut after so many tokens where it has more."""
+    """Return the text, cut to `count` tokens at most."""
     # A token is at least one byte.
     if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
         return text

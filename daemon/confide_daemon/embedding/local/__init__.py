@@ -1,1 +1,1 @@
-"""Models that run in this process: the packaged one, and what ONNX Runtime opens."""
+"""Models that run in this process: the packaged one, and ONNX models."""

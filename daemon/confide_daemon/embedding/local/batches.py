@@ -1,4 +1,4 @@
-"""Documents in batches, run on threads that give way to all else on the machine."""
+"""Batches of documents, run on low-priority threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from confide_daemon.embedding.embedder import Vectors
 
 # On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory: padding is what costs.
 BATCH = 4
-# Long texts go alone: four of 256 word pieces at once take 130 MiB that are never given back, and gain nothing.
+# Long texts run alone: four of 256 word pieces at once take 130 MiB that are never freed, and gain
+# nothing.
 BATCH_CHARACTERS = 2400
 # Model runs share the machine with the agent's own work; more threads than this gain little on pieces of 60 tokens. Each runs batches
 # of its own: two threads on one batch take a tenth more CPU time and are slower, and a question would wait for both.
@@ -32,11 +33,13 @@ class Batches:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
 
     def vectors(self, texts: Sequence[str], run: Callable[[list[str]], Vectors], *, dimensions: int) -> Vectors:
-        """What `run` makes of the texts, in their order, shape (texts, dimensions); it gets a few of like length at a time."""
+        """Return the results of `run`, which gets a few texts of similar length at a time, in
+        order; shape (texts, dimensions).
+        """
         vectors = np.empty((len(texts), dimensions), dtype=np.float32)
-        # The longest first, so that at the end no thread waits for another's longest.
+        # Longest first, so that no thread waits at the end for a long text on another.
         batches = list(_batches(texts))[::-1]
-        # A note that an agent waits for is one batch, which is not to stand behind whatever else the machine does.
+        # An agent waits for a single note, which is one batch, so it runs on the caller's thread at normal priority.
         run_all = map if len(batches) == 1 else self._pool.map
         runs = run_all(run, [[texts[index] for index in batch] for batch in batches])
         for batch, rows in zip(batches, runs, strict=True):
@@ -44,24 +47,24 @@ class Batches:
         return vectors
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _give_way() -> None:
-    """Lowers the priority of this thread; on Linux a thread has its own."""
+    """Lower the priority of this thread, which Linux keeps per thread."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[int]]:
-    """The places of texts of like length, as many as go well together."""
+    """Yield the indexes of texts of similar length, as many as fit well into a batch."""
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     start = 0
     while start < len(order):
         size = BATCH
-        # The last of a batch is its longest, and padding makes them all as long.
+        # The last of a batch is its longest, to which padding extends all.
         while size > 1 and size * len(texts[order[min(start + size, len(order)) - 1]]) > BATCH_CHARACTERS:
             size -= 1
         yield order[start : start + size]

@@ -1,11 +1,14 @@
-"""The encoder of a BERT model (Devlin et al., arXiv 1810.04805) whose weights stay in their file and in eight bits, with numpy alone.
+"""The encoder of a BERT model (Devlin et al., arXiv 1810.04805) in numpy, with 8-bit weights mapped
+from their file.
 
-A runtime for any model, such as ONNX Runtime, takes 35 MB of a process beside the weights and does not give them back; this is the one
-model that ships with us, in the layout in which its file has it. A matrix becomes floats in a buffer when it is multiplied with, and its
-columns are scaled behind, since each has one scale: reading a quarter of the memory pays for the casting. Its vectors are those that ONNX
-Runtime makes of the file, but for the last digits of a float.
+A general runtime such as ONNX Runtime takes 35 MB besides the weights and never frees them; this
+runs only the packaged model, in the layout of its file. A matrix is cast to float into a buffer
+when it is multiplied, and its columns are scaled afterwards, since each has one scale: reading a
+quarter of the memory pays for the cast. The vectors equal those of ONNX Runtime except for the last
+digits of a float.
 
-Texts of one run stand one behind the other, so that nothing is computed for padding; attention looks at each by itself.
+The texts of a run are concatenated, so nothing is computed for padding; attention handles each text
+separately.
 """
 
 from __future__ import annotations
@@ -22,29 +25,35 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float32]
 
 _HEAD: Final = 32
-"""Numbers of one head of attention."""
+"""Width of one attention head."""
 _EPSILON: Final = np.float32(1e-12)
-"""Of layer normalisation, as BERT has it."""
+"""Epsilon of layer normalization, as in BERT."""
 _FOUR: Final = 4
 """Rows that a processor multiplies at once: ten take longer than twelve."""
 _FEW: Final = 16
 _SMALL: Final = 1_000_000
-"""Products of so many numbers OpenBLAS multiplies where they stand, with AVX-512 (GEMM_SMALL_MATRIX_PERMIT); larger ones are copied first.
-For the few rows of a question that copy takes longer than multiplying; so they are multiplied with a piece of the matrix at a time."""
+"""Largest product that OpenBLAS multiplies in place with AVX-512 (GEMM_SMALL_MATRIX_PERMIT); it
+copies larger ones first.
+
+For the few rows of a query that copy takes longer than the product, so the matrix is multiplied in
+pieces.
+"""
 _BLOCK: Final = 16_384
-"""Numbers for which `_gelu` takes its steps one after the other: they stay in a core's cache."""
+"""Numbers that `_gelu` processes at a time, so that they stay in a core's cache."""
 _P: Final = np.float32(0.3275911 / np.sqrt(2))
 _A: Final = tuple(np.float32(a / 2) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
-"""Abramowitz and Stegun 7.1.26, for half the complementary error function of x / √2; wrong by 1.5e-7 at most."""
+"""Abramowitz and Stegun 7.1.26, for half the complementary error function of x / √2; the error is
+at most 1.5e-7.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What a run needs room for again and again; to take it anew each time would cost a question a tenth.
+    """Reusable buffers of a run; allocating them each time would cost a query a tenth.
 
     Attributes:
-        matrix: one of the model's, as floats.
-        block: three times a block of `_gelu`.
+        matrix: one matrix of the model, as floats.
+        block: three blocks of `_gelu`.
     """
 
     matrix: Floats
@@ -57,7 +66,7 @@ class _Desk:
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """`x @ (weights * scale) + bias`; the weights in parts that stand beside each other."""
+    """A dense layer, `x @ (weights * scale) + bias`, with its weights in adjacent parts."""
 
     weights: tuple[NDArray[np.int8], ...]
     scale: Floats
@@ -83,7 +92,9 @@ class _Dense:
         return made
 
     def _product(self, x: Floats, start: int, desk: _Desk) -> Floats:
-        """With the rows of the weights from there on, as many as `x` has columns; not scaled yet."""
+        """Return the unscaled product of `x` with as many rows of the weights, from `start` on, as
+        `x` has columns.
+        """
         height, width = x.shape[1], len(self.scale)
         floats = desk.matrix[: height * width].reshape(height, width)
         for left, part in zip(range(0, width, part_width := self.weights[0].shape[1]), self.weights, strict=True):
@@ -94,13 +105,13 @@ class _Dense:
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """Layer normalisation."""
+    """Layer normalization."""
 
     weight: Floats
     bias: Floats
 
     def __call__(self, x: Floats) -> Floats:
-        """Of each row, in its place."""
+        """Normalize each row in place."""
         share = np.float32(1 / x.shape[1])
         x -= np.add.reduce(x, axis=1, keepdims=True) * share
         deviation = np.add.reduce(x * x, axis=1, keepdims=True) * share
@@ -133,19 +144,17 @@ class _Layer:
 
 
 class Bert:
-    """The encoder. From any thread, from several at once.
+    """The encoder, usable from any thread, concurrently.
 
     Attributes:
-        dimensions: of a vector.
+        dimensions: length of a vector.
     """
 
     def __init__(self, constants: Mapping[str, NDArray[Any]], *, layers: int) -> None:
-        """
-        Args:
-            constants: as `initializers` finds them: an export of PyTorch's in which the biases have their names, and of the matrices
-                there is but the order, six a layer.
+        """Args:
+            constants: from `initializers`: a PyTorch export that names the biases; matrices are found by order, six a layer.
 
-        Raises ValueError: they are not those of such a model.
+        Raises ValueError if they are not those of such a model.
         """
         try:
             self._read(constants, layers)
@@ -176,7 +185,7 @@ class Bert:
                 )
                 for name, of in zip(matrices[6 * number : 6 * number + 6], _ORDER, strict=True)
             ]
-            # Attention looks at products that are this much smaller.
+            # The scale of attention scores, applied to the weights in advance.
             for part in dense[0][1:]:
                 part *= np.float32(_HEAD**-0.5)
             self._layers.append(
@@ -193,7 +202,9 @@ class Bert:
         self._desks: list[_Desk] = []
 
     def means(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """What the model makes of each text, its tokens' mean, shape (texts, dimensions). Each text has one token at least."""
+        """Return the mean of each text's token outputs, shape (texts, dimensions). Each text must
+        have at least one token.
+        """
         ends = np.cumsum([len(text) for text in texts]).tolist()
         rows = np.zeros((-(-ends[-1] // _FOUR) * _FOUR, self.dimensions), dtype=np.float32)
         x = rows[: ends[-1]]
@@ -208,7 +219,7 @@ class Bert:
 
     @contextmanager
     def _desk(self) -> Iterator[_Desk]:
-        """Room for one run; as much is kept as there were runs at once."""
+        """Yield buffers for one run; as many are kept as runs were concurrent."""
         try:
             desk = self._desks.pop()
         except IndexError:
@@ -229,7 +240,7 @@ _ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows in eight bits, each with its scale."""
+    """A matrix in eight bits with one scale per row."""
 
     table: NDArray[np.int8]
     scale: Floats
@@ -239,16 +250,18 @@ class _Table:
         return cls(constants[f"{name}_q"], np.array(constants[f"{name}_scale"], dtype=np.float32))
 
     def rows(self, places: Sequence[int]) -> Floats:
-        """Those at the places, as floats."""
+        """Return the rows at these indexes as floats."""
         return np.asarray(self.table[places] * self.scale[places], dtype=np.float32)
 
 
 def _attention(asked: Floats) -> Floats:
-    """What each token of a text sees of the others. `asked`: queries, keys and values of all heads, side by side."""
+    """Return the attention output of one text. `asked` has queries, keys and values of all heads,
+    side by side.
+    """
     size = len(asked)
     queries, keys, values = asked.reshape(size, 3, -1, _HEAD).transpose(1, 2, 0, 3)
     seen = np.empty((size, len(queries), _HEAD), dtype=np.float32)
-    # All heads at once, as long as that stays in a core's cache.
+    # All heads at once while they fit into a core's cache.
     step = max(1, _BLOCK * 4 // size**2)
     for head in range(0, len(queries), step):
         heads = slice(head, head + step)
@@ -262,7 +275,7 @@ def _attention(asked: Floats) -> Floats:
 
 
 def _gelu(x: Floats, desk: _Desk) -> Floats:
-    """x Φ(x) of each number, in its place (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    """Compute x Φ(x) of each number in place (Hendrycks and Gimpel, arXiv 1606.08415)."""
     flat = x.reshape(-1)
     for start in range(0, len(flat), _BLOCK):
         block = flat[start : start + _BLOCK]
@@ -275,7 +288,7 @@ def _gelu(x: Floats, desk: _Desk) -> Floats:
         for factor in _A[1:]:
             half += factor
             half *= t
-        # |x| (1 - Φ(|x|)) is what is missing, above zero to x and below to zero.
+        # The result is max(x, 0) - |x| (1 - Φ(|x|)).
         half *= size
         size *= size
         size *= np.float32(-0.5)

@@ -1,4 +1,6 @@
-"""The constants of an ONNX model, as they lie in its file (onnx.proto3): nothing is copied, so the system reads what is used of them."""
+"""Reads the constants of an ONNX model in its file (onnx.proto3) without copying, so that the
+system loads only used pages.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ _MODEL_GRAPH: Final = 7
 _GRAPH_INITIALIZER: Final = 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
 _TYPES: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 3: np.dtype("i1")}
-"""TensorProto.DataType: of weights, and of what they are scaled with; the others are shapes and the like."""
+"""TensorProto.DataType values of weights and their scales; other types are shapes and the like."""
 
 
 def initializers(model: memoryview) -> dict[str, NDArray[Any]]:
-    """The constants of 32-bit floats and of eight bits by their names, in the order of the file.
+    """Return the float32 and 8-bit constants by name, in the order of the file.
 
-    They hold on to `model`, and floats may stand at any address.
+    They reference `model`, and floats may be unaligned.
 
-    Raises ValueError: it is no ONNX model.
+    Raises ValueError if it is not an ONNX model.
     """
     found: dict[str, NDArray[Any]] = {}
     for part in fields(model):

