@@ -69,7 +69,8 @@ class KnownDaemon:
         url: its websocket address.
         daemon_static: its X25519 key, 32 bytes.
         daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
-        pair: id and pair secret of another device's invite that this device joined with (PROTOCOL.md 10.7), until that device has answered.
+        pair: id and pair secret of another device's invite that this device joined with
+            (PROTOCOL.md 10.7), until that device has answered.
     """
 
     url: str

@@ -81,8 +81,10 @@ class Callbacks(NamedTuple):
         on_down: the link broke or could not be made; the reason is a message for users.
         on_renewed: everything goes over a fresh connection from now on; awaited.
         on_locked: the connection leads to a locked space; awaited, then the request is repeated.
-        is_waiting: returns True if calls that were sent on a connection, by its session id, still wait for responses.
-        on_retired: a replaced connection has ended, with the reason, or None if all its calls were answered.
+        is_waiting: returns True if calls that were sent on a connection, by its session id, still
+            wait for responses.
+        on_retired: a replaced connection has ended, with the reason, or None if all its calls were
+            answered.
     """
 
     on_up: Callable[[Attached], Awaitable[None]]

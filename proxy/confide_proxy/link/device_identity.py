@@ -124,7 +124,8 @@ def identity(path: Path) -> Identity:
     """Return this device's identity; create it as a plain file at first need.
 
     Raises:
-        KeyFileError: others can read it or its folder, it belongs to another user, or it is damaged.
+        KeyFileError: others can read it or its folder, it belongs to another user, or it is
+            damaged.
         KeyLockedError, KeyringError: as `Stored.open`.
     """
     return stored(path).open()

@@ -69,11 +69,14 @@ class ToolCatalogue:
 
     Attributes:
         data: the catalogue in that form.
-        digest: the daemon's digest of its own catalogue, by which this one was selected; "" if none was.
-        unknown: names that the daemon has but this version does not know, for users; other than tools with `prompts:` or `resources:`.
+        digest: the daemon's digest of its own catalogue, by which this one was selected; "" if none
+            was.
+        unknown: names that the daemon has but this version does not know, for users; other than
+            tools with `prompts:` or `resources:`.
         tools: the tools as `tools/list` returns them, by name.
         outputs: the schemas of their structured results, by name.
-        offline: how a tool's calls are handled while the daemon is unreachable: "queue", "local" or "fail".
+        offline: how a tool's calls are handled while the daemon is unreachable: "queue", "local" or
+            "fail".
         long_jobs: tools whose calls may take longer than the ten seconds of all others.
         read_only: tools whose calls may be sent twice without harm.
     """

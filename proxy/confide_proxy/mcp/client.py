@@ -56,7 +56,8 @@ class CommandClient:
         since: when the connection was made, in seconds since 1970.
         space: the id of the space that the connection leads to.
         gives_receipts: True if the daemon gives receipts (PROTOCOL.md 9.2).
-        round_trip_s: the shortest round trip of its attach requests, which cost the daemon next to nothing.
+        round_trip_s: the shortest round trip of its attach requests, which cost the daemon next to
+            nothing.
     """
 
     def __init__(
@@ -136,7 +137,8 @@ class CommandClient:
         call's `_meta`.
 
         Raises:
-            BlockedError, UnsealableError: the arguments may not leave this device, or cannot be sealed.
+            BlockedError, UnsealableError: the arguments may not leave this device, or cannot be
+                sealed.
             RequestError, ToolError: the tool returned an error, with a known code or without.
             UnfitAnswerError: the response is not a result of this tool.
             ConnectionLost, TimeoutError: the link failed.

@@ -56,12 +56,16 @@ class QueuedCall:
 
     Attributes:
         id: the operation id, 32 hex digits.
-        at, said: the time of the call, in seconds since 1970, and as ISO 8601 with the time zone for the daemon.
+        at, said: the time of the call, in seconds since 1970, and as ISO 8601 with the time zone
+            for the daemon.
         project: the project of the session that made it.
-        path, target: the document that it changes, "" if the tool names none, and that document's project.
+        path, target: the document that it changes, "" if the tool names none, and that document's
+            project.
         arguments: as the agent gave them.
-        code, why: the error code (PROTOCOL.md 7.2) and the message with which the daemon refused it; "" while it is queued.
-        class_: the class of the stored text, if this device set one; "": the daemon decides (docs/agents.md).
+        code, why: the error code (PROTOCOL.md 7.2) and the message with which the daemon refused
+            it; "" while it is queued.
+        class_: the class of the stored text, if this device set one; "": the daemon decides
+            (docs/agents.md).
     """
 
     id: str

@@ -24,7 +24,8 @@ class Outage(NamedTuple):
     """The reason why the daemon is not used.
 
     Attributes:
-        reason: the error that ended the link; None before the first link, or if the daemon does not answer.
+        reason: the error that ended the link; None before the first link, or if the daemon does not
+            answer.
         since: the begin, in seconds since 1970.
         is_behind: the link is up, but queued calls are sent first.
     """

@@ -53,7 +53,7 @@ class Commits:
         try:
             return _is_a_strangers(file, content)
         except FileNotFoundError:
-            return False  # no git on this machine, or the file has just gone
+            return False  # no git on this device, or the file was just deleted
         except subprocess.TimeoutExpired:
             self._rests_until = time.monotonic() + _REST_S
             return True

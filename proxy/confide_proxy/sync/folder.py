@@ -65,13 +65,15 @@ class Content:
     """A file's text as it is sent, and its identity.
 
     Attributes:
-        text, hash: with placeholders for credentials if the folder has a sealer; otherwise as in the file.
+        text, hash: with placeholders for credentials if the folder has a sealer; otherwise as in
+            the file.
         size, mtime_ns: of the file, to recognize it as unchanged.
         secrets: the daemon needs their records before the text.
         values: the credentials in the file, by their placeholders.
         mark: the mark of the sealing (`FileSealer.mark`).
         is_waiting: a credential is redacted only because this device has no keys.
-        is_to_be_sent: the file replaced a text from the daemon, and is to be sent as it is sealed now.
+        is_to_be_sent: the file replaced a text from the daemon, and is to be sent as it is sealed
+            now.
         own_hash: the hash of the file's unsealed text; "" if it is unknown.
     """
 
@@ -96,7 +98,8 @@ class Folder:
         root: the folder that contains `MEMORY.md` and `memory/`.
         extra: globs relative to `root`; matching `*.md` files are read, never written.
         max_bytes: larger files are not read.
-        is_tree: files that match `extra` may be written too: the folder belongs to no project and contains copies only.
+        is_tree: files that match `extra` may be written too: the folder belongs to no project and
+            contains copies only.
         sealer: seals texts that are read, and restores credentials in texts that are written.
     """
 
@@ -145,7 +148,7 @@ class Folder:
         Raises FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
-        linked: set[str] = set()  # by two names that compose to one
+        linked: set[str] = set()  # paths with several spellings on the disk
         for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
             path = composed(spelled)
             if not self.is_watched(path) or documents.unkept(path) or path in linked:
@@ -159,7 +162,7 @@ class Folder:
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except OSError:
-                    continue  # gone since the folder was listed
+                    continue  # deleted since the folder was listed
                 yield ScannedFile(path, status.st_size, status.st_mtime_ns)
 
     def passed_by(self) -> list[tuple[str, str]]:
@@ -172,7 +175,7 @@ class Folder:
             if entry.is_symlink():
                 why = _SYMLINK if self.could_hold(path) else None
             elif not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path):
-                why = None  # no markdown, an editor's, or none of ours
+                why = None  # not markdown, an editor's file, or outside the memory
             elif documents.path_problem(path) is not None:
                 why = self.why_not(path)
             elif not entry.is_file(follow_symlinks=False):
@@ -204,7 +207,7 @@ class Folder:
         leading = path if path == spelled else self.spelled(path)
         if leading == spelled:
             return True
-        try:  # a disk that takes all spellings for the same
+        try:  # a disk that treats all spellings as the same
             return os.path.samestat(os.lstat(self.root / leading), os.lstat(self.root / spelled))
         except OSError:
             return False
@@ -262,7 +265,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             if stat.S_ISDIR(status.st_mode):
-                return None  # a folder has taken its name: there surely is no such file
+                return None  # a folder has this name, so the file does not exist
             raise FolderError(path, _NO_FILE)
         with open(fd, "rb") as file:
             data, mtime_ns = _whole(file, self.max_bytes + 1)
@@ -302,7 +305,8 @@ class Folder:
         inode of the new file, and that of the replaced one, 0 without one.
 
         Raises:
-            ChangedMeanwhileError: the file was changed after it was read, so a user's edit would be lost.
+            ChangedMeanwhileError: the file was changed after it was read, so a user's edit would be
+                lost.
             FolderError: not a memory path, a symlink on the way, disk full, not writable.
         """
         if not self.is_memory(path):
@@ -381,7 +385,8 @@ class Folder:
 
         Raises:
             ChangedMeanwhileError: the file was changed after it was read.
-            FolderError: not a memory path, a symlink on the way, not writable, or it contains a credential that is stored nowhere else.
+            FolderError: not a memory path, a symlink on the way, not writable, or it contains a
+                credential that is stored nowhere else.
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))

@@ -66,7 +66,8 @@ class Confirmed(NamedTuple):
     Attributes:
         hash: the hash of the daemon's text.
         mark: the mark of the file's sealing (`FileSealer.mark`).
-        own: the hash of the file as it is sealed, if that differs from `hash` but is not to be sent; "" otherwise.
+        own: the hash of the file as it is sealed, if that differs from `hash` but is not to be
+            sent; "" otherwise.
     """
 
     hash: str
@@ -90,8 +91,8 @@ class Writing(NamedTuple):
 
     Attributes:
         inode: the new file's. A file that is saved in place keeps its inode.
-        over: the inode of the file to replace (0: none). A file that is saved by a rename gets another
-            inode, which on ext4 may be this one again once the old file was deleted.
+        over: the inode of the file to replace (0: none). A file that is saved by a rename gets
+            another inode, which on ext4 may be this one again once the old file was deleted.
     """
 
     hash: str
@@ -176,7 +177,7 @@ class SyncLedger:
 
     def note_comparison(self) -> None:
         """Record that all files of the folder were just compared with the daemon's."""
-        with suppress(OSError):  # a full disk: only `confide status` tells of it
+        with suppress(OSError):  # a full disk: only `confide status` shows an older time
             self._compared.touch(mode=0o600)
 
     def compared_at(self) -> float | None:
@@ -379,7 +380,7 @@ class SyncLedger:
     def _compact(self) -> None:
         fd = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
         try:
-            _lock(fd, fcntl.LOCK_EX)  # nobody appends to what is about to go
+            _lock(fd, fcntl.LOCK_EX)  # no process may append to the file that is replaced
             if not _is_at(fd, self._file):
                 return
             self._catch_up()
@@ -492,7 +493,7 @@ class PathLocks:
             offset %= _OFFSETS
             try:
                 async with asyncio.timeout(LONGEST_STEP_S):
-                    while not self._try(offset):  # noqa: ASYNC110 - another process lets go of it, which no event tells
+                    while not self._try(offset):  # noqa: ASYNC110 - no event reports that another process releases it
                         await asyncio.sleep(LOOK_AGAIN_S)
             except TimeoutError:
                 raise FolderError(path, "is held by another confide process that is stopped") from None
@@ -539,7 +540,8 @@ class FolderScan:
 
     Attributes:
         entries: (path, hash, base revision) of each file.
-        unsettled: paths of files whose credentials are to be replaced by placeholders, and of files that were sent without a response.
+        unsettled: paths of files whose credentials are to be replaced by placeholders, and of files
+            that were sent without a response.
         secrets: the credentials that were sealed in the files that were read.
     """
 

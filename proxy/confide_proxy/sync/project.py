@@ -1,8 +1,9 @@
-"""Which project a folder says that it belongs to, what git says of it, and what the daemon may be told.
+"""Identification of a folder's project, git's facts about it, and what the daemon may learn of it.
 
-A project is the same on every machine: it is named by its repository's normalised remote, so that clones and worktrees are one project;
-else by `name` in `.confide.toml`; else by the folder's name (architecture, "A space is the wall"). The author of a repository writes the
-last two, so they are claims: `sync/project_names.py` decides whether a folder has the name that it claims.
+A project is the same on every device: it is named by its repository's normalised remote, so that
+clones and worktrees are one project; or else by `name` in `.confide.toml`; or else by the folder's
+name (architecture, "A space is the wall"). The author of a repository writes the last two, so they
+are claims: `sync/project_names.py` decides if a folder gets the name that it claims.
 """
 
 from __future__ import annotations
@@ -36,28 +37,31 @@ _MOST_LINK_BYTES = 8192
 _MOST_IGNORE_BYTES = 1024 * 1024
 _GLOB: Final = re.compile(r"([*?\[\]\\ ])")
 _ESCAPED: Final = r"\\\1"
-"""What means something in a pattern of git's; a blank does at its end."""
-# The host must be the one that git fetches from: both `evil.example:x@github.com:a/b` and `https://evil.example?@github.com/a/b` lead to
-# evil.example.
+"""Characters with a meaning in git's patterns; a space has one at the end."""
+# The host must be the one from which git fetches: both `evil.example:x@github.com:a/b` and
+# `https://evil.example?@github.com/a/b` lead to evil.example.
 _SCP_REMOTE = re.compile(r"^(?:[^@/:?#]+@)?(\[[^\]/]+\]|[^:/\[]+):(?!//)(.+)$")
 _URL_REMOTE = re.compile(r"^(?!file:)[a-z+]+://(?:[^/?#]*@)?(\[[^\]/]+\]|[^/:\[?#@]+)(?::\d*)?/(.+)$", re.IGNORECASE)
 _WHOLE_REMOTE = re.compile(r"^(?:(?:https?|ssh|git|git\+ssh|ssh\+git)://|[^@/:]+@|[^@/:]+\.[^@/:]+:)", re.IGNORECASE)
-"""A remote that is an address by itself; others, such as `work:shop`, are short for what the user's own git makes of them."""
+"""A remote that is a complete address; others, such as `work:shop`, are abbreviations that the
+user's own git configuration expands.
+"""
 
 
-# Against a folder of a clone that looks like a bare repository, and so has a configuration of its author's: with a remote, and with
-# programs for git to start (`core.fsmonitor` ran at `check-ignore`).
+# Protects from a folder in a clone that looks like a bare repository with a configuration by its
+# author: with a remote, and with programs for git to start (`core.fsmonitor` ran at
+# `check-ignore`).
 WARY: Final = ("-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
 class Project(NamedTuple):
-    """A project as this machine sees it.
+    """A project on this device.
 
     Attributes:
-        name: that it has on the wire.
+        name: its name on the wire.
         root: its working folder.
-        is_git: git keeps it.
-        claim: the name that the folder gives itself, where it has not got it; "" else.
+        is_git: it is in a git repository.
+        claim: the name that the folder claims but was not granted; "" otherwise.
     """
 
     name: str
@@ -67,18 +71,20 @@ class Project(NamedTuple):
 
 
 class Basis(enum.Enum):
-    """By what a folder has a name."""
+    """The source of a folder's name."""
 
     REMOTE = "remote"
-    """The remote of its repository, which git wrote when a person cloned it, or a folder below that."""
+    """The remote of its repository, which git wrote when the user cloned it, or a folder below
+    that.
+    """
     FILE = "file"
     """`.confide.toml`, which comes with the repository."""
     FOLDER = "folder"
-    """What it is called itself, which an archive's author may have chosen."""
+    """The folder's own name, which the author of an archive may have chosen."""
 
 
 class Claim(NamedTuple):
-    """What a folder says of itself: the project's name, its working folder, and whether git keeps it.
+    """A folder's claim: the project's name, its working folder, and if it is in a git repository.
 
     Attributes:
         home: the folder that has the name: for a worktree, its repository.
@@ -92,7 +98,9 @@ class Claim(NamedTuple):
 
     @property
     def is_project(self) -> bool:
-        """Whether it is one at all: the root of the disk is none, nor a home folder that nobody has made one on purpose."""
+        """Return True if the folder is a project: not the root of the disk, nor a home folder
+        without memory or `.confide.toml`.
+        """
         if self.basis is not Basis.FOLDER:
             return True
         if self.root == Path(self.root.anchor):
@@ -100,31 +108,33 @@ class Claim(NamedTuple):
         return self.root != _home() or any((self.root / own).exists() for own in _OWN)
 
     def granted(self) -> Project:
-        """The project of that name."""
+        """Return the project with the claimed name."""
         return Project(self.name, self.root, self.is_git)
 
     def refused(self, name: str) -> Project:
-        """Another one."""
+        """Return a separate project with another name."""
         return Project(name, self.root, self.is_git, self.name)
 
 
 def _home() -> Path | None:
     try:
         return Path.home().resolve()
-    except (OSError, RuntimeError):  # a user whom the system does not know
+    except (OSError, RuntimeError):  # the system does not know this user
         return None
 
 
 def shared(global_folder: Path) -> Project:
-    """The memory that all projects share, as the one project where there is no other."""
+    """Return the global project, for sessions outside of any other project."""
     return Project(GLOBAL_PROJECT, global_folder.absolute(), is_git=False)
 
 
 def identify(folder: Path) -> Claim:
-    """The project that `folder` claims to be. Never fails: at worst the folder's own name is taken.
+    """Return the project that `folder` claims to be. Never fails: the last resort is the folder's
+    own name.
 
-    Inside a repository that is the repository, wherever below its top the agent was started; but a folder that holds memory of its own
-    (or a `.confide.toml`) is a project of its own, as in a repository of many services.
+    Inside a repository, that is the repository, in whichever subfolder the agent was started; but a
+    subfolder with memory of its own (or a `.confide.toml`) is a project of its own, as in a
+    repository of many services.
     """
     here = folder.resolve()
     root = _top(here)
@@ -138,7 +148,7 @@ def identify(folder: Path) -> Claim:
     named = _named_in_file(place) if inner or origin is None else None
     if named is not None:
         named = _clean(named)
-        # A folder may call itself as its own repository, or below it.
+        # A folder may claim the name of its own repository, or one below it.
         is_below = origin is not None and f"{named}/".startswith(f"{_clean(origin)}/") and _goes_down(named)
         return Claim(named, place, True, Basis.REMOTE if is_below else Basis.FILE, place)
     if origin is not None:
@@ -148,28 +158,32 @@ def identify(folder: Path) -> Claim:
 
 
 def _goes_down(name: str) -> bool:
-    """Whether a name leads nowhere else to whoever reads it as a path: `host/ours/../theirs` does."""
+    """Return True if a name, read as a path, has no parts such as `..`: `host/ours/../theirs` would
+    lead elsewhere.
+    """
     return all(part not in ("", ".", "..") for part in name.replace("\\", "/").split("/"))
 
 
 def remote(root: Path) -> str | None:
-    """`host/owner/name` of a repository's remote; None without one that is an address."""
+    """Return `host/owner/name` of a repository's remote; None without one that is an address."""
     found = _remote(root)
     return normalise_remote(found) if found else None
 
 
 def branch(root: Path) -> str | None:
-    """The branch that is checked out, else the commit's short name."""
+    """Return the branch that is checked out, or else the commit's short id."""
     return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or _git(root, "rev-parse", "--short", "HEAD")
 
 
 def _top(here: Path) -> Path | None:
-    """The top of the repository that a folder is in, where the repository is found by what lies there.
+    """Return the top folder of the repository that contains a folder, if the `.git` there leads to
+    that repository.
 
-    A `.git` that comes with an archive may name another folder as its work tree, such as the one above, and so take what lies there.
+    A `.git` from an archive may name another folder as its work tree, such as the one above, to get
+    at the files there.
     """
     found = (_git(here, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir") or "").split("\n")
-    if len(found) != 2:  # no repository, or one in whose path lines end
+    if len(found) != 2:  # no repository, or a path with line ends
         return None
     root, kept = (Path(each).resolve() for each in found)
     if root not in (here, *here.parents):
@@ -180,7 +194,7 @@ def _top(here: Path) -> Path | None:
 
 
 def _led_to(link: Path) -> Path | None:
-    """The repository to which a `.git` that is a file leads."""
+    """Return the repository to which a `.git` file leads."""
     try:
         return (link.parent / _path_in(link).removeprefix("gitdir:").strip()).resolve()
     except (OSError, ValueError, RuntimeError):
@@ -188,44 +202,47 @@ def _led_to(link: Path) -> Path | None:
 
 
 def _path_in(file: Path) -> str:
-    """What stands in a file of git's that holds a path. Raises OSError."""
+    """Return the path in one of git's files. Raises OSError."""
     return plain_file(file, _MOST_LINK_BYTES)[0].decode("utf-8", "surrogateescape").strip()
 
 
 def _is_of(root: Path) -> bool:
-    """Whether the repository that git finds for `root` knows of it.
+    """Return True if the repository that git finds for `root` lists it.
 
-    An archive may hold a `.git` that is a link or a file, and leads to a repository of this machine whose path its author has guessed.
+    An archive may contain a `.git` symlink or file that leads to a repository on this device, whose
+    path its author has guessed.
     """
     link = root / ".git"
     if link.is_symlink():
         return False
     if not link.is_file():
-        return link.is_dir()  # else a folder above looks like a bare repository, and names this one as its work tree
+        return (
+            link.is_dir()
+        )  # otherwise a parent folder looks like a bare repository, and names this one as its work tree
     kept = _led_to(link)
     if kept is None:
         return False
     try:
-        if (kept / "commondir").is_file():  # a worktree, which its repository has listed
+        if (kept / "commondir").is_file():  # a worktree: its repository must list it
             return (kept / _path_in(kept / "gitdir")).resolve() == link.resolve()
     except (OSError, ValueError, RuntimeError):
         return False
-    return kept.name != ".git"  # which is the repository of the folder that it is in
+    return kept.name != ".git"  # a `.git` folder is the repository of the folder that contains it
 
 
 def _repository(root: Path) -> tuple[str, Path]:
-    """The name of a repository without a remote, and the folder that it is of: worktrees share both."""
+    """Return the name of a repository without a remote, and its folder: worktrees share both."""
     kept = (_git(root, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir") or "").splitlines()
     if len(kept) != 2:
         return root.name, root
     own, common = (Path(each) for each in kept)
-    # Its owner names all worktrees.
+    # The folder that contains it names all worktrees.
     home = common.parent if common.name.startswith(".") else common
     return home.name.removesuffix(".git") or root.name, root if own == common else home
 
 
 def _remote(root: Path) -> str | None:
-    """The address of `origin`, or of the only remote where it is called otherwise."""
+    """Return the URL of `origin`, or of the only remote if that has another name."""
     listed = _git(root, "config", "--get-regexp", r"^remote\..+\.url$") or ""
     urls: dict[str, str] = {}
     for line in listed.splitlines():
@@ -234,24 +251,27 @@ def _remote(root: Path) -> str | None:
     remote = "origin" if "origin" in urls or len(urls) != 1 else next(iter(urls))
     url = urls.get(remote)
     if url is None or _WHOLE_REMOTE.match(url):
-        # An address as it was cloned from: where it leads on this machine (a mirror, say) is no other project.
+        # The address from which it was cloned: a mirror to which it leads on this device is the
+        # same project.
         return url
     return _git(root, "remote", "get-url", "--", remote) or url
 
 
 def normalise_remote(remote: str) -> str | None:
-    """`host/owner/name` of a git remote, without user, password, port, scheme and `.git`; None for a local path."""
+    """Return `host/owner/name` of a git remote, without user, password, port, scheme and `.git`;
+    None for a local path.
+    """
     match = _URL_REMOTE.match(remote) or _SCP_REMOTE.match(remote)
     if match is None:
         return None
     host, path = match.groups()
-    path = re.split(r"[?#]", path, maxsplit=1)[0]  # behind these may be a token
+    path = re.split(r"[?#]", path, maxsplit=1)[0]  # a token may follow these
     path = "/".join(part for part in path.split("/") if part).removesuffix(".git").rstrip("/")
     return f"{host.lower()}/{path}" if path else None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # A git hook hands its own repository down by GIT_DIR and others; it is the folder that counts here.
+    # A git hook passes its own repository on by GIT_DIR and others; only the folder counts here.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = _run_git(folder, *arguments, env=env)
@@ -267,9 +287,11 @@ def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
 
 
 def git_says(folder: Path, *arguments: str) -> tuple[int, bytes]:
-    """What git answers a question about its objects, and its exit code; 128 where it does not answer in time. It fetches none of them."""
+    """Run a git command about objects without fetching any; return exit code and output, 128 if git
+    does not answer in time.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # A configuration that came in an archive may say how missing objects are to be had, by a program of its author's.
+    # The configuration in an archive may name a program of its author for fetching missing objects.
     env |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     try:
         done = _run_git(folder, *arguments, env=env)
@@ -279,7 +301,7 @@ def git_says(folder: Path, *arguments: str) -> tuple[int, bytes]:
 
 
 def is_shared(file: Path) -> bool:
-    """Whether git would hand the file on: it lies in a repository, which does not leave it out."""
+    """Return True if the file is in a git repository that does not ignore it."""
     try:
         return _run_git(file.parent, "check-ignore", "-q", "--", file.name).returncode == 1
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -287,7 +309,7 @@ def is_shared(file: Path) -> bool:
 
 
 def is_tracked(file: Path) -> bool:
-    """Whether git has the file."""
+    """Return True if git tracks the file."""
     try:
         return _run_git(file.parent, "ls-files", "--error-unmatch", "--", file.name).returncode == 0
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -300,15 +322,16 @@ def _named_in_file(root: Path) -> str | None:
 
 
 def _without_credentials(name: str) -> str:
-    """The name with a short hash for each part that is a credential: it goes to the daemon, which shows it to every machine.
+    """Replace each part of a name that is a credential by a short hash, since the daemon shows
+    names to every device.
 
-    A hash, for two projects must not become one by it, and the same one must have its name everywhere; what is random cannot be guessed
-    from it. Parts in small letters and digits alone stay: ids of gists are such.
+    A hash keeps two projects apart, and gives the same name on every device; a random value cannot
+    be guessed from it. Parts of lower-case letters and digits only stay, such as ids of gists.
     """
     parts = name.split("/")
     if not any(len(part) >= _SHORTEST_TOKEN and any(letter.isdigit() for letter in part) for part in parts):
         return name
-    # Imported late: few names have a part like that.
+    # Imported late: few names have such a part.
     from confide_proxy.sealing.detection.plausibility import is_random
     from confide_proxy.sealing.detection.scanner import scan
 
@@ -324,19 +347,20 @@ def _hashed(part: str) -> str:
 
 def _clean(name: str) -> str:
     if not name.isascii():
-        import unicodedata  # a megabyte of tables, which most names do not need
+        import unicodedata  # loads a megabyte of tables, which most names do not need
 
         name = unicodedata.normalize("NFC", name)
     printable = "".join(c for c in name if c.isprintable())
     name = _without_credentials(printable.strip()).encode("utf-8")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
-    # A folder that happens to be called so must not become the memory that every project shares.
+    # A folder that happens to have this name must not become the global project.
     return f"{GLOBAL_PROJECT}-project" if name == GLOBAL_PROJECT else name or "project"
 
 
 async def workplace(project: Project, shown: Callable[[str], str] = str) -> dict[str, object]:
-    """What the request `workplace` answers (PROTOCOL.md 9.4): names, never paths, and no credentials of a remote.
+    """Return the response to a `workplace` request (PROTOCOL.md 9.4): names, never paths, and no
+    credentials of a remote.
 
-    `shown` makes of a name what the daemon may see of it.
+    `shown` seals a name for the daemon.
     """
     return {
         "platform": sys.platform,
@@ -353,7 +377,9 @@ def _git_workplace(project: Project, shown: Callable[[str], str]) -> dict[str, s
 
 
 def _add_line(file: Path, line: bytes) -> bool:
-    """Put a line behind those of a file, which need not be there. False: it is too large for one. Raises OSError: it is no plain file."""
+    """Append a line to a file, which need not exist. Return False if the file is too large. Raises
+    OSError: it is not a regular file.
+    """
     before, mode = b"", 0o644
     with suppress(FileNotFoundError):
         before, status = plain_file(file, _MOST_IGNORE_BYTES + 1)
@@ -362,19 +388,21 @@ def _add_line(file: Path, line: bytes) -> bool:
         return False
     end = b"\r\n" if b"\r\n" in before else b"\n"
     gap = b"" if not before or before.endswith(b"\n") else end
-    # In its place, not into it: it may have another name outside the project.
+    # The file is replaced, not changed: it may have a hard link outside the project.
     atomic.write(file, before + gap + line + end, mode=mode)
     return True
 
 
 def ignore_memory(root: Path) -> Path | None:
-    """Have git leave `memory/` out in all worktrees of a repository, unless it does so already: memory is private by default.
+    """Make git ignore `memory/` in all worktrees of a repository, unless it does already: memory is
+    private by default.
 
-    In the repository's own `info/exclude`, which is no file of anybody's checkout: a line in `.gitignore` would be a change in each. Files
-    that are tracked stay so; what is new beside them is no less private, whoever began to track the others.
+    The line is added to the repository's own `info/exclude`, which is not part of any checkout: one
+    in `.gitignore` would be a change in each. Tracked files stay tracked; new ones beside them are
+    private too.
 
     Returns:
-        The file that has the line now; None where nothing was to be done, or could be.
+        The file with the added line; None if nothing had to be done, or could be.
     """
     try:
         # 1 means "not ignored".
@@ -397,7 +425,7 @@ def ignore_memory(root: Path) -> Path | None:
 
 
 def has_tracked_memory(root: Path) -> bool:
-    """Whether git has files of memory, so that what it has not looks as if it were meant for it too."""
+    """Return True if git tracks memory files, so that a user may expect it to track new ones too."""
     try:
         return bool(_run_git(root, "ls-files", "--", MEMORY_FOLDER).stdout.strip())
     except (OSError, ValueError, subprocess.TimeoutExpired):

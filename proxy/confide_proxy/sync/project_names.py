@@ -1,14 +1,17 @@
-"""Which folder of this machine has which project's name: what was decided, and how.
+"""Decisions about which folder of this device has which project's name.
 
-A repository's author writes its `.confide.toml`, and an archive's chooses what its folder is called. Were such a name believed, a clone
-could call itself as another project, have its memory written into its own files, and put its own words into that project's memory. So,
-as direnv and editors do: a folder that is new here and claims a name which another folder, machine or remote has is a project of its
-own, `name~hash`, until a person says `confide project allow`.
+A repository's author writes its `.confide.toml`, and an archive's author chooses the folder's name.
+If Confide trusted such names, a clone could claim the name of another project, get its memory
+written into the clone's files, and add texts to that project's memory. So, as direnv and editors
+do: a new folder that claims a name which another folder, device or remote has becomes a project of
+its own, `name~hash`, until a user runs `confide project allow`.
 
-A name by the remote of its repository is believed: git wrote that when a person cloned it. Whoever can put a whole `.git` onto this
-machine (in an archive) can have programs run by the next `git status`, and needs no memory to lie in.
+A name from the remote of its repository is trusted: git wrote that when the user cloned it. An
+attacker who can place a whole `.git` on this device (in an archive) can run programs at the next
+`git status`, and does not need the memory.
 
-What was decided stands in a private file of this machine, a line of JSON for each decision; the newest about a folder and a name counts.
+Decisions are in a private file of this device, one line of JSON each; the newest about a folder and
+a name counts.
 """
 
 from __future__ import annotations
@@ -40,47 +43,54 @@ from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.project import Basis, Claim, Project
 
 DEADLINE_S: Final = 6.0
-"""For the daemon's answer, at the first sight of a folder: less than an agent's first call waits for the link."""
+"""Seconds for the daemon's response when a folder is new: less than an agent's first call waits for
+the link.
+"""
 START_DEADLINE_S: Final = 20.0
-"""The same where the daemon is started for it."""
+"""The same deadline if the daemon has to be started first."""
 _REQUEST_S: Final = 10.0
 MOST_BYTES: Final = 1024 * 1024
 COMPACT_BYTES: Final = 512 * 1024
 KEPT_BYTES: Final = 128 * 1024
-"""Of decisions that stay when the file is written anew, and as much again of those that a person made."""
+"""Bytes of decisions that stay when the file is written again, and as much again of decisions by
+users.
+"""
 _LOCK_S: Final = 2.0
 _LOOKED_AT: Final = 4
 
 
 class NameOrigin(enum.Enum):
-    """How a folder came by its name."""
+    """The reason for a folder's name."""
 
     REMOTE = "remote"
-    """It is the remote of its repository."""
+    """The name is the remote of its repository."""
     FIRST = "first"
-    """Nobody else had it."""
+    """The name was free."""
     USED = "used"
-    """The folder had it before such decisions were kept: the daemon has what this machine knows of its files."""
+    """The folder had the name before decisions were recorded: the daemon has the revisions in this
+    device's ledger.
+    """
     ALLOWED = "allowed"
-    """A person said so."""
+    """A user allowed the name."""
     OWN = "own"
-    """Somebody else has it, so the folder is a project of its own."""
+    """The name is taken, so the folder is a project of its own."""
     UNASKED = "unasked"
-    """The same until the daemon can be asked."""
+    """The folder is a project of its own until the daemon can be asked."""
     FORGOTTEN = "forgotten"
-    """It is decided anew."""
+    """The decision was withdrawn, and is made again."""
 
 
 _BELIEVED: Final = frozenset({NameOrigin.REMOTE, NameOrigin.FIRST, NameOrigin.USED, NameOrigin.ALLOWED})
 
 
 class ClaimOutcome(NamedTuple):
-    """What became of a claim.
+    """The decision about a claim.
 
     Attributes:
         home: the folder.
-        claim: the name that it gives itself.
-        mark: what makes that name its own where it must not have it. Kept, since a machine may be called otherwise tomorrow.
+        claim: the name that it claims.
+        mark: the suffix that makes the name its own if it is refused. Recorded, since the host
+            name, from which it is made, may change.
     """
 
     home: str
@@ -90,33 +100,37 @@ class ClaimOutcome(NamedTuple):
 
     @classmethod
     def of(cls, claim: Claim, state: NameOrigin) -> Self:
-        """One that is made now. Other machines have other marks: two hostile folders of one path share nothing either."""
+        """Return a new decision. The mark differs between devices, so that hostile folders with the
+        same path on two devices share nothing.
+        """
         home = os.fspath(claim.home)
         seed = f"{socket.gethostname()}\0{home}".encode(errors="surrogateescape")
         return cls(home, claim.name, state, hashlib.blake2b(seed, digest_size=4).hexdigest())
 
     @property
     def name(self) -> str:
-        """The project's."""
+        """Return the project's name."""
         return self.claim if self.state in _BELIEVED else f"{self.claim}~{self.mark}"
 
     def project(self, claim: Claim) -> Project:
-        """The project that the claim comes to."""
+        """Return the project of the claim."""
         return claim.granted() if self.state in _BELIEVED else claim.refused(self.name)
 
     def line(self) -> bytes:
-        """As it is kept."""
+        """Return the line of the file."""
         return json.dumps([self.home, self.claim, self.state.value, self.mark]).encode() + b"\n"
 
 
 class ProjectNames:
-    """The decisions of this machine. Methods touch the disk briefly."""
+    """The decisions of this device. Methods access the disk briefly."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def all(self) -> list[ClaimOutcome]:
-        """What counts now, the oldest first. Raises KeyFileError: others could have written the file, or it cannot be read."""
+        """Return the valid decisions, oldest first. Raises KeyFileError: others could have written
+        the file, or it cannot be read.
+        """
         try:
             data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
         except FileNotFoundError:
@@ -130,24 +144,25 @@ class ProjectNames:
         return list(found.values())
 
     def about(self, claim: Claim) -> ClaimOutcome | None:
-        """What was decided about this claim; None: nothing."""
+        """Return the decision about this claim, or None."""
         key = (os.fspath(claim.home), claim.name)
         return next((each for each in self.all() if (each.home, each.claim) == key), None)
 
     def is_known(self, claim: Claim) -> bool:
-        """Whether something was decided about the folder, whatever it called itself then."""
+        """Return True if there is a decision about the folder, under any name."""
         home = os.fspath(claim.home)
         return any(each.home == home and each.state is not NameOrigin.UNASKED for each in self.all())
 
     def is_held(self, claim: Claim) -> bool:
-        """Whether another folder of this machine has the name."""
+        """Return True if another folder of this device has the name."""
         home = os.fspath(claim.home)
         return any(each.claim == claim.name and each.home != home and each.state in _BELIEVED for each in self.all())
 
     def note(self, claim: Claim, state: NameOrigin) -> ClaimOutcome:
-        """Decide about a claim. A name that was free is refused where another folder of this machine has got it meanwhile.
+        """Record a decision. A free name is refused if another folder of this device has got it
+        meanwhile.
 
-        Raises KeyFileError: it cannot be kept.
+        Raises KeyFileError: the file cannot be written.
         """
         with self._alone():
             if state is NameOrigin.FIRST and self.is_held(claim):
@@ -158,7 +173,7 @@ class ProjectNames:
         return decision
 
     def forget(self, home: Path) -> list[ClaimOutcome]:
-        """Have all claims of a folder decided anew; those that there were. Raises KeyFileError."""
+        """Withdraw all decisions about a folder, and return them. Raises KeyFileError."""
         if not self._file.exists():
             return []
         with self._alone():
@@ -170,7 +185,9 @@ class ProjectNames:
         return found
 
     def on_joined(self) -> None:
-        """This machine has joined another daemon: who had a name first there is to be seen. Raises KeyFileError."""
+        """Delete the decisions that depend on the daemon, since this device has joined another one.
+        Raises KeyFileError.
+        """
         if self._file.exists():
             with self._alone():
                 kept = [each for each in self.all() if each.state not in (NameOrigin.FIRST, NameOrigin.USED)]
@@ -206,10 +223,10 @@ class ProjectNames:
 
 
 class Named(NamedTuple):
-    """A project with the name that it has here.
+    """A project with its name on this device.
 
     Attributes:
-        is_new: that was decided just now.
+        is_new: the name was decided just now.
     """
 
     project: Project
@@ -217,7 +234,7 @@ class Named(NamedTuple):
 
     @property
     def notice(self) -> str:
-        """What a person should know of it."""
+        """Return the message about the name for users."""
         project = self.project
         if not project.claim:
             return f"{printable(str(project.root))} is the project {project.name}"
@@ -228,9 +245,10 @@ class Named(NamedTuple):
 
 
 async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
-    """The project of a folder; the daemon is asked about a name that the folder claims for the first time.
+    """Return the project of a folder; ask the daemon about a name that the folder claims for the
+    first time.
 
-    Raises KeyFileError: what was decided may have been written by others.
+    Raises KeyFileError: others could have written the decisions.
     """
     names = ProjectNames(paths.projects)
     before = await asyncio.to_thread(_settled, names, claim, paths.journal)
@@ -238,7 +256,7 @@ async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
         return Named(before.project(claim))
     if claim.basis is Basis.REMOTE:
         return await _noted(names, claim, NameOrigin.REMOTE)
-    # Imported late: nearly every start is of a folder that is known.
+    # Imported late: nearly every start is in a known folder.
     from confide_proxy.devices.space_connection import SpaceConnection
 
     deadline_s = DEADLINE_S if paths.link.exists() else START_DEADLINE_S
@@ -252,9 +270,10 @@ async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
 
 
 def before(paths: ProxyPaths, claim: Claim) -> Project | None:
-    """The project of a folder, if that was decided already, or its repository's remote says it. Nobody is asked. Blocks briefly.
+    """Return the project of a folder if that was decided already, or follows from its repository's
+    remote; never ask the daemon. Blocks briefly.
 
-    Raises KeyFileError: what was decided may have been written by others.
+    Raises KeyFileError: others could have written the decisions.
     """
     decision = ProjectNames(paths.projects).about(claim)
     if decision is not None and decision.state is not NameOrigin.FORGOTTEN:
@@ -263,12 +282,16 @@ def before(paths: ProxyPaths, claim: Claim) -> Project | None:
 
 
 def allow(paths: ProxyPaths, claim: Claim) -> Project:
-    """A person says that a folder is the project that it calls itself. Raises KeyFileError. Blocks briefly."""
+    """Record that a user allows a folder the name that it claims. Raises KeyFileError. Blocks
+    briefly.
+    """
     return ProjectNames(paths.projects).note(claim, NameOrigin.ALLOWED).project(claim)
 
 
 async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, space: str) -> Project:
-    """The same over a link that has attached the global project. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
+    """Return the project of a folder as `named`, over a link that has attached the global project.
+    Raises RequestError, ConnectionLost, TimeoutError: from the link.
+    """
     names = ProjectNames(paths.projects)
     before = await asyncio.to_thread(_settled, names, claim, paths.journal)
     if before is not None:
@@ -280,32 +303,39 @@ async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, spac
 
 
 async def decided(names: ProjectNames, claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> NameOrigin:
-    """Whether a folder has the name that it claims. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
-    # A slash is of remotes: no file gives a name that a repository which is cloned tomorrow has.
+    """Decide if a folder gets the name that it claims. Raises RequestError, ConnectionLost,
+    TimeoutError: from the link.
+    """
+    # Names with a slash are for remotes: a file must not take the name of a repository that is
+    # cloned tomorrow.
     is_free = not (claim.basis is Basis.FILE and "/" in claim.name)
     is_free = is_free and not await asyncio.to_thread(names.is_held, claim)
     if is_free:
         known: set[str] | None = None
         is_whole = False
-        with suppress(UnfitAnswerError):  # a daemon that does not tell them gives no name
+        with suppress(UnfitAnswerError):  # without the daemon's list of projects, no name is granted
             answer = await PROJECTS.ask(link, {"project": GLOBAL_PROJECT}, timeout_s=_REQUEST_S)
             known, is_whole = {each["name"] for each in answer["projects"]}, answer["complete"]
         before = await asyncio.to_thread(names.about, claim)
         if before is not None and known is not None and before.state is NameOrigin.UNASKED and before.name in known:
             own = await asyncio.to_thread(SyncLedger, ledgers, space, claim.root, before.name)
-            # Another session has sent what was queued here: under the other name it would come into no file of this folder.
+            # Another session has sent calls that were queued here: under the other name they would
+            # reach no file of this folder.
             if not own.count():
                 return NameOrigin.UNASKED
         is_free = known is not None and claim.name not in known and is_whole
     if is_free:
         return NameOrigin.FIRST
-    # Once there is a decision about the folder there is none to be made up for: files that look like the other project's can be planted.
+    # After a first decision, files are no evidence: copies of the other project's files can be
+    # planted.
     is_known = await asyncio.to_thread(names.is_known, claim)
     return NameOrigin.USED if not is_known and await _was_used(claim, link, ledgers, space) else NameOrigin.OWN
 
 
 async def _was_used(claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> bool:
-    """Whether the project has a revision that was confirmed for a file of this folder: by a version that did not keep decisions."""
+    """Return True if the project has a revision that an earlier version, without recorded
+    decisions, confirmed for a file of this folder.
+    """
     ledger = await asyncio.to_thread(SyncLedger, ledgers, space, claim.root)
     entries = list(islice(ledger.all().items(), _LOOKED_AT))
     if not entries:
@@ -315,7 +345,7 @@ async def _was_used(claim: Claim, link: RequestChannel, ledgers: Path, space: st
     except RequestError:
         return False  # no grant for it
     for path, confirmed in entries:
-        with suppress(RequestError):  # the daemon knows of no such revision
+        with suppress(RequestError):  # the daemon has no such revision
             body: PullRequest = {"project": claim.name, "path": path, "revision": confirmed.revision}
             answer = await PULL.ask(link, body, timeout_s=_REQUEST_S)
             if answer["hash"] == confirmed.hash:
@@ -332,11 +362,12 @@ async def _noted(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
 
 
 def _settled(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome | None:
-    """What was decided, and need not be decided again."""
+    """Return the recorded decision if it is final."""
     decision = names.about(claim)
     if decision is None or decision.state is NameOrigin.FORGOTTEN:
         return None
-    # What was queued under its own name is written to its files first, and goes to the other project with them.
+    # Calls queued under its own name are written to its files first, and reach the other project
+    # with them.
     return None if decision.state is NameOrigin.UNASKED and not (journal / "queue").exists() else decision
 
 

@@ -97,7 +97,8 @@ class _Comparison:
         sealed: entries with a confirmed revision, but another text than was confirmed.
         entries: (path, hash, base revision) of the files that are compared.
         deleted: the paths of deleted files that are reported to the daemon.
-        buckets: the buckets that differ between both sides; None: the files are compared without digests.
+        buckets: the buckets that differ between both sides; None: the files are compared without
+            digests.
     """
 
     confirmed: dict[str, Confirmed]
@@ -154,8 +155,10 @@ class Replica:
 
         Args:
             force: read every file, even if it looks unchanged.
-            is_patient: the caller watches the folder: a possible loss is only checked again later (`SyncReport.is_held`).
-            is_meant: a user confirmed that all files which are missing, or went missing and came back, are deleted.
+            is_patient: the caller watches the folder: a possible loss is only checked again later
+                (`SyncReport.is_held`).
+            is_meant: a user confirmed that all files which are missing, or went missing and came
+                back, are deleted.
 
         Raises FolderError: the folder does not exist, or has too many files; RequestError,
         ConnectionLost, TimeoutError: from the link.
@@ -222,7 +225,7 @@ class Replica:
         answer = await DIGEST.ask(self._link, body, timeout_s=_COMPARE_DEADLINE_S, bulk=True)
         buckets = comparison.buckets = answer["differ"]
         for path in comparison.deleted:
-            if bucket_of(path) not in buckets:  # at the other end it is deleted as well
+            if bucket_of(path) not in buckets:  # the daemon has it deleted as well
                 await self._forget(path, comparison.confirmed[path])
         comparison.deleted = [path for path in comparison.deleted if bucket_of(path) in buckets]
         comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
@@ -527,13 +530,13 @@ class Replica:
                     check_sendable(self.folder, path, known, local)
                     await self._deposit(path, local)
                     said = await asyncio.to_thread(self._said, path, known)
-                    if not is_confirmed(known, local, sent):  # what is, the daemon had before
+                    if not is_confirmed(known, local, sent):  # a confirmed text is no news to the daemon
                         await through(self._ledger.note_sent, path, local.hash)
                     return {"applied": False, "hash": local.hash, "text": local.text, **said}
                 try:
                     await self._write(path, text, revision, local)
                 except ChangedMeanwhileError:
-                    continue  # a person has just saved it: what it holds now decides anew
+                    continue  # a user has just saved it: decide again by its new text
                 return {"applied": True}
             raise ChangedMeanwhileError(path)
 
@@ -587,7 +590,7 @@ class Replica:
         content = readable(self.folder, path, SyncReport())
         known = self._known(path)
         if (known.revision if known else 0) != base:
-            return  # confirmed otherwise since
+            return  # confirmed with another revision since
         if content and content.hash == digest:
             self._ledger.set(path, confirmed_as(content, content.hash, revision))
         elif content and known and known.hash == digest and known.matches(content.hash):
@@ -685,9 +688,9 @@ class Replica:
             "class": OWNER,
         }
         if await asyncio.to_thread(self.folder.narrowing.own_notes.has, path):
-            params["class"] = UNTRUSTED  # what an agent noted by itself is no person's word, and may be a web page's
+            params["class"] = UNTRUSTED  # an agent's own note may repeat a web page
         elif await asyncio.to_thread(self._commits.has_a_strangers, self._place(path), content):
-            params["class"] = UNTRUSTED  # nor is what came with a clone, and was not changed here
+            params["class"] = UNTRUSTED  # it came with a clone and was not changed here
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await through(self._ledger.note_sent, path, content.hash)
@@ -695,7 +698,7 @@ class Replica:
         merged = answer["text"]
         if merged is not None:
             if not self.folder.is_memory(path):
-                return  # read only here: the next edit is merged again, with this text as what it was made from
+                return  # read only here: the next edit is merged again, with this text as its base
             local = await asyncio.to_thread(self.folder.read, path)
             if local is None or local.hash == content.hash:
                 await self._write(path, merged, answer["revision"], local)
@@ -724,7 +727,7 @@ class Replica:
         """
         stored = content
         if is_in_clear(self.folder, path, content):
-            with suppress(ChangedMeanwhileError):  # an edit, which is sent as every other one
+            with suppress(ChangedMeanwhileError):  # an edit, sent like every other one
                 stored = await through(partial(self.folder.write, path, content.text, over=content))
         await through(self._ledger.set, path, confirmed_as(stored, content.hash, revision))
 
@@ -746,7 +749,7 @@ class Replica:
         except RequestError as error:
             if error.code != "not_found" or known is not None:
                 raise
-            await through(self._ledger.forget, path)  # it never came
+            await through(self._ledger.forget, path)  # the daemon never had it
             return
         newer = answer["text"]
         if newer is not None and self.folder.is_memory(path):
@@ -760,7 +763,7 @@ class Replica:
 
     async def _pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
         if self.folder.narrowing.excludes(path):
-            return  # as its owner wishes: the daemon's copy stays as it is
+            return  # excluded by the project: the daemon's copy stays as it is
         if not self.folder.is_memory(path):
             # In a memory folder, only the name can be invalid, which the user should know.
             why = self.folder.why_not(path) if is_in_memory(path) else ELSEWHERE

@@ -44,7 +44,7 @@ async def through(
             is_cancelled = True
     if is_cancelled:
         if not running.cancelled():
-            running.exception()  # looked at: nobody is left to be told
+            running.exception()  # retrieve it, since no caller is left to get it
         raise asyncio.CancelledError
     return running.result()
 

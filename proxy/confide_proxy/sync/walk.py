@@ -41,7 +41,7 @@ def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tupl
                 if only is None or entry.name == only:
                     yield (f"{folder}/{entry.name}" if folder else entry.name), entry
     except OSError:
-        return  # not there, or not ours to list: nothing to walk
+        return  # missing, or not readable: nothing to walk
 
 
 def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -104,7 +104,8 @@ class ProjectFile(NamedTuple):
 
     Attributes:
         name: the claimed name, or None.
-        exclude: globs of excluded files, in lower case and composed (NFC); None excludes everything.
+        exclude: globs of excluded files, in lower case and composed (NFC); None excludes
+            everything.
         notices: entries without effect, with the reasons, for users.
     """
 

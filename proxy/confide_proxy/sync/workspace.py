@@ -105,7 +105,7 @@ class Files:
         self._opened.clear()
         for folder, project in zip(self.folders, self._served.values(), strict=False):
             extra = await asyncio.to_thread(extra_of, self._paths, self._config, project, space)
-            if extra != folder.extra:  # only now is it known which space this is
+            if extra != folder.extra:  # the space is known only now
                 self.folders[self.folders.index(folder)] = replace(folder, extra=extra)
         self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
 
@@ -193,7 +193,7 @@ class Files:
         """
         replica = self._replicas.get(project)
         if replica is None:
-            return  # not connected yet: the comparison at the next connection finds it
+            return  # not connected yet: the comparison at the next connection finds the changes
         report = await (self._compared(replica, is_patient=True) if paths is None else replica.changed(paths))
         self._note_skipped(project, report, is_all=paths is None)
         self._note_held(project, replica, report)
@@ -236,7 +236,7 @@ class Files:
         sealer = self.folders[0].sealer
         shown = sealer.shown if sealer is not None else printable
         skipped = {(item["path"], item["reason"]) for item in report.skipped}
-        skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # as it is every time
+        skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # the same each time
         known = self._skipped.setdefault(project, set())
         new = sorted(skipped - known)
         for path, why in new[:_MOST_NAMED]:
@@ -282,7 +282,7 @@ class Files:
             raise RequestError("invalid", f"the request is not of the form that {op} takes") from None
         except TimeoutError:
             raise
-        except OSError as error:  # of the state beside the files, which is no business of the daemon's
+        except OSError as error:  # an error of the state files, which the daemon does not need to know
             problem = f"that device cannot use its own files: {error.strerror or type(error).__name__}"
             raise RequestError("unavailable", problem, "is its disk full, or read-only?") from None
         raise _unknown()
@@ -373,7 +373,7 @@ def _make_own(folder: Path) -> None:
     version left open to others.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_mode & 0o077 and not folder.is_symlink():  # a link is a person's own arrangement
+    if folder.stat().st_mode & 0o077 and not folder.is_symlink():  # the user's own symlink stays as it is
         with suppress(PermissionError):
             folder.chmod(0o700)
 

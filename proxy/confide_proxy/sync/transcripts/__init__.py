@@ -1,6 +1,6 @@
-"""Session transcripts of coding agents, sent to the daemon where the user's own configuration asks for it.
+"""Session transcripts of coding agents, sent to the daemon if the user's configuration enables it.
 
-`claude_code` and `codex` know the formats, `transcript_files` the files; `transcript_streamer` looks for what
-is new, and `source` sends it.
-Imported only when `transcripts` is set.
+`claude_code` and `codex` parse the formats, `transcript_files` reads the files;
+`transcript_streamer` looks for new messages, and `source` sends them. Imported only when
+`transcripts` is set.
 """

@@ -1,8 +1,11 @@
-"""Claude Code's transcripts: `projects/<folder>/<session>.jsonl` below `~/.claude`, or below `CLAUDE_CONFIG_DIR`.
+"""Parser for Claude Code's transcripts: `projects/<folder>/<session>.jsonl` below `~/.claude`, or
+below `CLAUDE_CONFIG_DIR`.
 
-A line is a record with a `type`. Those of type user and assistant hold a message of the API, whose content is a string or a list of
-blocks; an answer is written as several lines, a block in each. User records also carry tool results, and what the client itself says
-(`isMeta`). There is no published schema; what follows was written after what others found in real files, and takes nothing for granted.
+A line is a record with a `type`. Records of type user and assistant contain a message of the API,
+whose content is a string or a list of blocks; a response is written as several lines with one block
+each. User records also contain tool results, and messages of the client itself (`isMeta`). There is
+no published schema: the parser follows what others found in real files, and takes nothing for
+granted.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ _SILENT = frozenset(
         "tools-used", "atis-latch", "api-request", "api-request-shape", "api-request-blob", "cost-state",
     }
 )  # fmt: skip
-"""Records that are no message; an `api-request-blob` holds one again, as it went to the model."""
+"""Types of records that are no message; an `api-request-blob` repeats one as it was sent to the
+model.
+"""
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _OMITTED = frozenset({"thinking", "redacted_thinking", "tool_result", "fallback"})
 _ECHO = re.compile(
@@ -41,7 +46,7 @@ _ECHO = re.compile(
     r"command-contents|task-notification|ide_opened_file|ide_selection|user-prompt-submit-hook)\b[^>]*>.*?</\1>",
     re.DOTALL,
 )
-"""What the client wrote into the user's place."""
+"""Texts of the client in place of the user."""
 _COMMAND = re.compile(r"\s*<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _TYPED = re.compile(r"\s*<bash-input>\s*(.*?)\s*</bash-input>", re.DOTALL)
@@ -49,7 +54,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def _session_of(path: Path) -> str | None:
-    """The file's name; those of agents that an agent started (`agent-….jsonl`) are left out."""
+    """Return the session from the file name; None for sessions of subagents (`agent-….jsonl`)."""
     is_one = path.suffix == ".jsonl" and len(path.parts) == 2 and not path.name.startswith("agent-")
     return path.stem if is_one and _SESSION.fullmatch(path.stem) else None
 
@@ -113,7 +118,7 @@ def _block(block: dict[str, object], *, is_user: bool) -> str:
 
 
 def _said(text: str) -> str:
-    """What a person typed: a slash command as it was typed, and nothing of what it printed."""
+    """Return the user's input: a slash command as it was typed, without its output."""
     text = _ECHO.sub("", text)
     if command := _COMMAND.match(text):
         arguments = _ARGUMENTS.search(text)

@@ -1,7 +1,9 @@
-"""Codex's transcripts: `sessions/YYYY/MM/DD/rollout-<time>-<session>.jsonl` below `~/.codex`, or below `CODEX_HOME`.
+"""Parser for Codex's transcripts: `sessions/YYYY/MM/DD/rollout-<time>-<session>.jsonl` below
+`~/.codex`, or below `CODEX_HOME`.
 
-A line is `{timestamp, type, payload}`. `session_meta`, the first one, says where; `response_item` holds what was said and called; an
-`event_msg` tells the same again to the screen. Only the first line and `turn_context` name the working folder.
+A line is `{timestamp, type, payload}`. `session_meta`, the first one, describes the session;
+`response_item` contains messages and calls; `event_msg` repeats them for the display. Only the
+first line and `turn_context` name the working folder.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _OMITTED = frozenset(
 )  # fmt: skip
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
 _INSERTED = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "<permissions", "<recommended_plugins>")
-"""What Codex says in the user's place begins so."""
+"""Beginnings of Codex's own texts in place of the user."""
 _EXIT = re.compile(r"(?:exit code|exited with code):? (\d{1,9})", re.IGNORECASE)
 _HEAD_CHARS = 400
 _AGENTS_FILE = "# AGENTS.md instructions for "
@@ -42,7 +44,7 @@ _ROLLOUT = re.compile(r"rollout-([A-Za-z0-9_-]{1,90})")
 
 
 def _session_of(path: Path) -> str | None:
-    """The id at the end of the file's name."""
+    """Return the session id at the end of the file name."""
     if path.suffix != ".jsonl":
         return None
     found = _NAME.fullmatch(path.stem) or _ROLLOUT.fullmatch(path.stem)
@@ -68,7 +70,7 @@ def _item(item: dict[str, object], time: str) -> ParsedLine:
     kind, role = text_in(item, "type"), text_in(item, "role")
     if kind == "message":
         if role not in ("user", "assistant"):
-            return ParsedLine(time=time)  # the developer's and the system's
+            return ParsedLine(time=time)  # messages of the developer and the system
         text = _content(item.get("content"), is_user=role == "user")
         return ParsedLine("user" if role == "user" else "assistant", text, time) if text else ParsedLine(time=time)
     if kind in _CALLS:
@@ -98,7 +100,7 @@ def _content(content: Any, *, is_user: bool) -> str:
 
 
 def _has_failed(output: Any) -> bool:
-    """Whether a command ended with another code than 0, as far as its output begins with that."""
+    """Return True if the output begins with a non-zero exit code."""
     if isinstance(output, dict):
         return output.get("success") is False or _has_failed(output.get("content"))
     if not isinstance(output, str):
@@ -115,7 +117,9 @@ def _has_failed(output: Any) -> bool:
 
 
 def _said_in(output: Any) -> Any:
-    """What a tool said: in an output it may be a text, a JSON text with the result of an MCP call, or such a result."""
+    """Return a tool's result: a text, or an MCP result that the output contains as it is or as
+    JSON.
+    """
     if isinstance(output, str) and output.startswith(("{", "[")):
         try:
             output = json.loads(output)

@@ -1,7 +1,9 @@
-"""What a parser of transcripts is, and what all of them need: one line in, at most one message out.
+"""The interface of transcript parsers, and their common functions: one line in, at most one message
+out.
 
-A parser keeps no state, so that reading can begin at any line. What it must not pass on: outputs of tools (a call is one line), thinking,
-what the client or Confide itself put into the conversation, and the conversations that an agent has with agents of its own.
+A parser keeps no state, so that reading can start at any line. It must not return outputs of tools
+(a call is one line), thinking, texts that the client or Confide itself inserted, and conversations
+of an agent with its subagents.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ Role = Literal["user", "assistant"]
 MAX_MENTION_CHARS = 160
 _BRANCH_CHARS = 128
 _TELLING = ("command", "cmd", "file_path", "notebook_path", "path", "pattern", "url", "query", "description")
-"""What says best which call it was, in this order. Other arguments may be whole files."""
+"""Arguments that identify a call best, in this order. Others may be whole files."""
 _INJECTED = re.compile(
     r"(?:<|&lt;)(confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*?(?:<|&lt;)/\1(?:>|&gt;)",
     re.DOTALL,
 )
-"""Some clients escape what a hook says."""
+"""Texts that hooks inserted; some clients escape them."""
 _CUT_OFF = re.compile(
     r"^(?:<|&lt;)(?:confide-memory|system-reminder|hook_context)\b(?:[^<>&]|&(?!gt;))*(?:>|&gt;).*",
     re.DOTALL | re.MULTILINE,
 )
-"""One that is not closed goes on to the end; in the middle of a line it is only talked about."""
+"""An inserted block without an end extends to the end of the text; in the middle of a line it is
+only a mention.
+"""
 _SURROGATES = re.compile("[\0\ud800-\udfff]")
 _STORED = re.compile(
     r"^Stored in (?P<path>[^\n]{1,512}?) \[(?P<project>[^\]\n]{1,256})\](?: as note \S{1,200})?, revision (?P<revision>\d{1,9})\b"
@@ -43,17 +47,17 @@ _CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
 
 
 class UnknownLineError(ValueError):
-    """A line that is broken, or of a kind that the parser does not know."""
+    """A line that is damaged, or of a kind that the parser does not know."""
 
 
 class ToolOutcome(NamedTuple):
-    """How a call went.
+    """The result of a tool call.
 
     Attributes:
-        call: the client's id of it.
-        failed: whether the tool says so.
-        stored: (project, path, revision) where it says that it has stored something, in the words of Confide's own tools. Any tool may say
-            that: who asks looks at which one was called.
+        call: the client's id of the call.
+        failed: True if the tool reported an error.
+        stored: (project, path, revision) if the result says, in the words of Confide's own tools,
+            that it stored a document. Any tool may say so: the caller checks which tool was called.
     """
 
     call: str
@@ -63,16 +67,17 @@ class ToolOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """What a line says, "" where it does not say. Without a text it is no message, but may say where the session is.
+    """The contents of a line; fields that it lacks are "". A line without text is no message, but
+    may name the session's place.
 
     Attributes:
-        role: who speaks; None where nobody does.
+        role: the speaker; None without one.
         text: markdown, without NUL and lone surrogates.
         time: ISO 8601 in UTC to the second.
-        session: its id as the line has it.
+        session: the session id in the line.
         cwd: the working folder.
-        calls: tools that it calls: the client's id of each, and its line in the text.
-        outcomes: how calls went that were made before. What tools say beside that is not read.
+        calls: the tool calls in it: the client's id of each, and its line in the text.
+        outcomes: the results of earlier calls. Other output of tools is not read.
     """
 
     role: Role | None = None
@@ -87,16 +92,18 @@ class ParsedLine:
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One format.
+    """A transcript format.
 
     Attributes:
-        agent: its name, in the configuration and in the names of documents: lower-case letters and hyphens.
-        variable: of the environment; it names the client's folder.
-        default: that folder, below the home folder, where it does not.
-        inner: where in it the transcripts are.
-        depth: how many folders deep the files lie, at most.
-        session_of: the session that a file (relative to that folder) holds: letters, digits, _ and - only; None if it is no transcript.
-        parse: what a line says. Raises UnknownLineError: it is broken, or of an unknown kind.
+        agent: its name, in the configuration and in the names of documents: lower-case letters and
+            hyphens.
+        variable: the environment variable that names the client's folder.
+        default: that folder below the home folder, if the variable is not set.
+        inner: the folder of the transcripts in it.
+        depth: the deepest level of folders with transcripts.
+        session_of: returns the session of a file (relative to that folder): letters, digits, _ and
+            - only; None if it is not a transcript.
+        parse: parses a line. Raises UnknownLineError: it is damaged, or of an unknown kind.
     """
 
     agent: str
@@ -108,13 +115,15 @@ class Parser:
     parse: Callable[[bytes], ParsedLine]
 
     def home(self) -> Path:
-        """Where the client keeps its transcripts, unless the configuration names another folder."""
+        """Return the folder of the client's transcripts, unless the configuration names another
+        one.
+        """
         said = os.environ.get(self.variable)
         return (Path(said).expanduser() if said else Path.home() / self.default) / self.inner
 
 
 def record_of(line: bytes) -> dict[str, object]:
-    """The JSON object of a line. Raises UnknownLineError: it is none."""
+    """Return the JSON object in a line. Raises UnknownLineError: it is not one."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -125,36 +134,38 @@ def record_of(line: bytes) -> dict[str, object]:
 
 
 def text_in(table: Mapping[str, object], key: str) -> str:
-    """A string of a record, "" where it has none there."""
+    """Return the string under a key of a record, or ""."""
     value = table.get(key)
     return value if isinstance(value, str) else ""
 
 
 def cleaned(text: str) -> str:
-    """The text without what the client or Confide put into it, fit to be sent."""
+    """Return the text without insertions by the client or Confide, fit to be sent."""
     return sendable(_CUT_OFF.sub("", _INJECTED.sub("", text))).strip()
 
 
 def sendable(text: str) -> str:
-    """The text with "\\n" for line ends, and a replacement character for what no document may hold."""
+    """Return the text with "\\n" as line ends, and a replacement character for characters that
+    documents may not contain.
+    """
     return _SURROGATES.sub("\ufffd", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def utc(time: str) -> str:
-    """An ISO 8601 time in UTC, to the second; "" where it is none."""
+    """Convert an ISO 8601 time to UTC, to the second; "" if it is invalid."""
     moment = parsed(time)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment and moment.year >= 1970 else ""
 
 
 def branch_name(branch: str) -> str:
-    """A branch's name as it may be sent."""
+    """Return the name of a branch in the form in which it may be sent."""
     return "".join(letter for letter in branch if letter.isprintable())[:_BRANCH_CHARS]
 
 
 def mention(tool: str, arguments: Any) -> str:
-    """One line that says which tool was called, and with what, in short; nothing of what it answered."""
+    """Return a line that names a tool call and its main argument, shortened, without its result."""
     if own := _CONFIDE.search(tool):
-        return f"[tool confide {own[1]}]"  # what was stored is in the memory already
+        return f"[tool confide {own[1]}]"  # the stored text is in the memory already
     said = arguments if isinstance(arguments, str) else ""
     if isinstance(arguments, dict):
         values = (arguments.get(key) for key in _TELLING)
@@ -165,7 +176,9 @@ def mention(tool: str, arguments: Any) -> str:
 
 
 def stored_in(answer: Any) -> tuple[str, str, int] | None:
-    """What `ToolOutcome.stored` says, of an answer that is a text or a list of blocks; as `memory_store` and `memory_update` word it."""
+    """Return `ToolOutcome.stored` from a result that is a text or a list of blocks, as
+    `memory_store` and `memory_update` word it.
+    """
     if isinstance(answer, list):
         answer = next((text_in(block, "text") for block in answer if isinstance(block, dict)), "")
     found = _STORED.search(answer, 0, _MOST_HEAD) if isinstance(answer, str) else None
@@ -176,7 +189,9 @@ def stored_in(answer: Any) -> tuple[str, str, int] | None:
 
 
 def _line(said: str) -> str:
-    """One short line. It ends before a credential that would not be known for one in it any more: half of it, or what had several lines."""
+    """Shorten a text to one line. It ends before a credential that could not be detected in it any
+    more, being cut or spread over lines.
+    """
     from confide_proxy.sealing.detection import scanner
 
     line = " ".join(said.split())
@@ -196,6 +211,6 @@ def _line(said: str) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        # ["bash", "-lc", "make test"]: the command is the last one.
+        # ["bash", "-lc", "make test"]: the last argument is the command.
         return str(value[-1]) if len(value) == 3 and value[1] in ("-lc", "-c") else " ".join(value)
     return value if isinstance(value, str) else ""

@@ -1,7 +1,8 @@
-"""The transcripts of one client on this machine, and how they get to the daemon.
+"""The transcripts of one client on this device, and sending them to the daemon.
 
-The daemon's word counts for how far a session is; what stands in the file right before that place says whether the file is still the same
-one. A batch is taken only upon the state that it names, so nothing that is sent twice is there twice, whoever sends it.
+The daemon's state decides how far a session was sent; a hash of the bytes right before that offset
+shows if the file is still the same. The daemon accepts a batch only for the state that the batch
+names, so nothing is stored twice, whichever process sends it.
 """
 
 from __future__ import annotations
@@ -47,18 +48,24 @@ log = logging.getLogger(__name__)
 _DEADLINE_S: Final = 60.0
 _BYTES_S: Final = 30_000
 _FILE_CODES: Final = frozenset({"invalid", "too_large", "denied"})
-"""Answers that are about one session: it is left out until the next connection, and the others go on."""
+"""Error codes that concern one session: it is skipped until the next connection, and the others
+continue.
+"""
 AS_EXCLUDED: Final = "sessions/transcript.md"
-"""What a project's own file leaves out where it keeps its sessions back, as with `exclude = ["sessions"]`."""
+"""A path that is excluded in projects that do not send their sessions, as with `exclude =
+["sessions"]`.
+"""
 _MAX_CONFLICTS: Final = 8
-"""As often another process may come first; then the session waits for the next look."""
+"""Conflicts with other processes after which the session waits for the next look."""
 _COMPACT_AFTER = 1000
-"""Superseded lines before the file is written anew, when it is next opened."""
+"""Superseded lines after which the file is written again when it is next opened."""
 
 
 @dataclass(slots=True)
 class SentTotals:
-    """Sessions of which something was sent, messages in all, and lines that were skipped: broken, unknown or too long."""
+    """Numbers of sessions with sent messages, of messages, and of skipped lines: damaged, unknown
+    or too long.
+    """
 
     sessions: int = 0
     messages: int = 0
@@ -67,21 +74,22 @@ class SentTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What to send next: nothing where there is no batch."""
+    """The next batch to send; None if nothing is due."""
 
     batch: OutgoingBatch | None
     head: str = ""
     mark: str = ""
-    is_doubtful: bool = False  # the file is not the one that the cache speaks of
+    is_doubtful: bool = False  # the file is not the recorded one
 
 
 PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for module in (claude_code, codex)}
-"""By the names of `config.TRANSCRIPT_SOURCES`."""
+"""Parsers by the names in `config.TRANSCRIPT_SOURCES`."""
 
 
 class TranscriptSource:
-    """One client's folder, in one space: `progress` says how far its sessions are, as far as this machine knows, `sent` what was sent
-    through this object. Nothing is sent without `sealing`."""
+    """The folder of one client, for one space: `progress` is this device's record of how far its
+    sessions were sent, `sent` counts what this object sent. Nothing is sent without `sealing`.
+    """
 
     def __init__(
         self, paths: ProxyPaths, space: str, parser: Parser, root: Path, sealing: SessionSealing | None = None
@@ -99,15 +107,16 @@ class TranscriptSource:
         self._aside: set[str] = set()
 
     def on_up(self) -> None:
-        """There is a new connection: what the daemon said on an earlier one may not hold any more."""
+        """Forget the daemon's states from an earlier connection."""
         self._asked.clear()
         self._aside.clear()
 
     async def look_back(self, link: RequestChannel) -> None:
-        """Whether the daemon has what it last took of this source; if not, its data folder was put back from an older copy, and nothing
-        that is known of any session holds any more.
+        """Check that the daemon has what it last accepted from this source; if not, it was restored
+        from an older copy, and the progress of all sessions is reset.
 
-        It forgets from the newest on, so the session that was sent last answers for all the others, which need not be asked about.
+        A restore loses the newest states first, so the session that was sent last stands for all
+        others, which need no requests.
 
         Raises RequestError, ConnectionLost, TimeoutError: from the link.
         """
@@ -122,7 +131,7 @@ class TranscriptSource:
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
-            return  # of a project that this machine may not send to any more
+            return  # this device may not send to its project any more
         present = _answered(known, answer)
         same = (present.offset, present.mark, present.is_forgotten) == (known.offset, known.mark, known.is_forgotten)
         if present.version < known.version or (present.version == known.version and not same):
@@ -130,17 +139,17 @@ class TranscriptSource:
             await asyncio.to_thread(self.progress.go_back)
 
     def found(self) -> tuple[list[TranscriptFile], list[Path]]:
-        """The transcripts that are there, and the folders that they are in. Blocks."""
+        """Return the existing transcripts, and their folders. Blocks."""
         return found_below(self.root, self.parser)
 
     def is_settled(self, file: TranscriptFile) -> bool:
-        """Whether there is nothing to send of it."""
+        """Return True if nothing of the transcript has to be sent."""
         known = self.progress.get(file.session)
         stat = (known.inode, known.size, known.mtime_ns)
         return file.session in self._aside or known.is_forgotten or stat == (file.inode, file.size, file.mtime_ns)
 
     def pending_bytes(self, files: list[TranscriptFile]) -> int:
-        """How many bytes of these have not been gone through."""
+        """Return the number of bytes in these transcripts that were not processed yet."""
         waiting = (file for file in files if not self.is_settled(file))
         return sum(max(0, file.size - self.progress.get(file.session).offset) for file in waiting)
 
@@ -152,19 +161,21 @@ class TranscriptSource:
         to_the_end: bool,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Send what is due of one transcript: whole batches, and with `to_the_end` what is left as well. `progress` is told how many bytes
-        were gone through. Raises RequestError, ConnectionLost, TimeoutError: from the link."""
+        """Send what is due of one transcript: whole batches, and with `to_the_end` the rest too.
+        `progress` gets the number of processed bytes. Raises RequestError, ConnectionLost,
+        TimeoutError: from the link.
+        """
         messages = self.sent.messages
         try:
             await self._advance(RetryingLink(link), file, to_the_end, progress)
         except TimeoutError:
-            raise  # the link's; it is an OSError too
+            raise  # from the link; it is an OSError too
         except OSError as error:
             log.info("a transcript cannot be read: %s", error.strerror or type(error).__name__)
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
-            # Once: a machine that may not write has a thousand of them.
+            # Warn once: a device without write access would log a thousand of them.
             log.log(logging.INFO if self._aside else logging.WARNING, "a transcript is not sent: %s", error)
             self._aside.add(file.session)
         self.sent.sessions += self.sent.messages > messages
@@ -208,13 +219,15 @@ class TranscriptSource:
     async def _placed(
         self, link: RequestChannel, file: TranscriptFile, known: SessionPosition
     ) -> SessionPosition | None:
-        """With the project that the session's working folder belongs to; None where it is not known yet, or keeps its sessions back."""
+        """Return the position with the project of the session's working folder; None if that is not
+        known yet, or excludes its sessions.
+        """
         origin = self._origins.get(file.session) or await asyncio.to_thread(self._origin, file.path)
         if origin is None:
             return None
         self._origins[file.session] = origin
         cwd, branch = origin
-        # Without a working folder that is one, the client's own name for it is better than nothing.
+        # Without a valid working folder, use the client's own name for it.
         folder = Path(sendable(cwd)) if cwd.startswith("/") else Path("/", file.path.parent.name.strip("-"))
         if folder not in self._projects:
             claim = await asyncio.to_thread(projects.identify, folder)
@@ -223,7 +236,7 @@ class TranscriptSource:
         project, narrowing = self._projects[folder]
         if narrowing.excludes(AS_EXCLUDED):
             return None
-        # A project that was renamed since keeps the session under its old name: it is there already.
+        # A session stays under the old name of a renamed project, where its first part is.
         return known if known.project else replace(known, project=project.name, branch=branch)
 
     def _origin(self, path: Path) -> tuple[str, str] | None:
@@ -280,12 +293,12 @@ class TranscriptSource:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
 
     def _remember(self, session: str, known: SessionPosition) -> None:
-        with suppress(OSError):  # a full disk: the daemon is asked again another time
+        with suppress(OSError):  # a full disk: the daemon is asked again later
             self.progress.set(session, known)
 
 
 def _answered(known: SessionPosition, answer: TranscriptState) -> SessionPosition:
-    """What is known after an answer of the daemon's."""
+    """Return the position from a response of the daemon."""
     return SessionPosition(
         known.project,
         known.branch,
@@ -299,14 +312,14 @@ def _answered(known: SessionPosition, answer: TranscriptState) -> SessionPositio
 
 @dataclass(frozen=True, slots=True)
 class SessionPosition:
-    """How far one session is.
+    """The progress of one session.
 
     Attributes:
-        project: the project that it belongs to; "" while that is not known.
-        branch: the branch that was named last before the offset.
+        project: its project; "" while unknown.
+        branch: the last branch that was named before the offset.
         version, offset, head, mark: the daemon's state of it (PROTOCOL.md 9.5).
-        is_forgotten: somebody had it deleted at the daemon; nothing of it is sent again.
-        inode, size, mtime_ns: its file when there was nothing to send; 0 while there may be.
+        is_forgotten: a user had it deleted at the daemon; it is never sent again.
+        inode, size, mtime_ns: its file when nothing was left to send; 0 otherwise.
     """
 
     project: str = ""
@@ -322,7 +335,7 @@ class SessionPosition:
 
 
 class SourceProgress:
-    """The sessions of one source in one space. Methods touch the disk briefly."""
+    """The progress of the sessions of one source in one space. Methods access the disk briefly."""
 
     def __init__(self, folder: Path, space: str, source: Path) -> None:
         name = hashlib.blake2b(f"{space}\0{source}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
@@ -332,39 +345,41 @@ class SourceProgress:
             self._compact()
 
     def get(self, session: str) -> SessionPosition:
-        """How far a session is; nothing is known of a new one."""
+        """Return the progress of a session; a new one starts at zero."""
         return self._known.get(session, SessionPosition())
 
     def newest(self) -> tuple[str, SessionPosition] | None:
-        """The session whose state at the daemon was last learned, and that state; None: there is none yet."""
+        """Return the session whose state the daemon reported last, with its progress, or None."""
         return next(((name, known) for name, known in reversed(self._known.items()) if known.version), None)
 
     def clear(self) -> None:
-        """Nothing is known of any session, until it is set anew."""
+        """Forget the progress of all sessions in this object; the file stays."""
         self._known.clear()
 
     def go_back(self) -> None:
-        """The same for whoever reads the file from now on. What was forgotten stays so: it is not sent again.
+        """Reset the progress in the file too, except for sessions that were deleted at the daemon.
 
-        Raises OSError: the disk refuses.
+        Raises OSError: the disk fails.
         """
         self._known = {session: known for session, known in self._known.items() if known.is_forgotten}
         self._compact()
 
     def set(self, session: str, known: SessionPosition) -> None:
-        """Remember it. Raises OSError: the disk refuses; it is known all the same, as long as this object lives."""
+        """Record the progress of a session. Raises OSError: the disk fails; this object knows the
+        progress nevertheless.
+        """
         self._put(session, known)
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # One write of one whole line: O_APPEND keeps the lines of two processes apart.
+            # A single write per line: O_APPEND keeps the lines of two processes apart.
             os.write(fd, _encoded(session, known))
         finally:
             os.close(fd)
 
     def _put(self, session: str, known: SessionPosition) -> None:
         if known.version != self.get(session).version:
-            self._known.pop(session, None)  # to stand last
+            self._known.pop(session, None)  # to move it to the end
         self._known[session] = known
 
     def _load(self) -> int:

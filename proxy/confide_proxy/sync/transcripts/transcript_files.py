@@ -1,6 +1,8 @@
-"""A transcript's file: its whole lines from an offset on, what is sent of them at once, and what tells it from another one.
+"""Reading of transcript files: complete lines from an offset on, batches to send, and hashes that
+identify a file.
 
-No symlink is followed: not to a folder, not to a file. Lines over `MAX_LINE_BYTES` are passed over without being held.
+No symlink to a folder or file is followed. Lines over `MAX_LINE_BYTES` are skipped without being
+kept in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
-"""A line with a pasted image has a few MiB; what is longer says nothing that a search could find."""
+"""Longest line in bytes: one with a pasted image has a few MiB; a longer one contains nothing that
+a search could find.
+"""
 MAX_FILES = 50_000
 _CHUNK = 256 * 1024
 _HEAD_BYTES = 4096
@@ -31,17 +35,21 @@ _MARK_BYTES = 1024
 BATCH_BYTES: Final = 100_000
 BATCH_MESSAGES: Final = 50
 MOST_MESSAGES: Final = 200
-"""A long transcript goes up in larger steps: every one of them makes the daemon's searches read anew what they had in memory."""
+"""Most messages in a batch. A long transcript is sent in large batches, since each one makes the
+daemon's searches reload what they had in memory.
+"""
 SCAN_BYTES: Final = 1024 * 1024
-"""Of a transcript's bytes most are outputs of tools. So much is read for one batch, however little comes of it."""
+"""Most bytes to read for one batch, however few messages they contain: most bytes of a transcript
+are outputs of tools.
+"""
 MAX_TEXT_CHARS: Final = 64 * 1024
-"""A longer message is a pasted file: its beginning says what it is."""
+"""Longest message in characters: a longer one is a pasted file, which its beginning describes."""
 _LONGEST_PLACEHOLDER: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """A transcript as a walk saw it, unread. `path` is absolute."""
+    """A transcript that a walk found, not read yet. `path` is absolute."""
 
     path: Path
     session: str
@@ -51,9 +59,10 @@ class TranscriptFile:
 
 
 def found_below(root: Path, parser: Parser) -> tuple[list[TranscriptFile], list[Path]]:
-    """The transcripts below a folder, the newest first, one file a session; and the folders that were looked into.
+    """Return the transcripts below a folder, newest first, one file per session; and the folders
+    that were searched.
 
-    What cannot be read is passed over.
+    Unreadable ones are skipped.
     """
     found: dict[str, TranscriptFile] = {}
     folders: list[Path] = []
@@ -64,7 +73,7 @@ def found_below(root: Path, parser: Parser) -> tuple[list[TranscriptFile], list[
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
-            continue  # gone since the folder was listed
+            continue  # deleted since the folder was listed
         file = TranscriptFile(path, session, status.st_ino, status.st_size, status.st_mtime_ns)
         if stat.S_ISREG(status.st_mode) and (session not in found or found[session].mtime_ns < file.mtime_ns):
             found[session] = file
@@ -72,7 +81,7 @@ def found_below(root: Path, parser: Parser) -> tuple[list[TranscriptFile], list[
 
 
 def looked_at(file: TranscriptFile) -> TranscriptFile | None:
-    """The same file as it is now; None if it is gone."""
+    """Return the file with its present size and time; None if it was deleted."""
     try:
         status = file.path.lstat()
     except OSError:
@@ -92,7 +101,9 @@ def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> I
 
 @contextmanager
 def opened(root: Path, path: Path) -> Iterator[int]:
-    """A descriptor of a file below `root`. Raises OSError: it is gone, behind a symlink, no regular file, or may not be read."""
+    """Yield a descriptor of a file below `root`. Raises OSError: it was deleted, is behind a
+    symlink, is not a regular file, or cannot be read.
+    """
     *folders, name = path.relative_to(root).parts
     with descended(root, folders) as parent:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -105,7 +116,8 @@ def opened(root: Path, path: Path) -> Iterator[int]:
 
 
 def whole_lines(fd: int, begin: int) -> Iterator[tuple[int, bytes | None]]:
-    """(where it ends, the line without its newline) from an offset on; None in place of one that is too long.
+    """Yield (end offset, line without its newline) from an offset on; None instead of a line that
+    is too long.
 
     A last line without a newline is still being written, and left out.
     """
@@ -129,7 +141,9 @@ def whole_lines(fd: int, begin: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def head_of(fd: int) -> str:
-    """What tells this file from others: a hash of its first line, or of the beginning of it; "" while that is not whole."""
+    """Return a hash that identifies the file: of its first line, or of its beginning; "" while that
+    is incomplete.
+    """
     data = os.pread(fd, _HEAD_BYTES, 0)
     end = data.find(b"\n")
     if end < 0 and len(data) < _HEAD_BYTES:
@@ -138,7 +152,9 @@ def head_of(fd: int) -> str:
 
 
 def mark_of(fd: int, offset: int) -> str:
-    """What tells whether the file was rewritten: a hash of what stands right before the offset; "" at 0 and behind the file's end."""
+    """Return a hash of the bytes right before the offset, to detect that the file was rewritten; ""
+    at 0 and after the file's end.
+    """
     begin = max(0, offset - _MARK_BYTES)
     data = os.pread(fd, offset - begin, begin)
     return _digest(data) if data and len(data) == offset - begin else ""
@@ -150,12 +166,13 @@ def _digest(data: bytes) -> str:
 
 @dataclass(slots=True)
 class OutgoingBatch:
-    """The messages between two offsets, as they are sent (PROTOCOL.md 9.5); the daemon has to have the records of `secrets` first.
+    """The messages between two offsets, as they are sent (PROTOCOL.md 9.5); the daemon needs the
+    records of `secrets` first.
 
     Attributes:
-        branch: the branch that was named last, as it is called here.
-        skipped: lines that were broken, unknown or too long, or that the policy does not let out.
-        is_full: there may be more behind it.
+        branch: the last branch that was named, in its local spelling.
+        skipped: the number of lines that were damaged, unknown, too long, or blocked by the policy.
+        is_full: more may follow.
     """
 
     begin: int
@@ -168,12 +185,13 @@ class OutgoingBatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is large enough to be sent, though more may come soon."""
+        """Return True if it is large enough to be sent at once."""
         return self.is_full or len(self.messages) >= BATCH_MESSAGES or self.end - self.begin >= BATCH_BYTES
 
 
 def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str, mtime: float) -> OutgoingBatch:
-    """The next batch of a file, sealed. `mtime`, in seconds since 1970, stands in for times that the lines do not say. Blocks.
+    """Read the next batch of a file and seal it. `mtime`, in seconds since 1970, replaces missing
+    times of lines. Blocks.
 
     Raises OSError: the file cannot be read; KeyFileError: as `Sealer.seal`.
     """
@@ -210,7 +228,9 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
 
 
 def origin_of(fd: int, parser: Parser) -> tuple[str, str] | None:
-    """(the session's working folder, the branch), "" where its first lines do not name them; None while these are not written yet."""
+    """Return (working folder, branch) of the session, "" if its first lines do not name them; None
+    while these are not written yet.
+    """
     cwd = branch = ""
     end = 0
     for entry, end in _parsed(fd, parser):
@@ -230,9 +250,9 @@ def _parsed(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
 
 
 def _sealed(text: str, sealer: Sealer, batch: OutgoingBatch) -> str | None:
-    """A message as it goes out; None where the policy does not let it."""
+    """Return a sealed message; None if the policy blocks it."""
     try:
-        # Before it is cut, which could leave half of a credential that is not known for one any more.
+        # Before the text is cut, which could leave an undetectable half of a credential.
         sealed = sealer.seal(text, "transcripts", is_sensitive=False)
     except BlockedError:
         return None
@@ -246,7 +266,7 @@ def _shortened(text: str) -> str:
     from confide_crypto.sealing.placeholder import STANDIN
 
     end = MAX_TEXT_CHARS
-    # A part of a placeholder stands for nothing, and no search finds it.
+    # A cut placeholder is useless, and no search finds it.
     for found in STANDIN.finditer(text, max(0, end - _LONGEST_PLACEHOLDER)):
         if found.start() < end < found.end():
             end = found.start()

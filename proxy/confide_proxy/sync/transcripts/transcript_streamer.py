@@ -1,8 +1,10 @@
-"""Streaming transcripts: one process of this machine follows each source, and sends what is new behind everything else.
+"""Streaming of transcripts: one process of this device follows each source, and sends new messages
+with low priority.
 
-What is too little for a batch waits until its file has been quiet for a while, which is also how a session's end looks. Files
-are looked at, not watched, since most of them never change again. Those that were written to lately are looked at every time, folders as
-well, since a new file changes its folder; everything every `WALK_S`.
+Messages that do not fill a batch wait until their file has been quiet for a while, which also
+covers the end of a session. Files are polled, not watched, since most of them never change again.
+Recently written ones are checked each time, and so are folders, since a new file changes its
+folder; all others every `WALK_S`.
 """
 
 from __future__ import annotations
@@ -34,30 +36,34 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 3.0
 LINK_LOOK_S: Final = 1.0
 TROUBLE_S: Final = 30.0
-"""After the daemon could not take something (a full disk): everything is tried again, so much later."""
+"""Seconds until the next attempt after the daemon refused something (a full disk)."""
 WALK_S: Final = 120.0
-"""An old session that is taken up again is noticed so late; 2,000 files cost 30 ms."""
+"""Interval in seconds of the check of all files, which notices a resumed old session; 2,000 files
+cost 30 ms.
+"""
 LATELY_S: Final = 3600.0
 
 
 def sources(
     paths: ProxyPaths, config: ProxyConfig, space: str, sealing: SessionSealing | None = None
 ) -> list[TranscriptSource]:
-    """What the user's configuration names, as far as it has been sent to this space. Blocks briefly."""
+    """Return the sources in the user's configuration, with their progress in this space. Blocks
+    briefly.
+    """
     return [source_of(agent, paths, config, space, sealing) for agent in dict.fromkeys(config.transcripts)]
 
 
 def source_of(
     agent: str, paths: ProxyPaths, config: ProxyConfig, space: str, sealing: SessionSealing | None = None
 ) -> TranscriptSource:
-    """One of them; without `sealing` it can be looked at, and nothing of it is sent."""
+    """Return the source of one client; without `sealing` it can be inspected, but not sent."""
     parser = PARSERS[agent]
     root = folder_of(parser, config)
     return TranscriptSource(paths, space, parser, root, sealing)
 
 
 def folder_of(parser: Parser, config: ProxyConfig) -> Path:
-    """Where a client's transcripts are, as configured or as the client has them."""
+    """Return the folder of a client's transcripts, from the configuration or the client's default."""
     said: str = getattr(config, f"{parser.agent.replace('-', '_')}_folder")
     return (Path(said).expanduser() if said else parser.home()).absolute()
 
@@ -72,8 +78,9 @@ async def send_all(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Send everything that has not been sent, once; the numbers of `Sent`. With `force` the daemon is asked about every session, whatever
-    this machine remembers; `progress` is told (bytes gone through, bytes in all).
+    """Send all new messages once; return the numbers of `SentTotals`. With `force` the daemon is
+    asked about every session, whatever this device has recorded; `progress` gets (processed bytes,
+    bytes in total).
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
@@ -101,12 +108,12 @@ async def send_all(
 
 
 def pending_bytes(paths: ProxyPaths, config: ProxyConfig, space: str) -> int:
-    """How much has not been gone through. Blocks briefly."""
+    """Return the number of bytes that were not processed yet. Blocks briefly."""
     return sum(source.pending_bytes(source.found()[0]) for source in sources(paths, config, space))
 
 
 class TranscriptStreamer:
-    """Streams over one link, for as long as the task lives."""
+    """Streaming over one link, until cancelled."""
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, link: Link, sealing: SessionSealing, services: ServiceRunner
@@ -125,7 +132,7 @@ class TranscriptStreamer:
                 group.create_task(self._services.keep(name, partial(self._keep, agent, name)))
 
     async def _keep(self, agent: str, name: str) -> None:
-        """Follow one source, in turns with the other processes of this machine."""
+        """Follow one source while this process, and no other one of this device, holds its seat."""
         while True:
             if not self._link.is_up:
                 await asyncio.sleep(LINK_LOOK_S)
@@ -150,7 +157,7 @@ class TranscriptStreamer:
                 seat.leave()
 
     async def _follow(self, source: TranscriptSource, space: str, name: str) -> None:
-        """Send what is due, for as long as the link is up and leads to this space."""
+        """Send what is due, while the link is up and leads to this space."""
         source.on_up()
         await source.look_back(self._link)
         lookout = Lookout(source)
@@ -168,7 +175,7 @@ class TranscriptStreamer:
 
 
 class Lookout:
-    """What is new of one source. Methods block briefly."""
+    """Search for new messages of one source. Methods block briefly."""
 
     def __init__(self, source: TranscriptSource) -> None:
         self._source = source
@@ -178,7 +185,9 @@ class Lookout:
         self._changed: dict[str, tuple[TranscriptFile, float]] = {}
 
     def unsettled(self) -> list[tuple[TranscriptFile, float]]:
-        """The transcripts of which something may have to be sent, each with the seconds for which it has not changed."""
+        """Return the transcripts that may have new messages, each with the seconds since its last
+        change.
+        """
         if time.monotonic() - self._walked >= WALK_S or self._folders != self._stamps(self._folders):
             self._walk()
         else:
@@ -198,7 +207,9 @@ class Lookout:
         }
 
     def _quiet_s(self, file: TranscriptFile) -> float:
-        """By our own clock from the second look on: the wall's may jump."""
+        """Return the seconds since the last change, from the second look on by the monotonic clock,
+        since the wall clock may jump.
+        """
         seen = self._changed.get(file.session)
         if seen is None:
             since = time.monotonic() - max(0.0, time.time() - file.mtime_ns / 1e9)

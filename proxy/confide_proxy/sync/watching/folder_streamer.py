@@ -63,7 +63,8 @@ class _Turn:
     Attributes:
         tasks: all tasks that run for it.
         is_over: the connection is closed.
-        is_compared: folder and daemon were compared over this connection, and the daemon knows that this process watches.
+        is_compared: folder and daemon were compared over this connection, and the daemon knows that
+            this process watches.
     """
 
     folder: Folder
