@@ -1,1 +1,1 @@
-"""Memory over HTTP: `confide http serve` on this machine, and `[gateway]` on the server."""
+"""Memory over HTTP: `confide http serve` on this computer, and `[gateway]` on the server."""

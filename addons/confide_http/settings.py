@@ -1,4 +1,4 @@
-"""`[gateway]` of daemon.toml."""
+"""The section `[gateway]` of daemon.toml."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """MCP over HTTP, for clients that speak nothing else (docs/http-server.md)."""
+    """MCP over HTTP, for clients that support nothing else (docs/http-server.md)."""
 
     listen: str = ""  # host and port of a socket of its own; "" is none
-    # PEM files: the certificate with what it is signed by, and its private key, of mode 0600; "" where TLS ends in front of it
+    # PEM files: the certificate with its chain, and its private key, of mode 0600; "" if TLS ends
+    # in front of the gateway
     cert: str = ""
     key: str = ""
     public_url: str = ""  # what clients are told, such as `https://memory.example.org`; "" is where it listens
     hosts: tuple[str, ...] = ()  # further names that it is called by, as they stand in `Host`
-    # hosts from which programs may be described that ask to be let in, and the space that they may ask for
+    # hosts of metadata documents by which programs request access, and the space for which they may
     client_hosts: tuple[str, ...] = ()
     client_space: str = ""
 
@@ -35,7 +36,7 @@ class GatewayConfig:
         object.__setattr__(self, "public_url", as_clients_write_it(self.public_url))
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes."""
+        """Return the first option with an invalid value, and what it accepts."""
         if bool(self.cert) != bool(self.key):
             return ("key" if self.cert else "cert"), "a certificate and its private key go together: cert and key"
         if "PRIVATE KEY" in self.key or "BEGIN" in self.cert:
@@ -56,7 +57,7 @@ class GatewayConfig:
         return self._where()
 
     def _where(self) -> tuple[str, str] | None:
-        """The same of where it listens, and whether others may come there without TLS."""
+        """Check the address, and that others cannot reach it without TLS; returns as `problem`."""
         if not self.listen:
             if self != GatewayConfig():
                 return "listen", "the other options of [gateway] need it, as in 127.0.0.1:7735"
@@ -78,9 +79,11 @@ class GatewayConfig:
 
 
 def as_clients_write_it(url: str) -> str:
-    """An address in small letters, without the port that goes without saying, and without a slash at its end (WHATWG's URL, "serializing").
+    """Return a URL in lower case, without a default port and a final slash (WHATWG's URL,
+    "serializing").
 
-    Programs compare it with what they make of what a person has typed, to the letter. What is no such address stays as it is.
+    Programs compare it exactly with their form of what a user has typed. Other texts stay
+    unchanged.
     """
     if _PUBLIC_URL.fullmatch(url.lower()) is None:
         return url

@@ -1,7 +1,8 @@
-"""By what a request is let in: a bearer token, and how many guesses there may be.
+"""Bearer authentication, and the limit of wrong guesses.
 
-All who sit on one machine, or behind one proxy, share an address, so guesses are counted together: past `MOST_GUESSES` a minute a wrong
-token is answered with 429 and cheaply. A right one always passes, so that nobody is shut out by another's guesses.
+All users of one computer, or behind one proxy, share an address, so guesses are counted together:
+beyond `MOST_GUESSES` a minute a wrong token gets a cheap 429. A valid one always passes, so no
+client is locked out by the guesses of others.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from confide_crypto.keys.bearer_tokens import digest_of
 from confide_http.door.refusals import RefusalError
 
 MOST_GUESSES: Final = 30
-"""Wrong tokens that are answered with 401 within `WINDOW_S`. A token has 256 bits: what this bounds is work and noise."""
+"""Wrong tokens answered with 401 within `WINDOW_S`. A token has 256 bits: the limit is against load
+and log noise.
+"""
 WINDOW_S: Final = 60.0
 PATH: Final = "/mcp"
 METADATA: Final = "/.well-known/oauth-protected-resource"
-"""Where RFC 9728 has a resource describe itself."""
+"""The path of a resource's metadata (RFC 9728)."""
 
 T = TypeVar("T")
 
 
 class Guesses:
-    """Those of the last minute."""
+    """The wrong tokens of the last minute."""
 
     def __init__(self, what: str = "wrong tokens", clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -38,11 +41,11 @@ class Guesses:
 
     @property
     def are_spent(self) -> bool:
-        """Whether there were so many that the next one is answered without being looked at."""
+        """True if the next wrong token is refused without a lookup."""
         return len(self._at) == MOST_GUESSES and self._clock() - self._at[0] <= WINDOW_S
 
     def count(self) -> None:
-        """One more. Raises RefusalError, 429: there were too many."""
+        """Count a guess. Raises RefusalError, 429: there were too many."""
         now = self._clock()
         while self._at and now - self._at[0] > WINDOW_S:
             self._at.popleft()
@@ -53,7 +56,9 @@ class Guesses:
 
 
 class Bearer(Generic[T]):
-    """Admission by `Authorization: Bearer`, and what whoever is not let in is told (RFC 6750, RFC 9728)."""
+    """Authentication by `Authorization: Bearer`, with the challenge for refused requests (RFC 6750,
+    RFC 9728).
+    """
 
     def __init__(
         self,
@@ -65,12 +70,11 @@ class Bearer(Generic[T]):
         seek: Callable[[bytes], Awaitable[T | None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            find: whom the token with this SHA-256 lets in now, as far as this process knows.
-            origin: of the addresses that clients are told, such as `https://memory.example.org`.
-            hint: how a token is made.
-            seek: the same where another process may have made it a moment ago, which costs more.
+        """Args:
+        find: returns the holder of the token with this SHA-256, as far as this process knows.
+        origin: of the public addresses, such as `https://memory.example.org`.
+        hint: how a user creates a token.
+        seek: like `find`, but includes tokens that another process has just created; slower.
         """
         self._find = find
         self._seek = seek
@@ -80,10 +84,10 @@ class Bearer(Generic[T]):
         self._guesses = Guesses(clock=clock)
 
     async def __call__(self, request: Request) -> T:
-        """Who makes a request.
+        """Return the authenticated holder of the request's token.
 
-        Raises RefusalError: 400 for two tokens, 401 for none or a wrong, an expired or a revoked one, 429 after
-        too many wrong ones; what `seek` raises.
+        Raises RefusalError: 400 for two tokens, 401 for none or a wrong, an expired or a revoked
+        one, 429 after too many wrong ones; and whatever `seek` raises.
         """
         text = bearer_of(request)
         if text is None:
@@ -98,11 +102,13 @@ class Bearer(Generic[T]):
         return found
 
     def unknown(self) -> RefusalError:
-        """The token is wrong, expired or taken away: whoever has it is not told which."""
+        """Build the refusal for a wrong, expired or revoked token; it does not say which of them."""
         return self._refusal("the token is none that is good here", ', error="invalid_token"')
 
     def described(self, *, servers: Sequence[str] = ()) -> list[Route]:
-        """Where a resource tells what a token takes (RFC 9728); `servers`: that give one."""
+        """Return the routes with the resource's metadata (RFC 9728); `servers`: the authorization
+        servers that issue tokens.
+        """
 
         async def describe(_request: Request) -> Response:
             told = {
@@ -121,12 +127,12 @@ class Bearer(Generic[T]):
 
 
 def resource_of(origin: str) -> str:
-    """What tokens are good for (RFC 8707, RFC 9728)."""
+    """Return the resource identifier of the tokens (RFC 8707, RFC 9728)."""
     return origin + PATH
 
 
 def bearer_of(request: Request) -> str | None:
-    """The token that a request brings; None for none. Raises RefusalError, 400: it brings two."""
+    """Return the request's token, or None if it has none. Raises RefusalError, 400: it has two."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise RefusalError(400, "invalid", "there are two Authorization headers")

@@ -1,4 +1,4 @@
-"""The certificate of a gateway, read anew where its files change: one that was renewed is served without a restart."""
+"""The certificate of a gateway, reloaded when its files change, so that a renewal needs no restart."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 2.0
-"""Between two looks at the files."""
+"""Seconds between two checks of the files."""
 SOON_S: Final = 7 * 86_400.0
-"""A certificate that ends within it should have been renewed: of 90 days that is done after 60, of 45 after 30, of 6 after 4."""
+"""A certificate that expires within this time should have been renewed: certificates of 90 days are
+after 60, of 45 after 30, of 6 after 4.
+"""
 _TOLD_S: Final = 86_400.0
 _MOST_BYTES: Final = 1 << 20
 
 
 class CertificateError(Exception):
-    """A certificate or its key that cannot be used: which file, and why."""
+    """An unusable certificate or key: the file, and the reason."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -30,7 +32,9 @@ class CertificateError(Exception):
 
 
 def good_until(cert: Path, key: Path) -> float:
-    """When a certificate ends that can be used with this key, in seconds since 1970. Raises CertificateError."""
+    """Return when the certificate expires, in seconds since 1970, if it fits the key. Raises
+    CertificateError.
+    """
     from cryptography.x509 import load_pem_x509_certificate  # 45 ms, for who has a certificate
 
     read = {path: _read(path) for path in (cert, key)}
@@ -39,7 +43,8 @@ def good_until(cert: Path, key: Path) -> float:
     except ValueError:
         raise CertificateError(cert, "it is no certificate in PEM") from None
     try:
-        # Tried in a context of its own: one that is in use would be left with one of them new and the other old.
+        # Test in a separate context: a failure would leave the one in use with a new and an old
+        # half.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except ssl.SSLError as error:
         why = "it is no key of that certificate" if error.reason == "KEY_VALUES_MISMATCH" else "it is no key in PEM"
@@ -50,10 +55,10 @@ def good_until(cert: Path, key: Path) -> float:
 
 
 class Renewal:
-    """Keeps what a context serves as the files are."""
+    """Keeps the certificate of an SSL context in step with its files."""
 
     def __init__(self, context: ssl.SSLContext, cert: Path, key: Path, *, require: Callable[[Path], object]) -> None:
-        """`require`: raises ConfideError where others may read the key."""
+        """`require`: raises ConfideError if others may read the key."""
         self._context = context
         self._cert = cert
         self._key = key
@@ -61,10 +66,10 @@ class Renewal:
         self._seen = _marks(cert, key)
         self._told_at = float("-inf")
         self.until = good_until(cert, key)
-        """When what is served ends, in seconds since 1970."""
+        """When the certificate in use expires, in seconds since 1970."""
 
     async def run(self) -> None:
-        """Look at the files again and again, until cancelled."""
+        """Check the files repeatedly until cancelled."""
         while True:
             self._tell()
             await asyncio.sleep(POLL_S)
@@ -72,8 +77,10 @@ class Renewal:
                 self._take(until)
 
     def _renewed(self) -> float | None:
-        """When the certificate ends that the files hold anew and that can be used, in seconds since 1970; None: they are as before, or
-        cannot be used, which is told once."""
+        """Reload changed files; return when the new certificate expires, in seconds since 1970.
+
+        None: the files are unchanged, or unusable, which is logged once.
+        """
         marks = _marks(self._cert, self._key)
         if marks == self._seen:
             return None
@@ -86,7 +93,8 @@ class Renewal:
             return None
 
     def _take(self, until: float) -> None:
-        # Where handshakes are begun, and so between two of them: the context has the new certificate before it has the new key.
+        # On the thread that begins handshakes, and so between two of them: the context briefly has
+        # the new certificate with the old key.
         try:
             self._context.load_cert_chain(self._cert, self._key, password=_no_password)
         except (OSError, ValueError) as error:
@@ -97,7 +105,7 @@ class Renewal:
             log.info("the certificate of the gateway was read anew; it is good until %s", _day(until))
 
     def _tell(self) -> None:
-        """Once a day that it is over, or soon."""
+        """Warn once a day that the certificate has expired or expires soon."""
         left_s = self.until - time.time()
         if left_s < SOON_S and time.monotonic() - self._told_at >= _TOLD_S:
             self._told_at = time.monotonic()
@@ -118,7 +126,7 @@ def _read(path: Path) -> bytes:
 
 
 def _marks(*paths: Path) -> list[tuple[int, int, int] | None]:
-    """What changes when a file does, or its mode, or is another one."""
+    """Return values that differ once a file is changed or replaced, or its mode changes."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
@@ -130,7 +138,7 @@ def _marks(*paths: Path) -> list[tuple[int, int, int] | None]:
 
 
 def _no_password() -> str:
-    """Nobody is there to type one; without this OpenSSL asks at the terminal."""
+    """Return no password: without this OpenSSL prompts at the terminal."""
     raise ValueError("it has a password, which nobody is there to type")
 
 

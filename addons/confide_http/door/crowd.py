@@ -1,7 +1,8 @@
-"""All connections by who holds them, and which of them goes where a full house makes room.
+"""All open connections by client address, and the choice of the one to close when the limit is
+reached.
 
-What looked at each of 512 connections whenever one came kept the loop of a daemon, which machines wait for, busy for seconds: here the one
-that goes is found in a fraction of a millisecond.
+A scan of all 512 connections for each new one kept the daemon's event loop busy for seconds, while
+devices waited for it. Here the choice takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from itertools import groupby
 from typing import Final, Protocol
 
 _NETWORK_BYTES: Final = 8
-"""Of an IPv6 address, which whoever has one has 2^64 of."""
+"""Bytes of an IPv6 address that identify a client: a client usually has 2^64 addresses."""
 
 Address = str | bytes
 
 
 def holder_of(host: str) -> Address:
-    """Whoever is at an address, as far as one of them can have many; `host`: as ASGI has it of a client.
+    """Return the key under which a client's connections are counted, as far as one client can have
+    many addresses. `host`: from ASGI.
 
-    On a socket of both families an IPv4 address comes as one of IPv6 (RFC 4291, 2.5.5.2).
+    On a dual-stack socket an IPv4 address appears as an IPv6 one (RFC 4291, 2.5.5.2).
     """
     address = ip_address(host) if host else ""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -28,29 +30,29 @@ def holder_of(host: str) -> Address:
 
 
 class OpenConnection(Protocol):
-    """A connection, as far as a crowd knows it; one on which TLS is being agreed on is none of uvicorn's yet."""
+    """A connection as the crowd sees it; during the TLS handshake uvicorn does not know it yet."""
 
     @property
     def address(self) -> Address:
-        """Of whoever is at the other end (`holder_of`)."""
+        """The client's key (`holder_of`)."""
 
     @property
     def used(self) -> float:
-        """When its client last said something, as the loop tells the time."""
+        """The loop time at which the client last sent something."""
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is done here but wait for its client."""
+        """True if the server only waits for the client."""
 
     def cut(self) -> None:
-        """End it, and that without a word."""
+        """Close the connection without an answer."""
 
 
 class Crowd:
-    """Those who are there, who was silent longest first."""
+    """The open connections, longest silent first."""
 
     def __init__(self, most: int) -> None:
-        """`most`: connections; the one that would be the last of so many makes room."""
+        """`most`: limit of connections; reaching it closes one."""
         self._most = most
         self._of: dict[Address, dict[OpenConnection, None]] = {}
         self._count = 0
@@ -59,7 +61,9 @@ class Crowd:
         return self._count
 
     def enter(self, one: OpenConnection) -> None:
-        """It is there. Where there is no room, the connection that is missed least ends, which may be this one."""
+        """Add a connection. If the limit is reached, close the least useful one, which may be this
+        one.
+        """
         self.heard(one)
         if self._count >= self._most:
             least = self.least() or one
@@ -67,13 +71,13 @@ class Crowd:
             least.cut()
 
     def heard(self, one: OpenConnection) -> None:
-        """It has said something."""
+        """Record that the client sent something."""
         self.left(one)
         self._of.setdefault(one.address, {})[one] = None
         self._count += 1
 
     def left(self, one: OpenConnection) -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
         of_one = self._of.get(one.address, {})
         if one in of_one:
             del of_one[one]
@@ -82,7 +86,9 @@ class Crowd:
             self._of.pop(one.address, None)
 
     def least(self) -> OpenConnection | None:
-        """The one that is missed least: of what waits for its client, the longest silent of whoever holds most. None: all are at work."""
+        """Return the connection to close: among those that wait for their client, the longest
+        silent one of the client with the most connections. None if all are busy.
+        """
         for _, holders in groupby(sorted(self._of.values(), key=len, reverse=True), key=len):
             waiting = [first for each in holders if (first := next((one for one in each if one.waits), None))]
             if waiting:

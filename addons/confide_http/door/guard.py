@@ -1,8 +1,9 @@
-"""The outermost door: what no request passes, whoever makes it.
+"""The outermost check: requests that no client may make.
 
-A page can send requests to whatever its reader's browser reaches, loopback too, by address or by a name of its own that leads here (DNS
-rebinding); it cannot choose `Host` and `Origin`. Pure predicates, and the middleware that asks them before anything else is looked at. No
-answer has a header of CORS, so no page reads one.
+A page can send requests to all that its reader's browser reaches, including loopback, by address or
+by a name that resolves to it (DNS rebinding); it cannot choose `Host` and `Origin`. This module has
+pure predicates, and the middleware that checks them first. No answer has a CORS header, so no page
+can read one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from confide_http.door.refusals import RefusalError, handlers, refusal_of
 log = logging.getLogger(__name__)
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-"""How a machine calls itself."""
+"""The names of the loopback interface."""
 _TOKENS: Final = frozenset(
     {"access_token", "accesstoken", "api_key", "apikey", "api-key", "auth", "authorization", "bearer", "key", "token"}
 )
-"""Parameters that clients put tokens into. An address is kept in histories, logs and referrers."""
+"""Query parameters in which clients send tokens. URLs are kept in histories, logs and referrers."""
 _SAFE: Final = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -36,19 +37,20 @@ _SAFE: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""On every answer that does not say otherwise."""
+"""Headers of every response that does not set its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayNames:
-    """How a gateway is called.
+    """The names under which a gateway accepts requests.
 
     Attributes:
-        hosts: as they stand in `Host`, in small letters, with the port where one has to be said.
-        schemes: by which it is reached.
-        open_to_links: what paths begin with that a page of another site may lead a person to. Whoever comes along there is given nothing
-            that is not in the address.
-        in_frames: whether these may be led to within a frame as well. Whether such a page shows itself there, its own headers say.
+        hosts: accepted values of `Host`, in lower case, with the port where one is needed.
+        schemes: by which clients reach it.
+        open_to_links: prefixes of paths to which pages of other sites may link. Such a request is
+            given nothing that is not in the URL.
+        in_frames: True if such links may also open in a frame; the page's own headers decide about
+            being shown.
     """
 
     hosts: Collection[str]
@@ -57,17 +59,17 @@ class GatewayNames:
     in_frames: bool = False
 
     def has_host(self, host: str) -> bool:
-        """Whether a `Host` is one of ours: a name that leads here is told apart by it."""
+        """Return True if a `Host` is one of ours; DNS rebinding is detected by it."""
         return host.lower() in self.hosts
 
     def has_origin(self, origin: str) -> bool:
-        """Whether an `Origin` is a page of ours."""
+        """Return True if an `Origin` is a page of ours."""
         scheme, _, host = origin.lower().partition("://")
         return scheme in self.schemes and host in self.hosts
 
 
 def holds_token(query: bytes) -> bool:
-    """Whether a query string has a token in it, or a parameter that is made for one."""
+    """Return True if a query string contains a token, or a parameter meant for one."""
     text = query.decode("latin-1")
     if MARK in text:
         return True
@@ -76,7 +78,7 @@ def holds_token(query: bytes) -> bool:
 
 
 def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
-    """Why a request does not pass; None: it does."""
+    """Return the refusal of a request, or None if it may pass."""
     hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
     if len(hosts) != 1 or not names.has_host(hosts[0]):
         lacks_port = len(hosts) == 1 and any(name.rpartition(":")[0] == hosts[0].lower() for name in names.hosts)
@@ -84,7 +86,7 @@ def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
         return RefusalError(421, "misdirected", "this gateway answers to its own names alone", hint=hint)
     if any(not names.has_origin(origin) for origin in origins):
         return RefusalError(403, "denied", "pages of other origins are refused")
-    # A picture or a form brings no Origin, but browsers say this.
+    # An image or a form sends no Origin, but browsers send this header.
     if ("cross-site" in sites or "same-site" in sites) and not _is_link(scope, names):
         return RefusalError(403, "denied", "requests that other sites cause are refused")
     if holds_token(scope["query_string"]):
@@ -94,10 +96,12 @@ def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
 
 
 class Guard:
-    """ASGI middleware: refuses what `problem_of` says, stamps every answer, and turns a fault of ours into a plain 500."""
+    """ASGI middleware that refuses the requests of `problem_of`, adds headers to every response,
+    and turns a bug of ours into a plain 500.
+    """
 
     def __init__(self, app: ASGIApp, names: GatewayNames, *, hint: str) -> None:
-        """`hint`: where the log is that says more of a fault of ours."""
+        """`hint`: where the log is that describes a bug further."""
         self._app = app
         self._names = names
         self._hint = hint
@@ -124,11 +128,11 @@ class Guard:
         except RefusalError as error:
             refusal = error
         except Exception as error:
-            # What it says may quote anything that was asked or stored.
+            # The error's text may quote anything from the request or the store.
             log.error("a request failed: %s", where(error))
             refusal = RefusalError(500, "internal", "the gateway failed", hint=self._hint)
         if is_begun:
-            # Half of an answer must not pass for a whole one.
+            # A partial answer must not look like a whole one.
             raise ConnectionAbortedError
         await refusal.response()(scope, receive, stamped)
 
@@ -140,11 +144,11 @@ def application(
     hint: str,
     told: Callable[[ConfideError], RefusalError] = refusal_of,
 ) -> Guard:
-    """What a gateway serves: its routes, behind the guard.
+    """Return the application of a gateway: its routes behind the guard.
 
     Args:
-        hint: where the log is that says more of a fault of ours.
-        told: what a failure means to whoever asks.
+        hint: where the log is that describes a bug further.
+        told: maps a failure to the refusal that the client gets.
     """
     found = Starlette(routes=routes, exception_handlers=handlers(told))
     found.router.redirect_slashes = False
@@ -152,7 +156,7 @@ def application(
 
 
 def _is_link(scope: Scope, names: GatewayNames) -> bool:
-    """Whether somebody follows a link to a page that others may lead to."""
+    """Return True if a user follows a link to a page to which other sites may link."""
     mode, dest = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
     is_followed = mode == ["navigate"] and (dest == ["document"] or (names.in_frames and dest == ["iframe"]))
     return is_followed and scope["method"] == "GET" and scope["path"].startswith(tuple(names.open_to_links))

@@ -1,8 +1,9 @@
-"""How much of an event loop strangers get, where others wait for the same loop.
+"""Limits the share of an event loop that HTTP clients get while devices use the same loop.
 
-A daemon's machines are answered on the loop that its gateway is on. A turn of it is as long as all that came in meanwhile takes: five
-hundred connections that bring a byte each are 12 ms, and each request that is refused half a one. So requests of strangers begin one after
-the other (`RequestTurns`), and connections that bring little at a time are looked at now and then, a few in a turn (`Rests`).
+The gateway runs on the daemon's event loop, which also answers devices. A turn of the loop takes as
+long as all its input: five hundred connections with a byte each take 12 ms, and each refused
+request half a millisecond. So requests of HTTP clients begin one after the other (`RequestTurns`),
+and connections that send little at a time are read now and then, a few in a turn (`Rests`).
 """
 
 from __future__ import annotations
@@ -13,37 +14,41 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PER_S: Final = 200.0
-"""Requests of strangers that begin. One costs half a millisecond or more, so they have a tenth of the loop."""
+"""Requests that may begin per second. Each costs half a millisecond or more, so they get a tenth of
+the loop.
+"""
 IN_A_ROW: Final = 32
-"""That begin one right behind the other after a pause: a page with what it takes along."""
+"""Requests that may begin in a row after a pause: a page with its resources."""
 APART_S: Final = 0.001
-"""Between two of these: together they were a turn of 10 ms, and that six times a second."""
+"""Pause between two of these: together they would take a turn of 10 ms, six times a second."""
 REST_S: Final = 0.5
-"""For which a connection that brings little at a time is left alone."""
+"""Time for which a connection that sends little at a time is not read."""
 WOKEN: Final = 2
 WOKEN_EVERY_S: Final = 0.001
-"""So many are looked at again, so often: 0.1 ms of each."""
+"""Interval at which a few resting connections are read again: 0.1 ms each."""
 
 
 class RequestTurns:
-    """Requests that wait to begin, in turn of whoever brings them: who brings one does not wait for another's five hundred."""
+    """Requests that wait to begin, in round-robin order of clients: no client waits for five
+    hundred requests of another.
+    """
 
     def __init__(self, *, per_second: float = PER_S, in_a_row: int = IN_A_ROW) -> None:
         self._pause_s = 1 / per_second
         self._ahead_s = (in_a_row - 1) / per_second
-        # As the loop tells the time: when the next may begin by the rate, and in a row.
+        # In loop time: when the next request may begin by the rate, and in a row.
         self._free_at = self._apart_at = 0.0
         self._waiting: dict[Hashable, dict[Callable[[], None], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """Call `begin` now where nobody waits, or else when it is its turn. `holder`: who brings it."""
+        """Call `begin` at once if no request is waiting, else in its turn. `holder`: the client."""
         self._waiting.setdefault(holder, {})[begin] = None
         if self._timer is None:
             self._next()
 
     def leave(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """It has nothing to begin any more."""
+        """Remove a waiting request."""
         theirs = self._waiting.get(holder, {})
         theirs.pop(begin, None)
         if not theirs:
@@ -69,7 +74,9 @@ class RequestTurns:
 
 
 class Rests:
-    """Connections that are left alone for a while, the longest first. `rest_s`: at least so long; 0 for those that only come in turn."""
+    """Connections that are not read for a while, longest first. `rest_s`: the least time; 0 for
+    those that only take turns.
+    """
 
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s = rest_s
@@ -77,7 +84,7 @@ class Rests:
         self._timer: asyncio.TimerHandle | None = None
 
     def rest(self, resume: Callable[[], None]) -> None:
-        """Call `resume` in a while, with few others in the same turn."""
+        """Call `resume` later, with few others in the same turn of the loop."""
         loop = asyncio.get_running_loop()
         self.leave(resume)  # the longest first, whoever rests again
         self._until[resume] = loop.time() + self._rest_s
@@ -85,7 +92,7 @@ class Rests:
             self._timer = loop.call_later(self._rest_s, self._wake)
 
     def leave(self, resume: Callable[[], None]) -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
         self._until.pop(resume, None)
 
     def _wake(self) -> None:
@@ -103,12 +110,12 @@ class Rests:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How strangers are served on a loop that others wait for.
+    """The pacing of HTTP clients on a loop that devices share.
 
     Attributes:
         turns: in which their requests begin.
-        rests: of what brings little at a time.
-        flowing: of what brings much, and of what is to end: a few in each turn of the loop.
+        rests: for connections that send little at a time.
+        flowing: for connections that send much, or are to be closed: a few in each turn.
     """
 
     turns: RequestTurns = field(default_factory=RequestTurns)

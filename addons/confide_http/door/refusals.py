@@ -1,6 +1,7 @@
-"""What a request is refused with: a status, and `{"error": {"code", "message", "hint"}}`.
+"""Error responses: a status, and `{"error": {"code", "message", "hint"}}`.
 
-Codes are those of PROTOCOL.md 7.2, and some that only HTTP has. No text of what was asked, no token and no project's name is repeated.
+Codes are those of PROTOCOL.md 7.2, and some that exist only in HTTP. Responses never repeat text of
+the request, a token or a project's name.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ STATUS: Final[Mapping[str, int]] = {
     "internal": 500,
     "storage_full": 507,
 }
-"""The status of each code."""
+"""The HTTP status of each code."""
 RETRY_S: Final = 2
-"""`Retry-After` of what is only for now."""
+"""`Retry-After` of temporary failures."""
 
 
 class RefusalError(ConfideError):
-    """A request that is not answered as asked. `status` is HTTP's; `headers` go with the answer."""
+    """A refused request. `status` is HTTP's; `headers` are added to the response."""
 
     def __init__(
         self,
@@ -59,21 +60,21 @@ class RefusalError(ConfideError):
         return {"error": {"code": self.code, "message": str(self), "hint": self.hint}}
 
     def response(self) -> JSONResponse:
-        """The whole answer."""
+        """Return the whole response."""
         return JSONResponse(self.body, status_code=self.status, headers=self.headers)
 
 
 def refusal_of(error: ConfideError) -> RefusalError:
-    """What a request is told of a failure, by its code."""
+    """Return the refusal for a failure, by its code."""
     if isinstance(error, RefusalError):
         return error
     return RefusalError(STATUS.get(error.code, 503), error.code, str(error), hint=error.hint)
 
 
 def handlers(told: Callable[[ConfideError], RefusalError] = refusal_of) -> dict[Any, ExceptionHandler]:
-    """For an application: what is answered where a route fails, or where there is none.
+    """Return an application's handlers for failing and for unknown routes.
 
-    `told`: what a failure means to whoever asks.
+    `told`: maps a failure to the refusal that the client gets.
     """
 
     async def failed(_request: Request, error: Exception) -> Response:

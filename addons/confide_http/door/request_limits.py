@@ -1,4 +1,4 @@
-"""How much one request may bring, how long it may take to, and how many of a kind there are at a time."""
+"""Limits of requests: body size, time to send it, and parallel requests of a kind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from starlette.types import Message, Receive
 from confide_http.door.refusals import RefusalError
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-"""As the MCP SDK's servers take; a note has a million characters at most."""
+"""As in the MCP SDK's servers; a note has at most a million characters."""
 BODY_S: Final = 15.0
-"""Within which a body has come, however slowly. On loopback the largest takes milliseconds."""
+"""Time limit for a body, however slowly it comes. On loopback the largest takes milliseconds."""
 MAX_STREAMS_EACH: Final = 16
 
 
 async def body_of(request: Request, *, within_s: float = BODY_S, most: int = MAX_BODY_BYTES) -> bytes:
-    """The whole body. Raises RefusalError: 413 where it is larger than `most` bytes, 408 where it takes too long, however it comes."""
+    """Return the whole body. Raises RefusalError: 413 if it exceeds `most` bytes, 408 if it takes
+    longer than `within_s`.
+    """
     said = request.headers.get("content-length", "0")
     if not said.isdecimal() or len(said) > 12 or int(said) > most:
         raise _too_large(most)
@@ -47,7 +49,7 @@ def _too_large(most: int) -> RefusalError:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """What receives a body that was read already, and then what comes behind it."""
+    """Return a `receive` that yields a body already read, and then what follows it."""
     is_given = False
 
     async def again() -> Message:
@@ -61,7 +63,7 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Places:
-    """Room for what takes long, in all and for each of those who take it."""
+    """Limits of long-running requests, in total and per client."""
 
     def __init__(self, what: str, *, most: int, each: int) -> None:
         self._what, self._most, self._each = what, most, each
@@ -73,7 +75,7 @@ class Places:
 
     @contextmanager
     def place(self, key: Hashable) -> Iterator[None]:
-        """One place of `key`'s while this lasts. Raises RefusalError, 429: there is none."""
+        """Hold one of the places of `key`. Raises RefusalError, 429: all are taken."""
         if self._taken[key] >= self._each or self._taken.total() >= self._most:
             raise RefusalError(429, "busy", f"there are too many {self._what} at a time")
         self._taken[key] += 1

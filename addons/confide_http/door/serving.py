@@ -1,9 +1,11 @@
-"""The socket of a gateway, and uvicorn on it: how long it waits for whom, and whose connection ends where there are too many.
+"""The socket of a gateway with uvicorn on it: its timeouts, and which connection is closed when
+there are too many.
 
-uvicorn waits for the head of a request for ever, and answers everybody with 503 once so many connections are open, whoever holds them. Here
-a connection that brings nothing ends soon, and a full house makes room: of what waits for its client, the one that has waited longest of
-whoever holds most goes. So nobody keeps others out with connections alone; what a request holds is bounded by `limits.Places`, and what
-strangers take of the loop by `pacing`.
+uvicorn waits for the head of a request for ever, and answers every client with 503 once its limit
+of connections is reached. Here a silent connection is closed soon, and at the limit one connection
+is closed: among those that wait for their client, the one that has waited longest, of the client
+with the most connections. So no client locks out others with connections alone. `limits.Places`
+limits what requests hold, and `pacing` limits the time that they take of the loop.
 """
 
 from __future__ import annotations
@@ -29,45 +31,52 @@ from confide_http.door.crowd import Address, Crowd, holder_of
 from confide_http.door.pacing import Pace, RequestTurns
 
 BACKLOG: Final = 1024
-"""In the kernel's queue: whoever finds it full tries again after a second."""
+"""Length of the kernel's queue; a client that finds it full retries after a second."""
 ACCEPTED_PER_S: Final = 500.0
-"""Connections taken in, one in a turn of the loop: a flood brings them without end, and others wait for the same loop. One that comes and
-goes costs 0.15 ms of it."""
+"""Connections accepted per second, one in a turn of the loop, since a flood has no end and devices
+use the same loop. A connection that is opened and closed costs 0.15 ms.
+"""
 ACCEPTED_BY_TLS_PER_S: Final = 150.0
-"""The same where TLS is agreed on: to sign for whoever comes takes the loop half a millisecond more."""
+"""The same with TLS: a signature takes half a millisecond more."""
 AGAIN_S: Final = 1.0
-"""After which somebody is taken in again, where this process has no file left."""
+"""Pause before accepting again if the process has no free file descriptor."""
 HANDSHAKE_S: Final = 5.0
-"""Within which TLS is agreed on."""
+"""Time limit of a TLS handshake."""
 MOST_HANDSHAKES: Final = 128
-"""Of TLS, under way. Each is 50 KB, and what comes on it is read at once: a byte on each of five hundred was 5 ms of the loop. At the rate
-above each has 0.85 s at least."""
+"""Most TLS handshakes in progress. Each takes 50 KB, and its input is read at once: a byte on each
+of five hundred took 5 ms of the loop. At the rate above each has at least 0.85 s.
+"""
 FIRST_S: Final = 3.0
-"""Within which the first byte of a connection has come: clients open one to ask something."""
+"""Time limit for the first byte of a connection."""
 HEAD_S: Final = 10.0
-"""Within which the head of a request has come."""
+"""Time limit for the head of a request."""
 IDLE_S: Final = 30
-"""After which a connection that asks nothing is closed."""
+"""Time after which an idle connection is closed."""
 MAX_HEAD_BYTES: Final = 32 * 1024
 FREE_READS: Final = 1
-"""Pieces behind its head in which a body may come before its connection rests behind each. A head comes in one, or has time."""
+"""Reads that a body may take before its connection rests after each. A head arrives in one read, or
+can wait.
+"""
 READ_BYTES: Final = 512
-"""Each of which earns one more: what flows does not rest, and is read in turn with others."""
+"""Bytes that earn one more read: a steady upload does not rest, and is read in turn with others."""
 LINGER_S: Final = 1.0
-"""For a client that is refused in the middle of its body, to read the answer."""
+"""Time for a client that is refused during its body to read the response."""
 KNOWN: Final = "confide.known"
-"""In the state of a request whose token was good: the next one of its connection begins without waiting for its turn."""
+"""Key in the state of a request with a valid token: the next request on its connection begins
+without waiting.
+"""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _TALKATIVE: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "sse_starlette", "mcp")
-"""Loggers of libraries, which would write addresses with what stands in them, and errors with their texts."""
+"""Loggers of libraries that would log URLs and error texts."""
 
 log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket; that of `::` takes IPv4 too. Raises OSError."""
+    """Return the listening socket; one for `::` accepts IPv4, too. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer would wait 40 ms for the head's acknowledgement.
+    # Name the protocol, or asyncio leaves Nagle's algorithm on: a response would wait 40 ms for the
+    # acknowledgement of its head.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,9 +99,10 @@ def settings(
     cert: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Config:
-    """How an application is served; by TLS where there is a certificate. Raises OSError, ssl.SSLError: that cannot be used.
+    """Return uvicorn's configuration; with TLS if there is a certificate. Raises OSError,
+    ssl.SSLError: the certificate is unusable.
 
-    `finish_s`: for what is under way when it is told to end.
+    `finish_s`: time for requests in progress at shutdown.
     """
     for name in _TALKATIVE:
         quiet = logging.getLogger(name)
@@ -120,10 +130,10 @@ def settings(
 
 
 class EmbeddedServer(uvicorn.Server):
-    """uvicorn inside a process that has other things to do."""
+    """uvicorn inside a process that has other work."""
 
     def __init__(self, config: uvicorn.Config, *, pace: Pace | None = None) -> None:
-        """`pace`: of strangers, on a port that others than this machine reach; None on loopback."""
+        """`pace`: for clients of a port that other computers reach; None on loopback."""
         super().__init__(config)
         assert config.limit_concurrency is not None
         self._crowd = Crowd(config.limit_concurrency)
@@ -131,11 +141,11 @@ class EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the process's."""
+        """Leave signals to the process."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but that connections at a pace are taken in as `ConnectionListener` does it."""
+        """Start like uvicorn, but accept paced connections with `ConnectionListener`."""
         if self._pace is None:
             connection: Any = lambda **_uvicorns: self._connection()  # noqa: E731 - its own arguments are those of `self`
             self.config.http_protocol_class = connection
@@ -152,7 +162,7 @@ class EmbeddedServer(uvicorn.Server):
 
 
 class ConnectionListener:
-    """Takes connections in, one after the other, where asyncio's server takes as many at once as there are."""
+    """Accepts connections one after the other; asyncio's server accepts all that wait at once."""
 
     def __init__(
         self, listening: socket.socket, connection: Callable[[], ThrottledProtocol], ssl: SSLContext | None
@@ -200,7 +210,7 @@ class ConnectionListener:
     def _begin(self, taken: socket.socket, host: str) -> None:
         taken.setblocking(False)
         one = self._connection()
-        # A handshake of TLS is not waited for for a minute, as asyncio would.
+        # asyncio would wait a minute for a TLS handshake.
         handshake_s = HANDSHAKE_S if self._ssl is not None else None
         task = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: one, taken, ssl=self._ssl, ssl_handshake_timeout=handshake_s)
@@ -214,14 +224,14 @@ class ConnectionListener:
     def _has_come(self, taken: socket.socket, task: asyncio.Task[Any]) -> None:
         coming = self._coming.pop(task)
         self._agreeing.left(coming)
-        # What fails here is of their own making: a handshake that is none.
+        # Failures here are the client's: an invalid handshake.
         if (task.cancelled() or task.exception() is not None) and not coming.has_come:
             taken.close()  # where it was cut before anything was begun, nobody else does
 
 
 @dataclass(eq=False, slots=True)
 class Coming:
-    """A connection that is being taken in; where TLS is agreed on first, that waits for its client."""
+    """A connection that is being accepted; with TLS, during its handshake."""
 
     one: ThrottledProtocol
     task: asyncio.Task[Any]
@@ -242,7 +252,7 @@ class Coming:
 
 
 class ThrottledProtocol(H11Protocol):
-    """One connection: patient with who is slow, for a while."""
+    """A connection with timeouts and pacing."""
 
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
@@ -251,10 +261,10 @@ class ThrottledProtocol(H11Protocol):
     _is_refused = False
     _reads = FREE_READS
     used = 0.0
-    """When its client last said something, as the loop tells the time."""
+    """The loop time at which the client last sent something."""
 
     address: Address = ""
-    """Of whoever is at the other end (`holder_of`)."""
+    """The client's key (`holder_of`)."""
 
     def __init__(
         self,
@@ -270,7 +280,9 @@ class ThrottledProtocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is done here: its client has asked nothing, or not all of it yet, or does not take what it is given."""
+        """True if the server only waits: the client has sent no whole request, or does not read its
+        response.
+        """
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
@@ -297,7 +309,9 @@ class ThrottledProtocol(H11Protocol):
             self._rest(self._pace)
 
     def _rest(self, pace: Pace) -> None:
-        """Read no more for a while where little came at a time, or a stranger brings a body."""
+        """Pause reading if little came at a time, or if the body belongs to an unauthenticated
+        client.
+        """
         if self._waits_its_turn:
             return
         has_half_a_head = self.conn.their_state is h11.IDLE
@@ -309,11 +323,11 @@ class ThrottledProtocol(H11Protocol):
             pace.flowing.rest(self._read_on)
 
     def handle_events(self) -> None:
-        """Go on with what has come; a request that is whole enough to begin may have to wait for its turn."""
+        """Process new input; a request whose head is complete may have to wait for its turn."""
         if self._waits_its_turn:
             return
         is_stranger = self._pace is not None and not self._is_known
-        # Until the head has an end nothing begins; then its costs do.
+        # Work, and so its cost, begins only at the end of the head.
         if is_stranger and self.conn.their_state is h11.IDLE and _HEAD_END.search(self.conn.trailing_data[0]):
             assert self._pace is not None
             self._waits_its_turn = True
@@ -326,7 +340,8 @@ class ThrottledProtocol(H11Protocol):
         self._is_known = KNOWN in self.scope["state"]
         self._reads = FREE_READS
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            # It was refused before its body had come; whoever goes on sending is not listened to, after a rest neither.
+            # The request was refused before its body came; further input is ignored, also after a
+            # rest.
             self._is_refused = True
             self.transport.pause_reading()
             self.loop.call_later(LINGER_S, self.transport.close)
@@ -342,12 +357,12 @@ class ThrottledProtocol(H11Protocol):
             self._pace.flowing.leave(self._close)
             self._pace.turns.leave(self.address, self._begin)
         super().connection_lost(exc)
-        # What was lost with an error waits for the next request of its client for another half a minute.
+        # Otherwise half a minute passes until the client's next request.
         self._unset_keepalive_if_required()
         _undo_circle(self.transport)
 
     def _begin(self) -> None:
-        """It is its turn."""
+        """Begin the request, in its turn."""
         self._waits_its_turn = False
         self._read_on()
         super().handle_events()
@@ -377,7 +392,8 @@ class ThrottledProtocol(H11Protocol):
         if self._pace is None:
             self._close()
         else:
-            # Those that came together have waited together: to end five hundred in one turn would be 80 ms of it.
+            # Connections that came together have waited together: closing five hundred in one turn
+            # would take 80 ms.
             self._pace.flowing.rest(self._close)
 
     def _close(self) -> None:
@@ -386,9 +402,10 @@ class ThrottledProtocol(H11Protocol):
 
 
 def _undo_circle(transport: asyncio.Transport) -> None:
-    """Have a transport that has ended go at once.
+    """Break a reference cycle of a transport that has ended, so that it is freed at once.
 
-    asyncio's holds a method of its own, so the collector has to find it: a flood of connections had it stop the loop for 4 ms every second,
-    which was the 99th percentile of what machines waited. Python 3.12 undoes this where a transport is closed, not where it is aborted.
+    asyncio's transport holds a method of its own, which only the garbage collector finds: in a
+    flood of connections it stopped the loop for 4 ms every second, the 99th percentile of devices'
+    waiting times. Python 3.12 breaks the cycle when a transport is closed, not when it is aborted.
     """
     vars(transport).pop("_read_ready_cb", None)

@@ -1,4 +1,4 @@
-"""The requests by which a device decides who reaches its space by HTTP (PROTOCOL.md 9.7)."""
+"""The requests by which a device decides which programs reach its space by HTTP (PROTOCOL.md 9.7)."""
 
 from typing import Annotated, Final, NotRequired, TypedDict
 
@@ -8,7 +8,7 @@ from confide_memory.wire.sealing import GatewayScope
 
 MAX_GRANTED_PROJECTS: Final = 256
 MAX_GRANTED_DAYS: Final = 3650
-"""Of a program that reaches the space by HTTP."""
+"""Longest access of a program that reaches the space by HTTP."""
 
 
 class SignInRequest(TypedDict):

@@ -1,13 +1,15 @@
-"""MCP over HTTP on the server, for clients that speak nothing else (docs/http-server.md). Off unless `[gateway]` says where to listen.
+"""MCP over HTTP on the server, for clients that support nothing else (docs/http-server.md). Off
+unless `[gateway]` sets an address.
 
-End to end ends where HTTP begins: whoever is let in here, and whoever ends the TLS, reads in clear what was asked and found. None of the
-machines' keys is here, so what is sealed stays sealed, and a locked space is answered with 503.
+Encryption between devices and daemon does not cover HTTP: the client, and the proxy that ends the
+TLS, read requests and results in clear. The server has none of the devices' keys, so sealed texts
+stay sealed, and a locked space is answered with 503.
 
-The protocol is the SDK's: its session manager for HTTP stands in front of the very server that a channel has
-(`server/mcp/agent_server.py`). The door is that of every gateway (`confide_http.door`). What is ours: how it is called
-(`names`), tokens of the registry (`token_callers`), what a client may do in its space (`answering`), and how a program signs
-in (`oauth`).
+The protocol is the SDK's: its session manager for HTTP runs in front of the same server that a
+channel has (`server/mcp/agent_server.py`). Requests come in as at every gateway
+(`confide_http.door`). Our own parts: the gateway's names (`names`), tokens of the registry
+(`token_callers`), the rights of a client in its space (`answering`), and sign-in (`oauth`).
 
-Floors: access < token_callers, names < answering, oauth < gateway_service. Only `gateway_service` is imported from outside, and only where
-`[gateway]` is configured: no other daemon loads a web server.
+Floors: access < token_callers, names < answering, oauth < gateway_service. Only `gateway_service`
+is imported from outside, and only if `[gateway]` is configured: no other daemon loads a web server.
 """

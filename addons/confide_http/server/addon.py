@@ -1,4 +1,4 @@
-"""Memory over HTTP, as the daemon sees it: the gateway, what each session answers, and what doctor says."""
+"""The add-on for HTTP in the daemon: the gateway, requests of sessions, and checks of doctor."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from confide_http.settings import GatewayConfig
 
 
 class Http(Addon):
-    """Programs reach a space by HTTP, as far as its devices let them."""
+    """The daemon's add-on for programs that reach a space by HTTP, as far as its devices allow."""
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests by which a device decides who reaches its space."""
+        """Return the requests by which a device decides which programs reach its space."""
         return (SignInRequests(session),)
 
     def service(self, daemon: DaemonHost) -> Service | None:
-        """Return what listens, where `[gateway]` says so."""
+        """Return the gateway if `[gateway]` sets an address."""
         if not daemon.config.table(GatewayConfig).listen or daemon.is_on_demand:
             return None
-        # A web server and the SDK, 31 MB, which a daemon without a gateway never loads.
+        # The web server and the SDK take 31 MB, which a daemon without a gateway never loads.
         from confide_http.server.gateway_service import GatewayService
 
         return GatewayService(daemon.config.table(GatewayConfig), daemon)
 
     def files(self, config: DaemonConfig) -> int:
-        """Return how many files whoever comes by HTTP may hold at once."""
+        """Return the most file descriptors that HTTP clients may hold at once."""
         return MOST_FILES if config.table(GatewayConfig).listen else 0
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Look at what `[gateway]` names."""
+        """Check the files and names in `[gateway]`."""
         return _gateway(paths)
 
 
 def _gateway(found: DaemonPaths) -> Iterator[Check]:
-    """What `[gateway]` names: a certificate, and a space for programs that describe themselves."""
+    """Check `[gateway]`: the certificate, and the space for programs that describe themselves."""
     said = configuration.load(found.config).table(GatewayConfig)
     if said.cert:
         what, hint = (

@@ -1,4 +1,4 @@
-"""The gateway beside a running daemon: a socket of its own, uvicorn, and the routes behind the guard."""
+"""The gateway beside a running daemon: its own socket, uvicorn, and the routes behind the guard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from confide_http.settings import GatewayConfig
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = MOST_FILES - MOST_HANDSHAKES
-"""More than streams and requests have places: what is left is for those who have not asked yet."""
+"""More than the places for streams and requests: the rest is for connections without a request."""
 GOODBYE_S: Final = 2.0
 CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
 _LOG: Final = "whoever runs the daemon finds it in its log"
@@ -53,7 +53,7 @@ _HINT: Final = "choose another listen of [gateway] in daemon.toml"
 
 
 class GatewayService(Service):
-    """What a daemon with `[gateway]` serves beside its machines (`confide_daemon.addons.Service`)."""
+    """The HTTP service of a daemon with `[gateway]` (`confide_daemon.addons.Service`)."""
 
     answers_callers = True
 
@@ -67,7 +67,9 @@ class GatewayService(Service):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Listen. Raises ListenError: the address, or the certificate, cannot be used; KeyFileError: its key is open to others."""
+        """Listen. Raises ListenError: the address or the certificate is unusable; KeyFileError: its
+        key is open to others.
+        """
         if self._config.key:
             await asyncio.to_thread(read_private_file, Path(self._config.key).expanduser())
         listening = _listen(self._config.listen)
@@ -106,7 +108,7 @@ class GatewayService(Service):
         log.info("the gateway listens on %s port %d", listening.getsockname()[0], port)
 
     async def close(self) -> None:
-        """End streams, let what was begun be answered, and take no more."""
+        """End streams, answer the requests in progress, and accept no more."""
         if self._clients is None or self._server is None:
             return
         serving, *watching = self._tasks
@@ -148,7 +150,7 @@ class GatewayService(Service):
 
 
 async def _health(_request: Request) -> Response:
-    """Tell anybody that this is alive, and which version."""
+    """Report without authentication that the server is alive, and its version."""
     return JSONResponse({"status": "ok", "version": __version__})
 
 
@@ -162,7 +164,7 @@ def _listen(where: str) -> socket.socket:
 
 
 def _settings(guarded: Guard, config: GatewayConfig) -> tuple[uvicorn.Config, Renewal | None]:
-    """How it is served, and what keeps its certificate as the files are."""
+    """Return uvicorn's configuration, and the task that reloads the certificate."""
     cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
     try:
         if cert is not None and key is not None:

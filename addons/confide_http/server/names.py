@@ -1,4 +1,4 @@
-"""How a server's gateway is called: by what it listens on, and as configured."""
+"""The public names of a server's gateway, from its address and its configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _PORTS: Final = {"https": 443, "http": 80}
 
 
 def hosts_of(config: GatewayConfig, port: int) -> frozenset[str]:
-    """As it stands in `Host`, with and without the port that goes without saying; `port`: that it listens on."""
+    """Return the accepted values of `Host`, with and without a default port; `port`: the listening
+    one.
+    """
     host, _ = parse_listen(config.listen)
     shown = f"[{host}]" if ":" in host else host.lower()
     own = LOOPBACK if host in _EVERYWHERE or shown in LOOPBACK else (shown,)
@@ -28,7 +30,7 @@ def hosts_of(config: GatewayConfig, port: int) -> frozenset[str]:
 
 
 def origin_of(config: GatewayConfig, port: int) -> str:
-    """Of the addresses that clients are told, such as `https://memory.example.org`."""
+    """Return the origin of the public addresses, such as `https://memory.example.org`."""
     if config.public_url:
         return config.public_url
     host, _ = parse_listen(config.listen)

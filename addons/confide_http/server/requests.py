@@ -1,7 +1,9 @@
-"""The requests by which a device decides who reaches its space over HTTP: sign-in, sign-in-approve, gateway-end (PROTOCOL.md 9.7).
+"""The requests by which a device decides which programs reach its space over HTTP: sign-in,
+sign-in-approve, gateway-end (PROTOCOL.md 9.7).
 
-What is let in reads the whole space, so whoever decides must reach all of it. Six words name a request; a wrong guess costs its place among
-few, and a request for another space is answered as one that is not there.
+An approved program reads the whole space, so the deciding caller must reach all of it. Six words
+name a request; the number of wrong guesses is limited, and a request for another space is answered
+like a missing one.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from confide_memory.documents import iso
 from confide_memory.wire.operation import Nothing
 
 MOST_GUESSES: Final = 10
-"""Wrong words of one connection within `GUESSES_S`. They have 66 bits: what this bounds is work."""
+"""Wrong words of one connection within `GUESSES_S`. The words have 66 bits: the limit is against
+load.
+"""
 GUESSES_S: Final = 600.0
 
 
 class SignInRequests(SessionPart):
-    """One connection's."""
+    """The sign-in requests of one connection."""
 
     def __init__(self, session: SessionHost, clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session
@@ -97,7 +101,7 @@ class SignInRequests(SessionPart):
         return found
 
     async def _deciding(self) -> Caller:
-        """Who decides for all of the space. Raises GrantError: the caller does not."""
+        """Return the caller if it may decide for the whole space. Raises GrantError: it may not."""
         caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all:

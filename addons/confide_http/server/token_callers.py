@@ -1,4 +1,4 @@
-"""By what a request is let in: a bearer token of the registry."""
+"""Authentication by the registry's bearer tokens."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ HINT: Final = "confided http allow makes one on the server; send it as Authoriza
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Who was let in. `left_s`: for how long the token is good, where it is one of a sign-in, which turns over; None: as its caller is."""
+    """An authenticated caller. `left_s`: remaining time of a sign-in's token, which is renewed;
+    None: as its caller's.
+    """
 
     caller: Caller
     left_s: float | None
 
 
 class TokenCallers:
-    """Whom tokens stand for, by their SHA-256."""
+    """The callers of tokens, by SHA-256."""
 
     def __init__(self, registry: Registry, resource: str) -> None:
-        """`resource`: what tokens of a sign-in have to be for."""
+        """`resource`: for which tokens of a sign-in must be valid."""
         self._registry = registry
         self._sign_ins = SignIns(registry)
         self._resource = resource
 
     def admitted(self, digest: bytes) -> Admitted | None:
-        """Whom a token lets in now."""
+        """Return the caller of a token that is valid now."""
         caller = self.good(digest)
         if caller is not None:
             return Admitted(caller, None)
@@ -43,14 +45,18 @@ class TokenCallers:
         return Admitted(access.caller, access.until - now)
 
     async def sought(self, digest: bytes) -> Admitted | None:
-        """The same, of one that another node may have let in a moment ago. Raises EngineError: nobody can tell."""
+        """As `admitted`, including what another node has just written. Raises EngineError: the
+        other nodes' changes are unavailable.
+        """
         return await asyncio.to_thread(self._registry.sought, lambda: self.admitted(digest))
 
     async def known(self, key: bytes) -> Caller | None:
-        """The same as `good`, of one that another node has let in a moment ago. Raises EngineError."""
+        """As `good`, including what another node has just written. Raises EngineError."""
         return await asyncio.to_thread(self._registry.sought, lambda: self.good(key))
 
     def good(self, key: bytes) -> Caller | None:
-        """The caller with this key, as the registry has it now: of a token its SHA-256. None where it may not come (any more)."""
+        """Return the current caller with this key (a token's SHA-256), or None if it has no access
+        (any more).
+        """
         caller = self._registry.gateway_client(key)
         return None if caller is None or caller.closed(self._registry.clock()) else caller

@@ -1,2 +1,3 @@
-"""Whoever comes by HTTP (docs/http-server.md): `server_tokens` that the operator makes, `applications` that may ask,
-and their `sign_ins`."""
+"""Access by HTTP (docs/http-server.md): `server_tokens` that the operator creates, `applications`
+that may request access, and their `sign_ins`.
+"""

@@ -1,11 +1,14 @@
-"""Applications: programs that may ask a person to let them in, as claude.ai or ChatGPT do. OAuth's word is client.
+"""Applications: programs that may request access from a user, such as claude.ai or ChatGPT. OAuth
+calls them clients.
 
-Each is of one space, and may send a person back to the addresses alone that it has been added with. The operator adds them; they register
-themselves (RFC 7591) only while somebody keeps that open, which a command beside the daemon does by saying so again every second or two.
+Each belongs to one space, and may redirect a user only to the addresses that it was added with. The
+operator adds applications; they register themselves (RFC 7591) only while a command beside the
+daemon keeps registration open, which it renews every second or two.
 
-Addresses of native programs are as RFC 8252 has them: a program that listens on its own machine has another port each time, so the port of
-a loopback address is free (7.3). One that is opened by a scheme of its own (7.1) is added by the operator, since whoever registers itself
-could name the scheme of another program; `REGISTERED_SCHEMES` has what programs are known to register.
+Addresses of native programs follow RFC 8252. A program that listens on its own computer has another
+port each time, so the port of a loopback address is free (7.3). An address with a private scheme
+(7.1) is added by the operator, since a program that registers itself could name the scheme of
+another; `REGISTERED_SCHEMES` lists the exceptions.
 """
 
 from __future__ import annotations
@@ -30,27 +33,32 @@ from confide_http.server.access.server_tokens import no_space
 
 T = TypeVar("T")
 Method = Literal["none", "client_secret_post", "client_secret_basic"]
-"""How an application shows at the token endpoint that it is the one: not at all, or by a secret in one of two places."""
+"""How an application authenticates at the token endpoint: not at all, or by a secret in one of two
+places.
+"""
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 MOST: Final = 64
 MOST_REDIRECTS: Final = 8
 MAX_REDIRECT_CHARS: Final = 1024
 MAX_NAME_CHARS: Final = 64
 REGISTERED_SCHEMES: Final = frozenset({"cursor://anysphere.cursor-mcp/oauth/callback"})
-"""Addresses with a scheme of their own that a program may register, to the letter: Cursor's."""
+"""Private-scheme addresses that a program may register, exactly: Cursor's."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _LOOPBACK_ADDRESS: Final = re.compile(
     r"(http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)"
 )
 _MAX_PORT: Final = 65_535
-# A domain that is turned round, as RFC 8252 asks for, so that no scheme which a browser or a desktop acts on is one; or a known program.
+# A reversed domain, as RFC 8252 requires, so that it is no scheme that a browser or a desktop
+# handles itself; or a known program.
 _OWN_SCHEME: Final = re.compile(r"(?:(?!http)[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+|cursor|vscode|vscode-insiders):/.*")
 _ADDRESS: Final = re.compile(r"[!-~]+")  # what an address is written with; no blanks, nothing that a terminal takes
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One. `secret` is the SHA-256 of it; `is_registered`: it has added itself."""
+    """An application. `secret` is the SHA-256 of its secret; `is_registered`: it has registered
+    itself.
+    """
 
     id: str
     name: str
@@ -62,23 +70,25 @@ class Application:
     added_at: float
 
     def may_send_to(self, address: str) -> bool:
-        """Whether a person may be sent back to this address: one of its own to the letter, but for the port where it is loopback's."""
+        """Return True if a user may be redirected to this address: exactly one of its own, except
+        for the port of a loopback address.
+        """
         wanted = _without_port(address)
         return wanted is not None and any(_without_port(own) == wanted for own in self.redirects)
 
 
 class Applications:
-    """Those of a registry."""
+    """The applications of a registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def find(self, identifier: str) -> Application | None:
-        """The one of this id, also where another node has added it just now."""
+        """Return the application with this id, even if another node has just added it."""
         return sought(self._registry, lambda database: application_now(database, identifier))
 
     def all(self) -> list[Application]:
-        """By name."""
+        """Return all applications, by name."""
         with self._registry.reading() as database:
             return [_application(row) for row in database.execute(f"{_SELECT} ORDER BY name, id")]
 
@@ -93,13 +103,14 @@ class Applications:
         secret: str | None = None,
         is_registered: bool = False,
     ) -> Application:
-        """Let an application ask.
+        """Add an application.
 
         Args:
-            redirects: where it may send a person back to (`Application.may_send_to`).
-            secret: that it shows itself by; it is kept as its SHA-256.
+            redirects: where it may redirect a user (`Application.may_send_to`).
+            secret: by which it authenticates; only its SHA-256 is stored.
 
-        Raises BadNameError: a name or an address that cannot be; TakenError: there is no such space, or there are too many.
+        Raises BadNameError: an invalid name or address; TakenError: there is no such space, or
+        there are too many applications.
         """
         name = checked_name(name)
         checked = checked_redirects(redirects, is_registered=is_registered)
@@ -122,7 +133,8 @@ class Applications:
         return made
 
     def note_document(self, identifier: str, name: str, *, space: str, redirects: Sequence[str]) -> Application:
-        """Let an application ask that describes itself at an address, which is its id; as it describes itself now.
+        """Add or update an application as its metadata document describes it; the document's URL is
+        its id.
 
         Raises as `add`.
         """
@@ -142,9 +154,9 @@ class Applications:
         return now
 
     def remove(self, name: str) -> Application:
-        """Take one away, and with it all that it was granted. By its id, or by its name where there is one of that name.
+        """Remove an application and revoke all its access; by id, or by name if the name is unique.
 
-        Raises TakenError: there is none, or there are several of that name.
+        Raises TakenError: no application has this name, or several have it.
         """
         known = self.all()
         found = [one for one in known if one.id == name] or [one for one in known if one.name == name]
@@ -169,14 +181,16 @@ class Applications:
         return gone
 
     def _require_space(self, database: apsw.Connection, space: str) -> None:
-        """Raises TakenError: there is none of this name, as whoever writes now sees it."""
+        """Raise TakenError if no space has this name within this transaction."""
         if not database.execute("SELECT 1 FROM spaces WHERE name = ?", (space,)).fetchall():
             raise no_space(space, self._registry.spaces())
 
     # Registration
 
     def keep_open(self, space: str, *, for_s: float) -> None:
-        """Let applications register themselves for a space, so long. Raises TakenError: it is open for another one, or there is none."""
+        """Keep registration open for a space for `for_s` seconds. Raises TakenError: it is open for
+        another space, or there is no such space.
+        """
         with self._registry.transaction() as database:
             self._require_space(database, space)
             now = self._registry.clock()
@@ -191,7 +205,7 @@ class Applications:
             database.execute("DELETE FROM registration WHERE space = ?", (space,))
 
     def open_space(self) -> str | None:
-        """The space for which applications may register themselves now; None for none."""
+        """Return the space for which registration is open now, or None."""
         with self._registry.reading() as database:
             now = self._registry.clock()
             found: Any = database.execute("SELECT space FROM registration WHERE until > ?", (now,)).get
@@ -199,7 +213,7 @@ class Applications:
 
 
 def sought(registry: Registry, read: Callable[[apsw.Connection], T | None]) -> T | None:
-    """What is read of the registry, also where another node has written it just now."""
+    """Read from the registry, including what another node has just written."""
 
     def look() -> T | None:
         with registry.reading() as database:
@@ -209,7 +223,7 @@ def sought(registry: Registry, read: Callable[[apsw.Connection], T | None]) -> T
 
 
 def checked_name(name: str) -> str:
-    """A name as people may be shown it. Raises BadNameError."""
+    """Return a name that is safe to show to users. Raises BadNameError."""
     name = " ".join(name.split())
     if not name or len(name) > MAX_NAME_CHARS or printable(name) != name:
         raise BadNameError(f"an application's name has 1 to {MAX_NAME_CHARS} letters that can be shown")
@@ -217,7 +231,8 @@ def checked_name(name: str) -> str:
 
 
 def checked_redirects(redirects: Sequence[str], *, is_registered: bool) -> tuple[str, ...]:
-    """Addresses to which a person may be sent: by TLS, on the machine where the browser is, or a program there. Raises BadNameError.
+    """Check redirect addresses: by TLS, on the browser's computer, or of a program there. Raises
+    BadNameError.
 
     `is_registered`: the program names them itself, and not the operator.
     """
@@ -253,7 +268,9 @@ def _is_own_scheme(address: str, *, is_registered: bool) -> bool:
 
 
 def _without_port(address: str) -> str | None:
-    """What is compared of an address: loopback's without its port, and any other as it is; None: its port is none."""
+    """Return an address for comparison: a loopback address without its port, any other unchanged;
+    None: its port is invalid.
+    """
     found = _LOOPBACK_ADDRESS.fullmatch(address)
     if found is None:
         return address
@@ -267,7 +284,7 @@ def application_now(database: apsw.Connection, identifier: str) -> Application |
 
 
 def end_family(database: apsw.Connection, family: bytes, now: float, why: str) -> None:
-    """Take away what was granted, inside a transaction: the caller with all of its tokens. `why`: in our own words."""
+    """Revoke an access inside a transaction: its caller with all tokens. `why`: in our own words."""
     rows: list[Any] = database.execute(
         "SELECT alias FROM callers WHERE public_key = ? AND revoked_at IS NULL", (family,)
     ).fetchall()
@@ -290,7 +307,9 @@ def _application(row: Any) -> Application:
 
 
 def _make_room(database: apsw.Connection) -> None:
-    """Forget the oldest that has added itself and has nothing, where there are too many. Raises TakenError: all have something."""
+    """If there are too many, delete the oldest self-registered application without access. Raises
+    TakenError: all have access.
+    """
     if int(database.execute("SELECT count(*) FROM applications").get or 0) < MOST:
         return
     idle: Any = database.execute(

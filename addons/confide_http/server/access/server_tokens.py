@@ -1,7 +1,8 @@
-"""Whoever comes by HTTP (docs/http-server.md): callers of the registry that have a token in place of a key.
+"""Callers by HTTP (docs/http-server.md): rows of the registry with a token instead of a key.
 
-A token is 32 random bytes that are shown once and kept as a SHA-256. That stands where a machine's public key stands, so that grants, ends,
-the audit log and revocations beside the data folder hold for both alike; nobody can complete a handshake with it.
+A token is 32 random bytes that are shown once and stored as SHA-256. The hash takes the place of a
+device's public key, so grants, expiry, the audit log and the revocations beside the data folder
+work the same for both; it cannot complete a handshake.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from confide_daemon.errors import BadNameError, TakenError
 DAYS: Final = 90
 MOST_DAYS: Final = 3650
 MOST: Final = 256
-"""So many, that a list of them can be read."""
+"""Most tokens: few enough for a readable list."""
 GATEWAY_SCOPES: Final[tuple[Scope, ...]] = ("read", "write")
-"""Without `secrets`: the daemon has no key to one. And nobody administers anything by HTTP."""
+"""Without `secrets`, to which the daemon has no key, and without administration."""
 
 
 def allow(
     registry: Registry, name: str, *, space: str, scope: str, projects: Sequence[str], days: int, gateway: Gateway
 ) -> tuple[str, Caller]:
-    """A new token: its text, which is nowhere else, and the caller that it makes.
+    """Create a token; return its text, which is stored nowhere, and the new caller.
 
     Args:
-        projects: what it reaches; none for all.
-        days: how long it is good.
+        projects: that it may access; empty: all.
+        days: until it expires.
 
-    Raises BadNameError: a name, a scope, a project or a time that cannot be; TakenError: the name is taken, there is no such space, or
-    there are too many.
+    Raises BadNameError: an invalid name, scope, project or time; TakenError: the name is taken,
+    there is no such space, or there are too many tokens.
     """
     check_name(name, "gateway client")
     grants = Grants(name, _scope(scope), _projects(projects))
@@ -50,7 +51,7 @@ def allow(
 
 
 def remove(registry: Registry, name: str) -> Caller:
-    """The one that was shut out. Raises TakenError: no gateway client has this name."""
+    """Revoke an HTTP client and return it. Raises TakenError: no such client has this name."""
     known = [one.alias for one in registry.gateway_clients()]
     gone = registry.revoke(name) if name in known else None
     if gone is None:
@@ -61,7 +62,7 @@ def remove(registry: Registry, name: str) -> Caller:
 
 
 def no_space(space: str, known: Collection[str]) -> TakenError:
-    """What is said where there is none of this name; `known`: that there are."""
+    """Build the error for an unknown space; `known`: the existing ones."""
     near = nearest(space, known)
     hint = f"did you mean {near}?" if near else f"the spaces are: {', '.join(known) or 'none yet'}"
     return TakenError(f"there is no space named '{printable(space[:64])}'", hint=hint)

@@ -1,13 +1,16 @@
-"""Signing in: how an application that asks becomes a caller. Nobody types a password; a device of the space approves six words.
+"""Sign-in: an application that requests access becomes a caller. There is no password; a device of
+the space approves six words.
 
     asked ──six words approved──► granted ──code, once──► a family: one caller, a short access token, and a refresh token that turns over
 
-Each arrow is one transaction, so a kill between two leaves one of these states and never a second family. Only SHA-256 is kept of ids,
-words, codes and tokens; the words follow from the id of the request, which the browser alone has that asked.
+Each arrow is one transaction, so a kill between two leaves one of these states and never a second
+family. Ids, words, codes and tokens are stored only as SHA-256; the words are derived from the id
+of the request, which only the requesting browser has.
 
-An answer may be lost on its way, and two processes of one program may ask at once. So a code or a refresh token that comes again within
-`REPEAT_S`, while nobody has refreshed by what it gave, gets the same answer: its tokens follow from it and from a salt that is kept. One
-that comes again otherwise was in two hands, so all that it gave ends.
+A response may be lost, and two processes of one program may send the same request. So a code or a
+refresh token that is repeated within `REPEAT_S`, before its result was refreshed, gets the same
+response: the tokens are derived from it and from a stored salt. Any other repetition means that two
+parties have it, so all access from it is revoked.
 """
 
 from __future__ import annotations
@@ -34,15 +37,19 @@ from confide_http.server.access.applications import Application, application_now
 from confide_http.server.access.server_tokens import MOST
 
 WORDS_S: Final = 600.0
-"""How long a person has to approve what was asked."""
+"""Seconds that a user has to approve a request."""
 CODE_S: Final = 60.0
 ACCESS_S: Final = 900.0
 REFRESH_S: Final = 30 * 86_400.0
-"""For which an application may be silent before it has to sign in again."""
+"""Seconds without a refresh after which an application must sign in again."""
 REPEAT_S: Final = 60.0
-"""For which what was answered is answered again. Clients ask again within 30 s; a thief gets nothing by it that he did not have."""
+"""Seconds for which a response is repeated. Clients retry within 30 s; a thief gains nothing that
+he did not have.
+"""
 MOST_DAYS: Final = 90
-"""For which a device lets a program in: it can do so again, and whoever has stolen it cannot do so for ever."""
+"""Longest access that a device can approve: it can approve again, and a thief cannot keep access
+for ever.
+"""
 MOST_ASKED: Final = 64
 MOST_ASKED_EACH: Final = 8
 _WORDS: Final = b"confide sign-in words"
@@ -52,7 +59,9 @@ SignInScope = Literal["read", "write"]
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What an application asks for. `is_given`: it has named `redirect` itself; `resource`: what for (RFC 8707)."""
+    """A request for access. `is_given`: the application named `redirect` itself; `resource`: the
+    resource (RFC 8707).
+    """
 
     redirect: str
     is_given: bool
@@ -64,7 +73,7 @@ class AuthorizationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedGrant:
-    """What a device has approved. `by`: its key, in hex; `projects`: None for all."""
+    """An approval by a device. `by`: the device's key, in hex; `projects`: None for all."""
 
     name: str
     scope: SignInScope
@@ -76,7 +85,9 @@ class ApprovedGrant:
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """A request that waits for a person, or for its browser. `digest`: of its id."""
+    """A request that waits for the user's approval, or for its browser. `digest`: SHA-256 of its
+    id.
+    """
 
     digest: bytes
     application: Application
@@ -87,7 +98,7 @@ class PendingSignIn:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One that was handed out. `family`: who came by it, once it has been used, and `used_at` when."""
+    """An authorization code. `family`: the access that it gave once used, at `used_at`."""
 
     text: str = field(repr=False)
     digest: bytes
@@ -101,13 +112,13 @@ class Code:
 
     @property
     def good_until(self) -> float:
-        """When it is over, one that was used as one that may be asked again."""
+        """Return when the code expires; for a used one, when its repetition does."""
         return self.expires_at if self.used_at is None else self.used_at + REPEAT_S
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A refresh token that is good, also as one that may be asked again."""
+    """A valid refresh token, including one that may still be repeated."""
 
     text: str = field(repr=False)
     digest: bytes
@@ -118,7 +129,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Two tokens that are shown once."""
+    """Two new tokens, which are shown once."""
 
     access: str
     refresh: str
@@ -128,38 +139,40 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whom an access token stands for, and until when, in seconds since 1970."""
+    """The holder of an access token, and its expiry in seconds since 1970."""
 
     caller: Caller
     until: float
 
 
 def words_of(identifier: str) -> str:
-    """The six words of a request, 66 bits of a hash of its id."""
+    """Return the six words of a request, 66 bits of a hash of its id."""
     return fingerprint_words(hashlib.sha256(_WORDS + identifier.encode()).digest())
 
 
 class SignIns:
-    """Those of a registry. Methods block briefly.
+    """The sign-ins of a registry. Methods block briefly.
 
-    Where several nodes have it in common, each step may be taken at another one: what is looked for, and is not there, may have been
-    written elsewhere a moment ago (`Registry.sought`). What is decided is decided in a transaction, which has all that others have written.
+    With several nodes, each step may run on another one: a lookup that finds nothing is repeated
+    after reading the changes of other nodes (`Registry.sought`). Decisions are made in a
+    transaction, which includes all changes of others.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        # Of what waits, by digest. In memory alone: an address is nobody's to keep.
+        # Clients of pending requests, by digest. In memory alone: addresses are not stored.
         self._sources: dict[bytes, Hashable] = {}
 
     def ask(self, application: Application, asked: AuthorizationRequest, source: Hashable = None) -> str:
-        """Note what is asked; its id, which is nowhere else.
+        """Store a request for access; return its id, which is stored nowhere.
 
-        An application's id is no secret, so anybody can ask in its name. Where all places are taken, the oldest of whoever holds most of
-        them makes way for one who holds fewer: nobody keeps others out from one address.
+        An application's id is not secret, so any client can send requests in its name. At the
+        limit, the oldest request of the client with the most of them is dropped for a client with
+        fewer: no single address can lock out others.
 
-        `source`: who asks, as far as one of them can be told from others.
+        `source`: the client, as far as it can be identified.
 
-        Raises TakenError: too many wait.
+        Raises TakenError: too many requests are waiting.
         """
         identifier = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
@@ -175,7 +188,9 @@ class SignIns:
         return identifier
 
     def _make_room(self, database: apsw.Connection, application: str, source: Hashable) -> None:
-        """Raises TakenError: there is no place, and nobody holds more than `source` would."""
+        """Drop a request if the limit is reached. Raises TakenError: no client has more requests
+        than `source` would have.
+        """
         rows: list[Any] = database.execute(
             "SELECT digest, application = ?, granted IS NULL FROM sign_ins ORDER BY expires_at", (application,)
         ).fetchall()
@@ -193,11 +208,11 @@ class SignIns:
         database.execute("DELETE FROM sign_ins WHERE digest = ?", (oldest,))
 
     def waiting(self, identifier: str) -> PendingSignIn | None:
-        """The request of this id, while it is good."""
+        """Return the request with this id while it is valid."""
         return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
     def of_words(self, words: str, space: str) -> PendingSignIn | None:
-        """The request with these words, if it is for this space and nobody has approved it yet."""
+        """Return the request with these words, if it is for this space and not approved yet."""
         wanted = _digest(typed_words(words))
         found = sought(self._registry, lambda database: self._of_words(database, wanted))
         is_it = found is not None and found.granted is None and found.application.space == space
@@ -205,12 +220,14 @@ class SignIns:
 
     def _of_words(self, database: apsw.Connection, wanted: bytes) -> PendingSignIn | None:
         rows: list[Any] = database.execute("SELECT digest, words FROM sign_ins").fetchall()
-        # All are looked at, and each to its end: how long it takes tells nothing of them.
+        # Compare with all of them in constant time, so that timing reveals nothing.
         found = [digest for digest, kept in rows if hmac.compare_digest(kept, wanted)]
         return self._waiting(database, found[-1]) if found else None
 
     def approve(self, waiting: PendingSignIn, granted: ApprovedGrant) -> ApprovedGrant | None:
-        """Grant what was asked, or less. None: it was approved, or has ended, meanwhile."""
+        """Approve a request as asked, or for less. Returns None if it was approved or has ended
+        meanwhile.
+        """
         scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
         granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
         with self._registry.transaction() as database:
@@ -228,7 +245,7 @@ class SignIns:
         return granted
 
     def hand_out(self, waiting: PendingSignIn) -> str | None:
-        """The code of a request that was approved. None: it was handed out already."""
+        """Return the code of an approved request; None if it was handed out already."""
         code = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -244,13 +261,14 @@ class SignIns:
         return code
 
     def code(self, text: str) -> Code | None:
-        """The code of this text, also one that was used or is over."""
+        """Return the code with this text, even if used or expired."""
         return sought(self._registry, lambda database: _code(database, text))
 
     def exchange(self, code: Code) -> Issued | None:
-        """The first tokens, and the caller that has them, by a code that was shown to be its application's.
+        """Create the caller and its first tokens for a code; the application is authenticated
+        already.
 
-        None: it is over, or comes again when it may not, which ends what it gave.
+        None: the code has expired, or is repeated too late, which revokes its access.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -274,13 +292,15 @@ class SignIns:
             return _issue(database, family, application.id, fresh.asked.resource, now, by=fresh.text, salt=salt)
 
     def spend(self, code: Code) -> None:
-        """A code that was used came again, and not as the first time: what it gave ends."""
+        """Revoke the access of a used code that was repeated with other parameters."""
         if code.family is not None:
             with self._registry.transaction() as database:
                 end_family(database, code.family, self._registry.clock(), "its code came twice")
 
     def refresh_of(self, text: str, application: str) -> Refresh | None:
-        """The refresh token of this text, if it is good. One that comes again when it may not ends its family."""
+        """Return the refresh token with this text if it is valid. An invalid repetition revokes its
+        family.
+        """
         digest = _digest(text)
 
         def look(database: apsw.Connection) -> tuple[bytes, float, Caller, bool] | None:
@@ -309,7 +329,9 @@ class SignIns:
         return Refresh(text, digest, application, "write" if caller.grants.may_write else "read", expires_at)
 
     def turn_over(self, refresh: Refresh) -> Issued | None:
-        """The next tokens in the place of a refresh token. None: it is over, or comes again when it may not, which ends its family."""
+        """Replace a refresh token by the next tokens. None: it has expired, or is repeated too
+        late, which revokes its family.
+        """
         with self._registry.transaction() as database:
             now = self._registry.clock()
             rows: list[Any] = database.execute(
@@ -327,7 +349,8 @@ class SignIns:
             caller = caller_now(database, family)
             if expires_at <= now or caller is None or caller.closed(now):
                 return None
-            # What came before it is not asked again by whoever has it: that is over, and what it was made by goes.
+            # The previous token can no longer be repeated: delete the salt from which its result
+            # was derived.
             for table in ("codes", "tokens"):
                 forget = f"UPDATE {table} SET salt = NULL WHERE family = ? AND salt IS NOT NULL"  # noqa: S608 - one of these two
                 database.execute(forget, (family,))
@@ -337,7 +360,9 @@ class SignIns:
             return _issue(database, family, refresh.application, resource, now, by=refresh.text, salt=salt)
 
     def access(self, digest: bytes, resource: str) -> Access | None:
-        """Whom the access token with this SHA-256 stands for, if it is good, and for this resource."""
+        """Return the holder of the access token with this SHA-256, if it is valid for this
+        resource.
+        """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
                 "SELECT family, expires_at FROM tokens WHERE digest = ? AND kind = 'access' AND resource = ? AND expires_at > ?",
@@ -391,7 +416,7 @@ class SignIns:
 def _issue(
     database: apsw.Connection, family: bytes, application: str, resource: str, now: float, *, by: str, salt: bytes
 ) -> Issued:
-    """Tokens that follow from the code or refresh token `by`, and from the salt."""
+    """Issue tokens derived from the code or refresh token `by`, and from the salt."""
     caller = caller_now(database, family)
     assert caller is not None
     assert caller.expires_at is not None
@@ -410,9 +435,9 @@ def _issue(
 def _issued_again(
     database: apsw.Connection, family: bytes, by: str, salt: bytes | None, used_at: float | None, now: float
 ) -> Issued | None:
-    """What `_issue` has given, for who asks again: in time, and before anybody has refreshed by it.
+    """Return the result of `_issue` again for a repetition that is in time and before any refresh.
 
-    Clocks of nodes differ by a little, in either direction.
+    The clocks of nodes differ a little, in either direction.
     """
     caller = caller_now(database, family)
     if salt is None or used_at is None or abs(now - used_at) >= REPEAT_S or caller is None or caller.closed(now):
@@ -454,7 +479,7 @@ def _granted(text: str | None) -> ApprovedGrant | None:
 
 
 def _tidy(database: apsw.Connection, now: float) -> None:
-    """Forget what is over. A code that gave something is known as long as that could be refreshed, and so is a token that was used."""
+    """Delete expired rows. A used code or token is kept as long as its result can be refreshed."""
     database.execute("DELETE FROM sign_ins WHERE expires_at <= ?", (now,))
     database.execute("DELETE FROM codes WHERE expires_at <= ?", (now - REFRESH_S,))
     database.execute("DELETE FROM tokens WHERE expires_at <= ?", (now,))

@@ -1,1 +1,3 @@
-"""Requests are answered: those of a client, by its tools, and those for a space that another node holds, there."""
+"""Answers requests: with the tools of a client's space, or by forwarding to the node that holds the
+space.
+"""

@@ -1,4 +1,6 @@
-"""The clients that are served now: each is made by its first request, and ends with its token, the gateway, or after a long silence."""
+"""The active clients: each is created by its first request, and ends with its token, with the
+gateway, or after a long silence.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,16 @@ log = logging.getLogger(__name__)
 MAX_STREAMS: Final = 256
 MAX_REQUESTS: Final = 128
 MAX_REQUESTS_EACH: Final = 32
-"""Of one client, as of one connection of a machine: no token keeps the others from the threads that search."""
+"""Parallel requests of a client, as for a connection of a device: no token can take all search
+threads.
+"""
 PULSE_S: Final = 0.4
-"""How often it is asked whether tokens are still good: what is open under one that is not ends within a second."""
+"""Interval of the check for ended tokens: streams of such a token end within a second."""
 KEEP_USED_S: Final = 60.0
 
 
 class Clients:
-    """Those of one gateway, and the places that they share."""
+    """The clients of one gateway, and the places that they share."""
 
     def __init__(self, daemon: DaemonHost, callers: TokenCallers) -> None:
         self._daemon = daemon
@@ -41,7 +45,7 @@ class Clients:
         self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
 
     def of(self, caller: Caller) -> TokenClient:
-        """The client of a caller that was let in just now."""
+        """Return the client of a caller that was just authenticated."""
         found = self._clients.get(caller.public_key)
         if found is None or found[0].ended.is_set():
             client = TokenClient(caller, self._daemon)
@@ -60,7 +64,7 @@ class Clients:
                 client.changed(change)
 
     def elsewhere(self, space_id: str) -> None:
-        """Another node holds the space: who listens here would hear nothing any more, and asks anew."""
+        """End the streams of a space that another node now holds: their clients reconnect."""
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
                 client.end(is_revoked=False)
@@ -70,7 +74,9 @@ class Clients:
         await asyncio.gather(*(client.settle() for client in mine))
 
     async def watch(self) -> None:
-        """End the clients whose tokens were taken away or have expired, or that nobody uses; runs until cancelled."""
+        """End clients whose tokens were revoked or have expired, and unused ones; runs until
+        cancelled.
+        """
         kept_at = time.monotonic()
         while True:
             await asyncio.sleep(PULSE_S)
@@ -93,12 +99,12 @@ class Clients:
                 await self._keep_used()
 
     def end_streams(self) -> None:
-        """Have all who listen ask anew; what else was asked is answered."""
+        """End all streams so that clients reconnect; other requests are answered."""
         for client, _ in self._clients.values():
             client.end(is_revoked=False)
 
     async def close(self) -> None:
-        """End all of them, and wait until nothing of them runs."""
+        """End all clients, and wait until their tasks have ended."""
         found = list(self._clients.values())
         self.end_streams()
         await asyncio.gather(*(client.settle() for client, _ in found))
@@ -109,7 +115,7 @@ class Clients:
         try:
             await client.run()
         except Exception as error:
-            # Its text may quote anything that was asked or stored.
+            # The error's text may quote anything from the request or the store.
             log.error("gateway: the server of %s broke: %s", client.caller.alias, type(error).__name__)
         finally:
             client.ended.set()

@@ -1,4 +1,6 @@
-"""Requests by HTTP that another node has let in, answered here, where their space is held (PROTOCOL.md 12.5)."""
+"""HTTP requests that another node has authenticated and forwarded to this one, which holds the
+space (PROTOCOL.md 12.5).
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from confide_http.server.answering.sdk_endpoint import SdkEndpoint
 log = logging.getLogger(__name__)
 
 HEARD_S: Final = 2.0
-"""Within which a node has heard that it is to ask elsewhere, and closes the channel."""
+"""Time for a node to close the channel after it was asked to use another node."""
 LINGER_S: Final = 5.0
-"""For what answers a client that has gone, to come to its end."""
+"""Time for a response to end after its client has left."""
 _AHEAD: Final = 8
-"""Pieces of an answer that wait for the channel; what makes them waits then."""
+"""Pieces of a response that may be queued for the channel; the producer then waits."""
 
 
 class ForwardedRequest:
-    """What comes by one channel, for the one caller that it speaks for."""
+    """The requests on one channel, for the one caller that it is for."""
 
     def __init__(self, connection: Connection, endpoint: SdkEndpoint) -> None:
         self._connection = connection
@@ -39,7 +41,7 @@ class ForwardedRequest:
         self._has_ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Until the channel ends; what is not answered by then is given up."""
+        """Serve until the channel ends; abandon unfinished requests."""
         try:
             await self._connection.serve(on_request=self._asked, on_stream=self._answer)
         except ConnectionLost as error:
@@ -48,10 +50,13 @@ class ForwardedRequest:
             self._has_ended.set()
 
     async def leave(self) -> None:
-        """Have the node ask elsewhere from now on; return once what it has asked is answered, and the channel has ended."""
+        """Make the node use another one from now on; return once its requests are answered and the
+        channel has ended.
+        """
         with contextlib.suppress(ConnectionLost, TimeoutError):
             await self._connection.go_away("restart")
-            # The node closes it when it has heard this: what crosses that on the way is answered as well.
+            # The node closes the channel after this notice; requests that cross it are answered as
+            # well.
             async with asyncio.timeout(HEARD_S):
                 await self._has_ended.wait()
         while self._exchanges:
@@ -81,11 +86,11 @@ class ForwardedRequest:
 
 
 class _Exchange:
-    """One request, as an application of ASGI sees it."""
+    """One forwarded request as an ASGI application sees it."""
 
     def __init__(self, connection: Connection, number: int, body: bytes) -> None:
         self.left = asyncio.Event()
-        """Set when the client has gone."""
+        """Set when the client has left."""
         self.has_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection = connection
         self._number = number
@@ -94,14 +99,17 @@ class _Exchange:
         self._sending: asyncio.Task[dict[str, object]] | None = None
 
     async def run(self, endpoint: SdkEndpoint, key: bytes, scope: Scope) -> None:
-        """Have it answered. Raises RequestError, ConnectionLost: the answer did not come whole to the node."""
+        """Answer the request. Raises RequestError, ConnectionLost: the node did not receive the
+        whole response.
+        """
         working = asyncio.create_task(self._work(endpoint, key, scope))
         leaving = asyncio.create_task(self.left.wait())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if self.left.is_set():
-                # What answers hears of it (`_receive`) and ends by itself: a client often goes once it has read its answer,
-                # and the SDK forgets a session whose first request was cut off.
+                # The handler is informed (`_receive`) and ends by itself: clients often leave once
+                # they have read a response, and the SDK drops a session whose first request was
+                # cancelled.
                 await asyncio.wait({working}, timeout=LINGER_S)
             else:
                 working.result()
@@ -141,7 +149,7 @@ class _Exchange:
                 await self._put(piece)
 
     async def _put(self, piece: bytes | None) -> None:
-        """Raises ConnectionLost, RequestError: the node takes no more."""
+        """Queue a piece. Raises ConnectionLost, RequestError: the node accepts no more."""
         assert self._sending is not None
         putting = asyncio.create_task(self._pieces.put(piece))
         await asyncio.wait({putting, self._sending}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,8 @@
-"""Requests of a client whose space another node holds: passed on to that one, and answered as it answers (PROTOCOL.md 12.5).
+"""Forwards a client's requests to the node that holds its space, and returns the responses
+(PROTOCOL.md 12.5).
 
-So whatever a client has there, such as a session of the older era or a stream of news, is there at whichever node it asks next.
+Sessions of the older era and streams of notifications are on that node, so the client finds them
+through any node.
 """
 
 from __future__ import annotations
@@ -28,16 +30,18 @@ from confide_http.server.answering.http_codec import ANSWER, LEFT, REQUEST, head
 log = logging.getLogger(__name__)
 
 LONGEST_S: Final = 3600.0
-"""For one exchange, and for a channel to get new ones: its keys are as old as those of a session are (PROTOCOL.md 7.9)."""
+"""Limit of one exchange, and age at which a channel takes no new ones: its keys then are as old as
+those of a session may be (PROTOCOL.md 7.9).
+"""
 IDLE_S: Final = 60.0
-"""After which a channel that passes nothing on is closed."""
+"""Time after which an unused channel is closed."""
 TRIES: Final = 3
-"""A holder may end between two of them."""
+"""Tries of a request; a holder may end between two of them."""
 GOODBYE_S: Final = 5.0
 
 
 class Forwarder:
-    """The way of one client's requests to the holder of its space; channels are opened as they are needed."""
+    """Forwards one client's requests to the holder of its space; opens channels as needed."""
 
     def __init__(self, ways: Ways, caller: Callable[[], Caller]) -> None:
         self._ways = ways
@@ -47,10 +51,12 @@ class Forwarder:
         self._former: set[asyncio.Task[None]] = set()
 
     async def answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
-        """Whether another node holds the space, and has answered; False: this one is to.
+        """Return True if another node holds the space and has answered; False if this node must
+        answer.
 
-        What may be asked twice is asked again where the holder ends meanwhile. Raises RefusalError, 503: the holder cannot be asked; 502:
-        nobody knows whether it has done what was asked; EngineError.
+        A request that is safe to repeat is retried if the holder ends meanwhile. Raises
+        RefusalError, 503: the holder is unreachable; 502: it is unknown if the request was
+        executed; EngineError.
         """
         may_repeat = scope["method"] != "POST" or may_be_asked_again(body, has_operation=False)
         for _ in range(TRIES):
@@ -66,7 +72,8 @@ class Forwarder:
                 if not channel.is_lost and isinstance(error, RequestError):
                     raise
                 if answering.is_asked and not may_repeat:
-                    # Not 503, behind which a balancer may ask the next node: nothing was done then.
+                    # Not 503, on which a load balancer may retry with the next node: it means that
+                    # nothing was done.
                     raise RefusalError(
                         502,
                         "unavailable",
@@ -78,21 +85,21 @@ class Forwarder:
         raise _unreachable()
 
     def tidy(self) -> None:
-        """Close what nobody has used for a while, and what its holder wants closed."""
+        """Close channels that are unused for a while, or that their holder wants closed."""
         channel = self._channel
         if channel is not None and (channel.is_idle or not channel.is_good):
             self._channel = None
             self._let_go(channel)
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close all channels."""
         if self._channel is not None:
             self._let_go(self._channel)
             self._channel = None
         await asyncio.gather(*self._former, return_exceptions=True)
 
     async def _reach(self) -> _Channel | None:
-        """A channel to the holder. Raises RefusalError, EngineError."""
+        """Return a channel to the holder. Raises RefusalError, EngineError."""
         async with self._opening:
             channel = self._channel
             if channel is not None and channel.is_good:
@@ -114,23 +121,25 @@ class Forwarder:
             return self._channel
 
     def _let_go(self, channel: _Channel) -> None:
-        """Close a channel once what it passes on has ended."""
+        """Close a channel once its requests have ended."""
         task = asyncio.create_task(channel.leave())
         self._former.add(task)
         task.add_done_callback(self._former.discard)
 
 
 class _Answering:
-    """Where the answer to one request goes."""
+    """The receiver of the response to one request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = False
         self.is_asked = False
-        """Whether its body may be with the holder: of a request without one nothing is done (PROTOCOL.md 7.4)."""
+        """True if the holder may have received the body; without it nothing is executed
+        (PROTOCOL.md 7.4).
+        """
 
     async def asking(self, body: bytes) -> AsyncIterator[bytes]:
-        """The body of the request, as it is sent."""
+        """Yield the body of the request as it is sent."""
         self.is_asked = True
         yield body
 
@@ -144,7 +153,7 @@ class _Answering:
 
 
 class _Channel:
-    """One that is open, and what it passes on."""
+    """An open channel with its requests."""
 
     def __init__(self, far: RemoteSpace, ways: Ways) -> None:
         self._far = far
@@ -162,7 +171,7 @@ class _Channel:
 
     @property
     def is_good(self) -> bool:
-        """Whether it takes another request."""
+        """True if it accepts another request."""
         is_young = time.monotonic() - self._opened_at < LONGEST_S
         return is_young and not self.is_lost and not self._far.connection.is_going_away
 
@@ -171,7 +180,9 @@ class _Channel:
         return not self._answers and time.monotonic() - self._used_at > IDLE_S
 
     async def ask(self, scope: Scope, body: bytes, receive: Receive, answering: _Answering) -> None:
-        """Have a request answered, or its client leave. Raises ConnectionLost, RequestError, TimeoutError: it was not, or not whole."""
+        """Forward a request until it is answered or its client leaves. Raises ConnectionLost,
+        RequestError, TimeoutError: no whole response.
+        """
         number = next(self._numbers)
         self._answers[number] = answering
         said = {"number": number, **request_of(scope)}
@@ -197,7 +208,7 @@ class _Channel:
                 self._has_ended.set()
 
     async def leave(self) -> None:
-        """Close it, once what was asked is answered."""
+        """Close the channel once its requests are answered."""
         while self._answers and not self.is_lost:
             self._has_ended.clear()
             ended = asyncio.create_task(self._has_ended.wait())
@@ -227,7 +238,7 @@ class _Channel:
 
 
 async def _left(receive: Receive) -> None:
-    """Return once the client has gone; its body has been read."""
+    """Return once the client has left; its body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -246,7 +257,9 @@ def _unreachable() -> RefusalError:
 
 
 def _interrupted() -> RefusalError:
-    """Behind the beginning of an answer it reaches nobody, and the connection is cut: a part must not pass for the whole."""
+    """Build a refusal after the response has begun: it is not sent, and the connection is closed,
+    so that a partial response does not look whole.
+    """
     why, hint = "the node that holds the space has ended in the middle of its answer", "ask again in a moment"
     return RefusalError(503, "unavailable", why, hint=hint)
 

@@ -1,7 +1,9 @@
-"""One client of the gateway: the MCP server that its token has, which is a channel's, and what of its space it may use.
+"""One client of the gateway: an MCP server for its token, the same as for a channel, with the
+token's rights in its space.
 
-All of its sessions and requests share it. It has no machine: nothing is written to a disk, and no file is asked for. Where another node
-holds the space, its requests are passed on to that one's client of this token (`forwarding`).
+All its sessions and requests share it. It has no device: it writes no local files, and requests
+none. If another node holds the space, requests are forwarded to that node's client of the same
+token (`forwarding`).
 """
 
 from __future__ import annotations
@@ -37,30 +39,32 @@ from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)
 OF_MACHINES: Final = frozenset({"memory_import", "memory_sync", "secret_get"})
-"""Tools about a machine's files and keys, of which there are none here."""
+"""Tools for a device's files and keys, which do not exist here."""
 REQUESTS_PER_S: Final = 20.0
 BURST: Final = 200.0
 MAX_WAIT_S: Final = 1.0
-"""A request over the rate waits so long at most; else it is told to come again."""
+"""Longest delay of a request over the rate; beyond it, the request is refused."""
 MAX_SESSIONS_EACH: Final = 16
-"""Of the older era; each has a task of its own."""
+"""Most sessions of the older era; each has a task of its own."""
 SESSION_IDLE_S: Final = 1800.0
 FINISH_S: Final = 20.0
-"""For changes that were begun when the gateway ends, or the space moves away."""
+"""Time for changes in progress when the gateway ends, or the space moves to another node."""
 
 T = TypeVar("T")
 
 
 class TokenClient:
-    """What stands behind one token while it is good; `run` for as long as it is used."""
+    """The client of one token while the token is valid; `run` for as long as it is used."""
 
     def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
         self.caller = caller
         self.used = time.monotonic()
         self.ended = asyncio.Event()
-        """Set when the token is good no more, the gateway ends or the space is elsewhere: streams end with it."""
+        """Set when the token ends, the gateway ends or the space moves to another node: streams end
+        with it.
+        """
         self.is_over = asyncio.Event()
-        """Set when the token is good no more: requests end with it too."""
+        """Set when the token ends: requests end with it, too."""
         self._elsewhere = Forwarder(daemon.peers.ways, lambda: self.caller) if daemon.peers.ways is not None else None
         self._under_way = 0
         self._is_quiet = asyncio.Event()
@@ -71,7 +75,7 @@ class TokenClient:
         self._running: set[asyncio.Task[Any]] = set()
         self._ready = asyncio.Event()
         self._agent = AgentServer(self, streams=MAX_STREAMS_EACH)
-        # What the SDK asks of its own, without the rest of it.
+        # The parts of its server that the SDK uses.
         served: Any = Served(catalogue(TOOLSETS), self._agent.handlers())
         self._manager = StreamableHTTPSessionManager(
             served,
@@ -82,11 +86,11 @@ class TokenClient:
 
     @property
     def grants(self) -> Grants:
-        """What it may do, as it is now; nothing once its access has ended."""
+        """The client's current rights; none once its access has ended."""
         return self.caller.grants.without_any() if self.is_over.is_set() else self.caller.grants
 
     async def run(self) -> None:
-        """Keep its sessions until `ended`, and what it has asked by then is answered."""
+        """Keep the sessions until `ended` and until their requests are answered."""
         async with self._manager.run():
             telling = asyncio.create_task(self._agent.run_notifications())
             self._ready.set()
@@ -102,23 +106,29 @@ class TokenClient:
                 await asyncio.gather(telling, return_exceptions=True)
 
     def end(self, *, is_revoked: bool) -> None:
-        """No more streams, and of requests those that were begun; none where its access is gone."""
+        """End streams and accept no more requests; if the access was revoked, end running requests,
+        too.
+        """
         if is_revoked:
             self.is_over.set()
         self.ended.set()
 
     def tidy(self) -> None:
-        """Close what leads to other nodes, and is of no use any more."""
+        """Close unused channels to other nodes."""
         if self._elsewhere is not None:
             self._elsewhere.tidy()
 
     def require_credit(self) -> None:
-        """Raises RefusalError, 429: what it has asked before is not paid for, so that its next request need not be read."""
+        """Raise RefusalError, 429, if earlier requests exceed the rate, so that the next one need
+        not be read.
+        """
         if self._bucket.wait_s > MAX_WAIT_S:
             raise _too_fast(self._bucket.wait_s)
 
     async def pay(self, body: bytes) -> None:
-        """Return when a request may be parsed. Raises RefusalError: 429, it comes too fast; RequestError: it holds too many values."""
+        """Wait until a request may be parsed. Raises RefusalError: 429, over the rate;
+        RequestError: it has too many values.
+        """
         price = 1.0 + len(body) / RECORD_BYTES + await price_of(body)
         wait_s = self._bucket.borrow(MAX_WAIT_S, price)
         if wait_s is None:
@@ -126,10 +136,10 @@ class TokenClient:
         await asyncio.sleep(wait_s)
 
     async def handle(self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool) -> None:
-        """Answer a request of HTTP, or have the node answer it that holds the space.
+        """Answer a request, or forward it to the node that holds the space.
 
-        `is_passed_on`: another node has passed it on, so it is not passed on again. Raises RefusalError: the space cannot be used now;
-        EngineError.
+        `is_passed_on`: another node has forwarded it, so it is not forwarded again. Raises
+        RefusalError: the space is unavailable; EngineError.
         """
         self._under_way += 1
         self._is_quiet.clear()
@@ -152,7 +162,7 @@ class TokenClient:
             elsewhere = None if is_passed_on else self._elsewhere
             if elsewhere is not None and await elsewhere.answer(scope, body, receive, send):
                 return
-            # The space stays here for as long as this lasts: who listens hears of all that happens in it.
+            # Hold the space meanwhile: a listener then receives every change.
             with self._daemon.spaces.staying(self.caller.space_id):
                 try:
                     async with self._daemon.spaces.held(self.caller.space_id) as self._space:
@@ -168,17 +178,17 @@ class TokenClient:
         raise restarting()
 
     def changed(self, change: DocumentChange) -> None:
-        """Somebody has made this revision in its space."""
+        """Pass on a change in the client's space to its listeners."""
         if self._space is not None:
             self._agent.changed(change)
 
     async def settle(self) -> None:
-        """Wait for the changes that were begun, `FINISH_S` at most."""
+        """Wait for changes in progress, at most `FINISH_S`."""
         if self._running:
             await asyncio.wait(self._running, timeout=FINISH_S)
 
     async def _answered(self) -> None:
-        """Wait for what it has asked, `FINISH_S` at most, and not once its access is gone."""
+        """Wait for running requests, at most `FINISH_S`, unless the access has ended."""
         waits = [asyncio.create_task(each.wait()) for each in (self._is_quiet, self.is_over)]
         try:
             await asyncio.wait(waits, timeout=FINISH_S, return_when=asyncio.FIRST_COMPLETED)
@@ -186,16 +196,16 @@ class TokenClient:
             for each in waits:
                 each.cancel()
 
-    # What the server of MCP asks
+    # Interface for the MCP server
 
     def _require_space(self) -> None:
-        """Nothing is unlocked by HTTP. Raises RefusalError, 503."""
+        """Raise RefusalError, 503, if the space is locked: it cannot be unlocked by HTTP."""
         if self._daemon.spaces.is_locked(self.caller.space_id):
             raise _locked()
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[Space]:
-        """Have the space open within this. Raises RequestError."""
+        """Keep the space open. Raises RequestError."""
         async with contextlib.AsyncExitStack() as holding:
             try:
                 space = await holding.enter_async_context(self._daemon.spaces.held(self.caller.space_id))
@@ -205,33 +215,34 @@ class TokenClient:
             yield space
 
     def refusal(self) -> RequestError | None:
-        """Why nothing more is taken now; None: it is."""
+        """Return why no request is accepted now, or None if requests are."""
         if self.is_over.is_set():
             return RequestError("denied", "this client's access has ended")
         return self._space.refusal("") if self._space is not None else None
 
     @property
     def toolsets(self) -> tuple[str, ...]:
-        """The groups of tools that it is shown."""
+        """The groups of tools that it sees."""
         return TOOLSETS
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Tools about a machine, and of one that may only read those that write."""
+        """Tools for devices and, for a read-only client, tools that write."""
         if self.grants.may_write:
             return OF_MACHINES
         return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:  # noqa: ARG002
-        """Whose word a call is."""
-        # Nothing that it says of a call is believed: neither whose word it is, nor that it was made before.
+        """Return the provenance of a call."""
+        # No claim of the client is trusted: neither the provenance of a call, nor that it is a
+        # repetition.
         return CallOrigin(class_=AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
 
     def surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
-        """Those of a call that reports its progress so."""
+        """Return the context of a call that reports progress by `report`."""
         assert self._space is not None
         projects = self.grants.projects
-        # A client of several projects, or of all, names the one that it means.
+        # A client with several projects, or all, must name the project in each call.
         project = next(iter(projects)) if projects is not None and len(projects) == 1 else None
         return ToolContext(
             space=self._space,
@@ -253,12 +264,14 @@ class TokenClient:
         return SealingFacts.of(roster, spaces.custody(space_id), b"")
 
     async def tracked(self, work: Awaitable[T]) -> T:
-        """Run something; its requests are waited for as a whole."""
+        """Await something; requests are tracked as a whole."""
         return await work
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something that changes documents to its end, whoever still waits for it: the thread that writes makes the change in any
-        case, and the machines are to hear of it. There are no more of them than requests have places."""
+        """Run a change of documents to its end even if the client leaves: the writer thread makes
+        the change in any case, and devices must be notified. There are no more of them than places
+        for requests.
+        """
         task = asyncio.create_task(self._holding(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -281,7 +294,9 @@ def _too_fast(wait_s: float) -> RefusalError:
 
 
 def restarting() -> RefusalError:
-    """What was asked is to be asked again: this daemon ends, or the space is on its way to another node."""
+    """Build the refusal that requests a retry: the daemon is ending, or the space is moving to
+    another node.
+    """
     why, hint = "this daemon ends, or another node takes the space", "ask again in a moment"
     return RefusalError(503, "unavailable", why, hint=hint)
 
@@ -293,7 +308,7 @@ def _locked() -> RefusalError:
 
 @dataclass(frozen=True, slots=True)
 class NoMachine:
-    """The machine of a client that has none; others' machines are told of what it changes."""
+    """The device interface of a client without a device; other devices are notified of its changes."""
 
     publish: Callable[[DocumentChange], None]
     progress: Callable[..., Any]  # tells the client how far the call is
@@ -308,13 +323,13 @@ class NoMachine:
         return WrittenBack(False, PutResult(revision, "", "", changed=True, merged=False, clash=False, queued=0))
 
     async def flush(self, project: str, path: str) -> None:
-        """There is no file that a person could have edited."""
+        """Do nothing: there is no file that a user could have edited."""
 
     async def backlog(self) -> None:
-        """Nothing waits anywhere."""
+        """Return nothing: nothing is queued."""
 
     async def workplace(self, project: str) -> None:
-        """There is none."""
+        """Return nothing: there is no workplace."""
 
     async def scan(self, *, force: bool) -> None:
-        """There is nothing to compare."""
+        """Do nothing: there are no files to compare."""

@@ -1,4 +1,6 @@
-"""What of a request by HTTP, and of its answer, goes over the channel between two nodes (PROTOCOL.md 12.5)."""
+"""Encodes the parts of an HTTP request and its response that go over the channel between two nodes
+(PROTOCOL.md 12.5).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _OF_A_CONNECTION: Final = (b"connection", b"keep-alive", b"transfer-encoding", b
 
 Headers = list[tuple[bytes, bytes]]
 Said = Mapping[str, object]
-"""What another node has said, of which nothing is checked yet."""
+"""A message of another node, not validated yet."""
 
 
 class CarriedRequest(TypedDict):
@@ -31,20 +33,20 @@ class CarriedRequest(TypedDict):
 
 
 class CarriedAnswer(TypedDict):
-    """An answer without its body."""
+    """A response without its body."""
 
     status: int
     headers: list[list[str]]
 
 
 def request_of(scope: Scope) -> CarriedRequest:
-    """What the endpoint reads of a request, and no token."""
+    """Return the parts of a request that the endpoint reads, without its token."""
     asked = [pair for pair in scope["headers"] if pair[0] in _ASKED or pair[0].startswith(_OF_MCP)]
     return {"method": scope["method"], "headers": _texts(asked)}
 
 
 def scope_of(said: Said) -> Scope:
-    """The request as ASGI has it, at the node that it was passed on to. Raises RequestError: it is none."""
+    """Return the request's ASGI scope on the receiving node. Raises RequestError: malformed."""
     method = said.get("method")
     if method not in METHODS:
         raise RequestError("invalid", "no such request is passed on")
@@ -65,12 +67,12 @@ def scope_of(said: Said) -> Scope:
 
 
 def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]]) -> CarriedAnswer:
-    """What the client is given, but for what is of this connection alone."""
+    """Return the parts of a response for the client, without headers of this connection."""
     return {"status": status, "headers": _texts(pair for pair in headers if pair[0].lower() not in _OF_A_CONNECTION)}
 
 
 def status_of(said: Said) -> int:
-    """Raises RequestError: it is no answer."""
+    """Return the status. Raises RequestError: malformed."""
     status = said.get("status")
     if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
         raise RequestError("invalid", "no answer by HTTP")
@@ -78,7 +80,7 @@ def status_of(said: Said) -> int:
 
 
 def headers_of(said: Said) -> Headers:
-    """Raises RequestError: they are none."""
+    """Return the headers. Raises RequestError: malformed."""
     try:
         pairs: Any = said["headers"]
         return [(str(name).encode("latin-1"), str(value).encode("latin-1")) for name, value in pairs]
@@ -87,7 +89,7 @@ def headers_of(said: Said) -> Headers:
 
 
 def number_of(said: Said) -> int:
-    """Of the exchange on its channel. Raises RequestError: there is none."""
+    """Return the number of the exchange on its channel. Raises RequestError: missing."""
     number = said.get("number")
     if not isinstance(number, int) or isinstance(number, bool):
         raise RequestError("invalid", "no number of an exchange")

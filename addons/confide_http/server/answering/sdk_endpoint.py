@@ -1,4 +1,6 @@
-"""`/mcp`: a request that was let in goes to the SDK's session manager of its client, and ends with its token."""
+"""`/mcp`: passes an authenticated request to the SDK's session manager of its client, and ends it
+with its token.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from confide_http.server.answering.gateway_client import restarting
 from confide_http.server.token_callers import Admitted, TokenCallers
 
 BODY_S: Final = 30.0
-"""Within which a body has come, however slowly."""
+"""Time limit for a body, however slowly it comes."""
 LISTEN: Final = "subscriptions/listen"
 _QUOTES: Final = ("Validation error", "Parse error")
-"""How the SDK's words begin that quote the request."""
+"""Beginnings of SDK messages that quote the request."""
 _NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and no batch"
 
 
 class SdkEndpoint:
-    """An ASGI application, since the SDK's is one."""
+    """The endpoint as an ASGI application, since the SDK's is one."""
 
     def __init__(self, daemon: DaemonHost, clients: Clients, callers: TokenCallers, by_token: Bearer[Admitted]) -> None:
         self._daemon = daemon
@@ -37,8 +39,9 @@ class SdkEndpoint:
         self._by_token = by_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises RefusalError: it is not let in, there is no place, it is too large or too slow, or the space cannot be used;
-        RequestError, EngineError."""
+        """Raises RefusalError: not authenticated, no place, too large, too slow, or the space is
+        unavailable; RequestError, EngineError.
+        """
         if await self._daemon.is_cut_off():
             raise RefusalError(
                 503,
@@ -51,7 +54,9 @@ class SdkEndpoint:
         await self._answer(admitted.caller, scope, receive, send, left_s=admitted.left_s, is_passed_on=False)
 
     async def passed_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """The same of what another node has let in, for the caller of this key; that node ends it when its token does."""
+        """Answer a request that another node has authenticated, for the caller with this key; that
+        node ends it with its token.
+        """
         caller = await self._callers.known(key)
         if caller is None:
             raise self._by_token.unknown()
@@ -61,7 +66,7 @@ class SdkEndpoint:
         self, caller: Caller, scope: Scope, receive: Receive, send: Send, *, left_s: float | None, is_passed_on: bool
     ) -> None:
         request = Request(scope, receive)
-        # The header must say what the body does, which the SDK compares.
+        # The header must match the body, which the SDK checks.
         is_stream = request.method == "GET" or request.headers.get("mcp-method") == LISTEN
         places = self._clients.streams if is_stream else self._clients.requests
         with places.place(caller.public_key):
@@ -71,7 +76,8 @@ class SdkEndpoint:
             await client.pay(body)
             told = _in_our_words(send)
             work = asyncio.create_task(client.handle(scope, body, receive, told, is_passed_on=is_passed_on))
-            # A stream does not outlive the token that has opened it; a request is answered where its client ends for another reason.
+            # A stream ends with its token; if the client ends for another reason, a request is
+            # still answered.
             end = asyncio.create_task((client.ended if is_stream else client.is_over).wait())
             try:
                 await asyncio.wait({work, end}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +93,9 @@ class SdkEndpoint:
 
 
 def _in_our_words(send: Send) -> Send:
-    """What the SDK says of a body that is no message quotes it, and an address of its own; other answers pass as they are."""
+    """Wrap `send`: replace the SDK's message for an invalid body, which quotes it and contains a
+    URL; other responses pass unchanged.
+    """
     head: Message | None = None
     body = bytearray()
 

@@ -1,4 +1,6 @@
-"""The MCP server of a token as the SDK's session manager asks for one: what a request is answered with is `AgentServer`'s."""
+"""The MCP server of a token in the form that the SDK's session manager needs; `AgentServer` answers
+its requests.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ PARAMS: Final[Mapping[str, type[Any]]] = {
     "tools/list": types.PaginatedRequestParams,
     "tools/call": types.CallToolRequestParams,
 }
-"""What the SDK checks the parameters of each method against."""
+"""The SDK's parameter model of each method."""
 _NEWS: Final[Mapping[str, type[Any]]] = {
     "notifications/subscriptions/acknowledged": types.SubscriptionsAcknowledgedNotification,
     RESOURCES_CHANGED: types.ResourceListChangedNotification,
@@ -40,23 +42,22 @@ _NEWS: Final[Mapping[str, type[Any]]] = {
 
 
 class MethodHandler(NamedTuple):
-    """What answers a method, and what its parameters are checked against."""
+    """The handler of a method, and the model of its parameters."""
 
     params_type: type[Any]
     handler: Callable[[Any, Any], Awaitable[Message]]
 
 
 class Served:
-    """Stands in the place of the SDK's own server, which is a web server too.
+    """Replaces the SDK's own server, which is a web server, too.
 
-    `middleware` stays empty: the SDK's spans would carry tool arguments to whatever exporter is installed.
+    `middleware` stays empty: the SDK's spans would send tool arguments to any installed exporter.
     """
 
     def __init__(self, described: Message, handlers: Mapping[str, Handler]) -> None:
-        """
-        Args:
-            described: `serverInfo`, `instructions` and `capabilities`, as they are on the wire.
-            handlers: by method, of `PARAMS`; `ping` and `server/discover` are answered here.
+        """Args:
+        described: `serverInfo`, `instructions` and `capabilities`, as on the wire.
+        handlers: by method of `PARAMS`; `ping` and `server/discover` are answered here.
         """
         self.middleware: list[Any] = []
         self.cache_hints: dict[str, object] = {}
@@ -67,25 +68,27 @@ class Served:
             for method, one in {**own, **handlers}.items()
         }
         self.get_request_handler = entries.get
-        """What answers a method; None: nothing here."""
+        """Returns the handler of a method, or None."""
 
     @asynccontextmanager
     async def lifespan(self, _server: Any) -> AsyncIterator[dict[str, object]]:
         yield {}
 
     def get_tool_input_schema(self, _name: str) -> None:
-        """None of our tools has parameters that go into headers too; where this was missing, each call would list all of them."""
+        """Return None: none of our tools has parameters in headers. Without this method the SDK
+        would list all tools for each call.
+        """
 
     def get_notification_handler(self, _method: str) -> MethodHandler | None:
         return None
 
     @property
     def server_info_stamp(self) -> dict[str, object]:
-        """For each result of the later era."""
+        """Return the metadata for each result of the later era."""
         return dict(self._described["serverInfo"])
 
     def create_initialization_options(self) -> InitializationOptions:
-        """For `initialize`, in the older era."""
+        """Return the options for `initialize`, in the older era."""
         info = self._described["serverInfo"]
         return InitializationOptions(
             server_name=info["name"],
@@ -110,7 +113,7 @@ def _answering(method: str, handler: Handler) -> Callable[[Any, Any], Awaitable[
 
 @dataclass(frozen=True, slots=True)
 class _SdkRequest:
-    """A request of the SDK's, as handlers see it (`mcp_protocol.Asked`)."""
+    """A request of the SDK's in the form that handlers take (`mcp_protocol.Asked`)."""
 
     context: Any
 
@@ -136,7 +139,7 @@ class _SdkRequest:
         await self.context.session.send_notification(_notification(method, params), related_request_id=self.id)
 
     async def notify_session(self, method: str, params: Message | None = None) -> None:
-        # A client that has just left hears nothing any more.
+        # The client may have just left.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.context.session.send_notification(_notification(method, params))
 

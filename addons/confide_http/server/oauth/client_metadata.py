@@ -1,8 +1,9 @@
-"""Documents by which an application describes itself at an address, which is its id: client id metadata documents.
+"""Client ID metadata documents: an application's description at a URL, which is its id.
 
-A fetch that a stranger causes is a request out of the server's own network. So only hosts are asked that the operator has listed, by TLS,
-at an address that all the world may reach, which is looked up once and connected to as it was found; no redirect is followed, and what does
-not come within `FETCH_S` or is larger than `MAX_BYTES` is none.
+Such a fetch is a request from the server's own network, caused by an unauthenticated client. So it
+goes only to hosts that the operator has listed, by TLS, to a public address, which is resolved once
+and connected to as resolved. No redirect is followed, and a document that takes over `FETCH_S` or
+exceeds `MAX_BYTES` is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 FETCH_S: Final = 5.0
 MAX_BYTES: Final = 64 * 1024
 KEPT_S: Final = 600.0
-"""For which a document counts as it was."""
+"""Seconds for which a document is cached."""
 MOST_KEPT: Final = 64
 MAX_ADDRESS_CHARS: Final = 1024
 HTTPS_PORT: Final = 443
@@ -44,24 +45,24 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 async def resolved(host: str) -> list[str]:
-    """The addresses of a name. Raises OSError."""
+    """Return the addresses of a name. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, HTTPS_PORT, type=socket.SOCK_STREAM)
     return [str(each[4][0]) for each in found]
 
 
 def is_public(address: Address) -> bool:
-    """Whether all the world may reach it, and none of the server's own networks is behind it."""
+    """Return True if the address is public and does not lead into one of the server's own networks."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
-        # Addresses with an IPv4 one inside, which whoever translates them would go to.
+        # Addresses that contain an IPv4 one, to which a translator would connect.
         if address.sixtofour is not None or address.teredo is not None or address in _TRANSLATED:
             return False
     return address.is_global and not address.is_multicast
 
 
 class ClientMetadata:
-    """Those of a gateway."""
+    """The metadata documents of a gateway's applications."""
 
     def __init__(
         self,
@@ -74,11 +75,10 @@ class ClientMetadata:
         port: int = HTTPS_PORT,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
-        """
-        Args:
-            hosts: that are asked; none: no document is fetched.
-            space: that such an application may ask for.
-            resolve, may_reach, port, trusted: of the network, for who tests this.
+        """Args:
+        hosts: from which documents are fetched; empty: none are.
+        space: that such an application may request.
+        resolve, may_reach, port, trusted: of the network, for tests.
         """
         self._applications = applications
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -96,9 +96,10 @@ class ClientMetadata:
         return bool(self._hosts)
 
     async def application(self, identifier: str) -> Application | None:
-        """The application that describes itself at this address, as it is noted now. None: no document is fetched from there.
+        """Return the application described at this URL, as recorded now; None if no document is
+        fetched from there.
 
-        Raises RefusalError: there is none that counts, or too many are asked for.
+        Raises RefusalError: there is no valid document, or there are too many requests.
         """
         host = self._host_of(identifier)
         if host is None:
@@ -129,7 +130,8 @@ class ClientMetadata:
         except BadNameError as error:
             raise RefusalError(400, "invalid", str(error), hint=error.hint) from error
         except ConfideError as error:
-            # What is wrong here is the operator's, and its words name spaces: a stranger is told neither.
+            # An error here concerns the operator, and its text names spaces: the client gets
+            # neither.
             log.error("a program that describes itself cannot sign in: %s", error)
             raise RefusalError(503, "unavailable", "programs cannot sign in by a document here now") from error
         while len(self._known) >= MOST_KEPT:
@@ -138,7 +140,7 @@ class ClientMetadata:
         return noted
 
     def _host_of(self, identifier: str) -> str | None:
-        """The host to ask, where an id is an address that may be fetched."""
+        """Return the host of an id that is a URL to fetch from, else None."""
         if len(identifier) > MAX_ADDRESS_CHARS or not identifier.isascii() or not identifier.startswith("https://"):
             return None
         try:
@@ -155,11 +157,12 @@ class ClientMetadata:
         for library in ("httpx2", "httpcore2"):  # they would write addresses
             logging.getLogger(library).setLevel(logging.CRITICAL)
         addresses = [ip_address(each) for each in await self._resolve(host)]
-        # One that is not public among them would be asked at the next try.
+        # If one of them is not public, a retry could connect to it.
         if not addresses or not all(self._may_reach(each) for each in addresses):
             return None
         where = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
-        # The address that was looked at, and not the name again, which may lead elsewhere by now.
+        # Connect to the address that was checked, not to the name again, which may resolve
+        # differently now.
         url = f"https://{where}:{self._port}{urlsplit(identifier).path}"
         trusted = self._trusted or ssl.create_default_context()
         async with (
@@ -181,7 +184,7 @@ class ClientMetadata:
         return bytes(found)
 
     def _read(self, identifier: str, document: bytes | None) -> tuple[str, list[str]] | None:
-        """Name and addresses of a document that says of itself that it is the one."""
+        """Return name and redirect addresses of a document that states this id, else None."""
         try:
             said: Any = json.loads(document or b"")
         except (ValueError, RecursionError):

@@ -1,7 +1,9 @@
-"""The page that a person sees: who asks, for what, where it would send them, and the six words that a device approves.
+"""The page for the user: which application requests access, to what, where it returns, and the six
+words that a device approves.
 
-Plain HTML without a script: it asks for itself again every few seconds, and follows once the words are approved. All that it shows of
-others is escaped; nothing is loaded but one stylesheet from here, and no page may frame it.
+Plain HTML without a script: it reloads itself every few seconds, and redirects once the words are
+approved. All foreign text is escaped; nothing is loaded but one stylesheet from this server, and no
+page may frame it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _WRITES: Final = "It would read what your memory holds, but for what is sealed, 
 
 
 def waiting_page(waiting: PendingSignIn, words: str) -> Response:
-    """It asks for itself again until the words are approved."""
+    """Return the page, which reloads itself until the words are approved."""
     redirect = waiting.asked.redirect
     registered = "<p>It has registered itself: nobody has checked that it is called so.</p>\n"
     text = (
@@ -63,7 +65,9 @@ def waiting_page(waiting: PendingSignIn, words: str) -> Response:
 
 
 def _where(redirect: str) -> str:
-    """The host; of an address with a scheme of its own what this computer opens it with."""
+    """Return the host of a redirect address; for a private scheme, the program that this computer
+    opens it with.
+    """
     parts = urlsplit(redirect)
     is_web = parts.scheme in ("http", "https")
     return parts.netloc if is_web else f"the program on this computer that opens {parts.scheme}: addresses"

@@ -1,4 +1,4 @@
-"""What the SDK's handlers ask of an authorization server, answered from the registry."""
+"""The SDK's authorization server provider, implemented with the registry."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ READ, WRITE = SCOPES
 
 
 class OurCode(AuthorizationCode):
-    """A code as the SDK compares it, and as we keep it."""
+    """A code in the SDK's form, together with ours."""
 
     kept: Any
 
 
 class OurRefresh(RefreshToken):
-    """As `OurCode`."""
+    """A refresh token in the SDK's form, together with ours."""
 
     kept: Any
 
 
 class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
-    """Of one gateway, and of one request where that says who asks, or for which addresses."""
+    """The provider of one gateway; of a single request if `source` or `redirects` are given."""
 
     def __init__(
         self,
@@ -59,12 +59,11 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         source: Hashable = None,
         redirects: Sequence[str] = (),
     ) -> None:
-        """
-        Args:
-            resource: what its tokens are good for (RFC 8707).
-            source: who asks to sign in (`SignIns.ask`).
-            redirects: as they stand in the request: the one that a person is to be sent back to, which the route has compared with those of
-                the application, or all that a program registers with.
+        """Args:
+        resource: the resource of its tokens (RFC 8707).
+        source: the client that wants to sign in (`SignIns.ask`).
+        redirects: as in the request: the one to which the user returns, which the route has
+            compared with those of the application; or all those that a program registers.
         """
         self._applications = applications
         self._sign_ins = sign_ins
@@ -77,7 +76,9 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         return None if found is None else _information(found, self._redirects)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Only where registration is open; the route has asked. Raises RegistrationError."""
+        """Register a program. The route has checked that registration is open. Raises
+        RegistrationError.
+        """
         space = await asyncio.to_thread(self._applications.open_space)
         if space is None:
             raise RegistrationError("invalid_client_metadata", "registration is closed")
@@ -103,7 +104,9 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
             raise RegistrationError("invalid_client_metadata", str(error)) from error
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        """Where a person is sent to decide. Raises AuthorizeError: too many wait."""
+        """Return the URL where the user decides. Raises AuthorizeError: too many requests are
+        waiting.
+        """
         application = await asyncio.to_thread(self._applications.find, client.client_id)
         if application is None:
             raise AuthorizeError("unauthorized_client", "it was taken away")
@@ -124,7 +127,9 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> OurCode | None:
-        """None for another application's. One that was used comes through as long as it may be asked again."""
+        """Return the code, or None if it belongs to another application. A used code is returned
+        while it may be repeated.
+        """
         code: Code | None = await asyncio.to_thread(self._sign_ins.code, authorization_code)
         if code is None or code.application != client.client_id:
             return None
@@ -145,14 +150,16 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         client: OAuthClientInformationFull,  # noqa: ARG002 - the SDK's form
         authorization_code: OurCode,
     ) -> OAuthToken:
-        """The first tokens. Raises TokenError."""
+        """Issue the first tokens. Raises TokenError."""
         try:
             return _told(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.kept))
         except TakenError as error:
             raise TokenError("invalid_request", str(error)) from error
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> OurRefresh | None:
-        """None for another application's. One that comes again when it may not ends its family."""
+        """Return the refresh token, or None if it belongs to another application. An invalid
+        repetition revokes its family.
+        """
         found: Refresh | None = await asyncio.to_thread(self._sign_ins.refresh_of, refresh_token, client.client_id)
         if found is None:
             return None
@@ -171,29 +178,31 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         refresh_token: OurRefresh,
         scopes: list[str],
     ) -> OAuthToken:
-        """The next tokens. Raises TokenError."""
+        """Issue the next tokens. Raises TokenError."""
         if set(scopes) != set(refresh_token.scopes):
             raise TokenError("invalid_scope", "a token is turned over as it is; sign in again for less")
         return _told(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Never asked: our own door knows the tokens (`server/token_callers.py`)."""
+        """Not called: our own authentication checks tokens (`server/token_callers.py`)."""
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | OurRefresh) -> None:
-        """Never asked: there is no such endpoint; `confide http rm` ends what was granted."""
+        """Not called: there is no such endpoint; `confide http rm` ends an access."""
         raise NotImplementedError
 
 
 class Authenticator(ClientAuthenticator):
-    """Knows an application by the SHA-256 of its secret; the SDK's would need the secret itself."""
+    """Authenticates an application by the SHA-256 of its secret; the SDK's would need the secret
+    itself.
+    """
 
     def __init__(self, provider: GatewayProvider, applications: Applications) -> None:
         super().__init__(provider)
         self._applications = applications
 
     async def authenticate_request(self, request: Request) -> OAuthClientInformationFull:
-        """Raises AuthenticationError, with the same words whatever is wrong."""
+        """Raises AuthenticationError, with the same text for every cause."""
         form = await request.form()
         identifier = form.get("client_id")
         found = await asyncio.to_thread(self._applications.find, identifier) if isinstance(identifier, str) else None

@@ -1,4 +1,4 @@
-"""The addresses of the authorization server, and what is asked before the SDK's handlers see a request."""
+"""The routes of the authorization server, with the checks before the SDK's handlers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOKEN: Final = "/token"  # noqa: S105 - an address
 REGISTER: Final = "/register"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 OPEN_TO_LINKS: Final = (AUTHORIZE, CONSENT)
-"""Where the page of another site may send a person."""
+"""Paths to which pages of other sites may send a user."""
 MAX_FORM_BYTES: Final = 16 * 1024
 BODY_S: Final = 10.0
 MAX_QUERY_BYTES: Final = 8 * 1024
@@ -46,7 +46,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class SignInRoutes:
-    """Those of one gateway. `origin`: of the addresses that clients are told, which is who answers (`iss`)."""
+    """The sign-in routes of a gateway. `origin`: of the public addresses, and the issuer (`iss`)."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SignInRoutes:
             enabled=True, valid_scopes=list(SCOPES), default_scopes=list(SCOPES)
         )
         self._guesses = Guesses("wrong codes and secrets")
-        # Anybody may send these: what is under way is bounded for all of them together.
+        # These need no authentication: requests in progress are limited for all clients together.
         self._places = Places("sign-ins", most=MOST_AT_ONCE, each=MOST_AT_ONCE)
 
     def routes(self) -> list[Route]:
@@ -82,7 +82,7 @@ class SignInRoutes:
         ]
 
     async def _describe(self, _request: Request) -> Response:
-        """RFC 8414."""
+        """Return the server's metadata (RFC 8414)."""
         is_open = await asyncio.to_thread(self._applications.open_space) is not None
         return JSONResponse(
             {
@@ -102,7 +102,9 @@ class SignInRoutes:
         )
 
     async def _authorize(self, request: Request) -> Response:
-        """Raises RefusalError for what must not be told to the address in it: that may be anybody's."""
+        """Raises RefusalError for problems that must not be sent to the redirect address, which may
+        be an attacker's.
+        """
         if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
             raise RefusalError(414, "too_large", "the address is too long")
         said = _once(request.query_params.multi_items())
@@ -124,7 +126,7 @@ class SignInRoutes:
             problem = "invalid_request"
         if problem is not None:
             return self._back(redirect, error=problem, state=said.get("state"))
-        # The SDK's handler does not say who asks.
+        # The SDK's handler does not pass on the client.
         source = holder_of(request.client.host if request.client else "")
         provider = GatewayProvider(
             self._applications, self._sign_ins, resource=self._resource, source=source, redirects=[redirect]
@@ -135,7 +137,7 @@ class SignInRoutes:
             raise RefusalError(400, "invalid", "the request to sign in is not one")
         if location.startswith(CONSENT):
             return answer
-        # The SDK's own refusals say not who answers (RFC 9207, 2).
+        # The SDK's own errors lack the issuer (RFC 9207, 2).
         return RedirectResponse(construct_redirect_uri(location, iss=self._origin), status_code=302)
 
     async def _consent(self, request: Request) -> Response:
@@ -156,7 +158,7 @@ class SignInRoutes:
     async def _token(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
             raise RefusalError(415, "invalid", f"this takes {_FORM}")
-        # Before a place is taken: whoever lets others wait for a body must not keep those out that bring theirs.
+        # Before a place is taken: slow bodies must not lock out other clients.
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         said = _once(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
         if said.get("resource", self._resource) != self._resource:
@@ -170,7 +172,7 @@ class SignInRoutes:
         return answer
 
     async def _refused(self, said: Mapping[str, str]) -> None:
-        """A code that its application did not get through with: one that was used is in hands that lack what belongs to it."""
+        """Revoke a used code that failed: its holder lacks the application's other credentials."""
         code = await asyncio.to_thread(self._sign_ins.code, said.get("code", ""))
         if code is not None and code.application == said.get("client_id"):
             await asyncio.to_thread(self._sign_ins.spend, code)
@@ -180,7 +182,7 @@ class SignInRoutes:
             hint = "whoever runs the daemon opens it for ten minutes: confided http allow --open --space SPACE"
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
-        # As they stand there: the SDK writes addresses in its own way, and they are compared to the letter.
+        # As sent: the SDK normalizes addresses, and they are compared exactly.
         provider = GatewayProvider(
             self._applications, self._sign_ins, resource=self._resource, redirects=_redirects_of(body)
         )
@@ -189,7 +191,7 @@ class SignInRoutes:
             return await handler.handle(Request(request.scope, replayed(body, request.receive)))
 
     def _back(self, redirect: str, **said: str | None) -> Response:
-        """To the application, with who answers."""
+        """Redirect to the application, with the issuer."""
         address = construct_redirect_uri(redirect, **said, iss=self._origin)
         return RedirectResponse(address, status_code=302)
 
@@ -198,7 +200,9 @@ _KNOWN: Final = "whoever runs the daemon adds it with: confided http allow"
 
 
 def _redirects_of(body: bytes) -> list[str]:
-    """Of a registration; none where it is not one, which the SDK's handler says."""
+    """Return the redirect addresses of a registration; empty if it is malformed, which the SDK's
+    handler reports.
+    """
     try:
         said: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -210,7 +214,9 @@ def _redirects_of(body: bytes) -> list[str]:
 
 
 def _once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Parameters, each of which may stand once (RFC 6749, 3.1). Raises RefusalError: one stands twice, which two readers read otherwise."""
+    """Return parameters, each of which may occur once (RFC 6749, 3.1). Raises RefusalError for a
+    repeated one, which two parsers could read differently.
+    """
     if any(times > 1 for times in Counter(name for name, _ in pairs).values()):
         raise RefusalError(400, "invalid", "a parameter stands twice")
     return dict(pairs)
