@@ -1,1 +1,3 @@
-"""Several daemons over one PostgreSQL: the log of each space, who holds it, and sessions that are passed on."""
+"""Several daemons over one PostgreSQL: the log of each space, its lease, and forwarding of
+sessions.
+"""

@@ -1,4 +1,4 @@
-"""`[store]` and `[node]` of daemon.toml."""
+"""The sections `[store]` and `[node]` of daemon.toml."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class StoreConfig:
     """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies (docs/cluster.md)."""
 
     url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
-    # of mode 0600, with the password alone; where it is "", `store-password` in `$CREDENTIALS_DIRECTORY`
+    # of mode 0600, with only the password; if "", `store-password` in `$CREDENTIALS_DIRECTORY`
     password_file: str = ""
     connections: int = 6  # for all spaces together
     lease_s: int = 6  # a node that has not been heard of for so long is taken for dead
 
     SECRETS: ClassVar = {"password": PASSWORD_HINT}
-    """What people may write into it by mistake, and where that belongs."""
+    """Secrets that users may put here by mistake, and where they belong."""
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes."""
+        """Return the first option with an invalid value, and what it accepts."""
         if self.url:
             if not self.url.startswith(("postgresql://", "postgres://")) or not self.url.isascii():
                 return "url", "it is an address such as postgresql://confide@db.example.org/confide?sslmode=verify-full"
@@ -46,13 +46,13 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What makes this daemon one of several that serve together over one store (docs/cluster.md)."""
+    """The settings of a daemon that is one of several over a store (docs/cluster.md)."""
 
     listen: str = ""  # host and port of a socket for other nodes alone; "" is none
     address: str = ""  # host and port by which other nodes reach it
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes."""
+        """Return the first option with an invalid value, and what it accepts."""
         if not self.listen and not self.address:
             return None
         if not config.table(StoreConfig).url:

@@ -1,1 +1,1 @@
-"""The daemon's half, which is all but the statements."""
+"""The add-on's part in the daemon: all of it except for the statements in `shared`."""

@@ -1,4 +1,6 @@
-"""Nodes over PostgreSQL, as the daemon sees them: other nodes, what each space brings to its log, and what doctor says."""
+"""The cluster add-on in the daemon: other nodes, the replication of each space, and checks of
+doctor.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from confide_daemon.datadir.paths import DaemonPaths
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.space import Space
 
-# A tenth of what nodes allow each other (PROTOCOL.md 12.2).
+# A tenth of the limit between nodes (PROTOCOL.md 12.2).
 MOST_APART_S: Final = 60.0
 
 
 class Cluster(Addon):
-    """Spaces whose logs are in PostgreSQL, and several daemons over it."""
+    """The add-on for several daemons over spaces with logs in PostgreSQL."""
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return what brings to the log of a space what is written beside its changes."""
+        """Return the background replication of a space."""
         if space.outbox is None:
             return ()
         from confide_cluster.daemon.spaces.replication import Shipping
@@ -31,7 +33,7 @@ class Cluster(Addon):
         return (Shipping(space.threads, space.outbox, space.index),)
 
     def peers(self, daemon: PeersHost) -> Peers | None:
-        """Return the other nodes, where `[store]` is set."""
+        """Return the other nodes if `[store]` is set."""
         if daemon.spaces.leases is None:
             return None
         from confide_cluster.daemon.nodes import Nodes
@@ -41,11 +43,11 @@ class Cluster(Addon):
         return Nodes(daemon, daemon.spaces.leases)
 
     def files_of_session(self, config: DaemonConfig) -> int:
-        """Return one more where sessions of other nodes are passed on: the channel to the node that holds their space."""
+        """Return one more if sessions are forwarded: the channel to the node that holds the space."""
         return 1 if config.table(NodeConfig).listen else 0
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Look whether the store answers, how safe its commits are, and what it has lost."""
+        """Check that the store answers, how safe its commits are, and if it has lost data."""
         if not configuration.load(paths.config).table(StoreConfig).url:
             return ()
         follow("trying the store")
@@ -53,7 +55,7 @@ class Cluster(Addon):
 
 
 def _store(found: DaemonPaths) -> Iterator[Check]:
-    """Whether the database that holds the logs answers, how safe its commits are, and what it has lost."""
+    """Check that the logs' database answers, how safe its commits are, and if it has lost data."""
     from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
 
     try:

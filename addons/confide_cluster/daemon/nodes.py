@@ -1,7 +1,8 @@
-"""What a daemon does because it is one node of several: it follows the registry that all of them write to, and knows whom other nodes
-speak for.
+"""The node's part in a cluster: follows the registry that all nodes write to, and admits sessions
+that other nodes forward.
 
-Loaded where `[store]` is set. `Nodes` is what the daemon asks (`confide_daemon.addons.Peers`).
+Loaded if `[store]` is set. `Nodes` implements the daemon's interface
+(`confide_daemon.addons.Peers`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOW_S: Final = 0.2
-"""Between two looks at the end of the registry's log: whoever is revoked on one node is shut out on all within a second."""
+"""Interval of reading the registry's log: a caller revoked on one node is disconnected from all
+within a second.
+"""
 SNAPSHOT_EVERY_S: Final = 60.0
 
 
 class RegistryFollower:
-    """The registry here, kept as its log is."""
+    """Keeps the local registry in step with its log."""
 
     def __init__(
         self,
@@ -50,10 +53,10 @@ class RegistryFollower:
         on_overtaken: Callable[[OvertakenError], None],
         revocations: Revocations | None = None,
     ) -> None:
-        """
-        Args:
-            on_overtaken: told once that a newer version has written the registry, which cannot be followed from then on.
-            revocations: what is noted beside the data folder, which whoever put the store back could not change.
+        """Args:
+        on_overtaken: called once if a newer version has written the registry, which can then no
+            longer be followed.
+        revocations: the record outside the data folder, which a restore of the store does not change.
         """
         self._revocations = revocations
         self._state = state
@@ -73,7 +76,7 @@ class RegistryFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def follow(self) -> None:
-        """Have the registry here be as its log is. Raises StorageError, EngineError."""
+        """Bring the local registry up to date. Raises StorageError, EngineError."""
         began = time.monotonic()
         try:
             shared = self._registry.shared
@@ -87,11 +90,13 @@ class RegistryFollower:
         self._followed_at = max(self._followed_at, began)
 
     def is_behind(self, seconds: float) -> bool:
-        """Whether it could not be followed for so long: what others have changed since is not known here."""
+        """Return True if following has failed for that long: later changes by other nodes are
+        unknown here.
+        """
         return time.monotonic() - self._followed_at > seconds
 
     def health_problems(self) -> set[str]:
-        """`storage` where the registry cannot be followed, or has had what the store has not."""
+        """Return `storage` if the registry cannot be followed, or was ahead of the store."""
         shared = self._registry.shared
         is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
         return {"storage"} if is_ill else set()
@@ -111,12 +116,15 @@ class RegistryFollower:
                 self._complain(str(error), is_expected=isinstance(error, EngineError))
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not end this untold; its text may quote anything.
+                # A bug must not end this silently. Log only its type, since its text may quote
+                # anything.
                 self._complain(type(error).__name__, is_expected=False)
             await asyncio.sleep(FOLLOW_S)
 
     def _take_up(self) -> None:
-        """What the files here have of the registry, and the registry of them where it was fetched."""
+        """Update the local key files from the registry, and the registry from local records after
+        it was fetched.
+        """
         shared = self._registry.shared
         if shared is not None and shared.was_fetched and self._revocations is not None:
             self._revocations.apply(self._registry)
@@ -130,14 +138,14 @@ class RegistryFollower:
             shared.take_snapshot()
 
     def _complain(self, why: str, *, is_expected: bool) -> None:
-        """Once for each reason; of an engine that is away the heartbeat tells."""
+        """Log each reason once; the heartbeat already reports an unavailable engine."""
         if why != self._complaint and not is_expected:
             log.error("the registry cannot be followed: %s", why)
         self._complaint = why
 
 
 class StoreHealth:
-    """Whether this node knows what the others have changed: nobody new is let in while it may not."""
+    """Tracks if this node may miss changes by other nodes: no new connection is accepted meanwhile."""
 
     def __init__(self, leases: SpaceLeases, following: RegistryFollower, *, lease_s: float) -> None:
         self._leases = leases
@@ -150,7 +158,9 @@ class StoreHealth:
         return is_behind or not self._leases.is_confirmed
 
     async def stays_lost(self) -> bool:
-        """The same, after a look: a process that was stopped for a while has asked nobody meanwhile, and is answered now."""
+        """As `is_lost`, after another attempt: a process that was stopped for a while has not tried
+        meanwhile.
+        """
         if self.is_lost and self._leases.failure is None:
             with contextlib.suppress(ConfideError):
                 await self._leases.confirm()
@@ -159,16 +169,20 @@ class StoreHealth:
 
 
 class NodeAdmission:
-    """Who may come in at the address for nodes: another node of this daemon, for a caller that may (PROTOCOL.md 12.2)."""
+    """Admission at the address for nodes: another node of this daemon, for a caller that may
+    connect (PROTOCOL.md 12.2).
+    """
 
     def __init__(self, daemon: PeersHost) -> None:
         self._daemon = daemon
 
     def invite_psk(self, _invite_id: bytes) -> None:
-        """Nobody joins here."""
+        """Return None: invites are not accepted here."""
 
     def speaker(self, public_key: bytes, hello: dict[str, object]) -> Speaker:
-        """Whom a node speaks for. Raises DeniedError: it is none of this daemon's."""
+        """Return the caller for which a node forwards. Raises DeniedError: it is not a node of this
+        daemon.
+        """
         keys = self._daemon.keys()
         daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
         try:
@@ -177,14 +191,16 @@ class NodeAdmission:
             raise denied("unknown", public_key) from None
 
     def stand_for_caller(self, connection: Connection) -> bool:
-        """From now on the channel, a node's, is the session of the caller that it speaks for; whether that one comes by HTTP."""
+        """Turn a node's channel into the session of its caller; return True if the caller connected
+        by HTTP.
+        """
         speaker = self.speaker(connection.peer_key, connection.hello)
         hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         connection.stand_for(speaker.caller, speaker.session_id, hello)
         return speaker.is_by_http
 
     async def admit(self, public_key: bytes, hello: dict[str, object], _invite_id: bytes | None) -> dict[str, object]:
-        """The welcome for the caller that the node speaks for. Raises DeniedError, BusyError."""
+        """Return the welcome for the node's caller. Raises DeniedError, BusyError."""
         speaker = self.speaker(public_key, hello)
         if self._daemon.is_stopping:
             raise DeniedError("restart", fingerprint_words(public_key))
@@ -197,7 +213,7 @@ class NodeAdmission:
 
 
 class Nodes(Peers):
-    """The other nodes over one store."""
+    """The other nodes of a store."""
 
     def __init__(self, daemon: PeersHost, leases: SpaceLeases) -> None:
         self._daemon = daemon
@@ -231,24 +247,24 @@ class Nodes(Peers):
         await self._daemon.let_in(connection, is_passed_on=True, is_by_http=is_by_http)
 
     async def confirm(self) -> None:
-        """Ask whether the spaces are still this node's."""
+        """Check that this node still holds its spaces."""
         if self._relays is not None:
             await self._leases.confirm()
 
     async def open(self) -> None:
-        """Take connections of other nodes, and follow the registry. Raises ListenError."""
+        """Accept connections of other nodes, and follow the registry. Raises ListenError."""
         if self._following is not None:
             self._following.start()
         if self._listening is not None:
             await self._listening.open(*parse_listen(self._daemon.config.table(NodeConfig).listen))
 
     async def leave(self) -> None:
-        """End what is passed on, each as soon as nothing of it is under way."""
+        """End forwarded sessions, each as soon as it has no request in progress."""
         if self._relays is not None:
             await self._relays.close()
 
     async def close(self) -> None:
-        """Take no connections any more, and follow nothing."""
+        """Accept no more connections, and stop following."""
         if self._listening is not None:
             await self._listening.close()
         if self._following is not None:
@@ -258,7 +274,7 @@ class Nodes(Peers):
             await asyncio.gather(self._ending, return_exceptions=True)
 
     async def is_cut_off(self) -> bool:
-        """Return whether what other nodes have changed may not be known here, after a look."""
+        """Return True if changes by other nodes may be missing here, after another attempt."""
         return self._contact is not None and await self._contact.stays_lost()
 
     def why_unready(self) -> str | None:
@@ -277,26 +293,30 @@ class Nodes(Peers):
 
     @property
     def passed_on(self) -> set[bytes]:
-        """The keys of those whose sessions are passed on."""
+        """Return the keys of callers whose sessions are forwarded."""
         return set() if self._relays is None else self._relays.callers
 
     def shut_out(self, key: bytes, word: str) -> None:
-        """End the sessions of a caller that are passed on."""
+        """End the forwarded sessions of a caller."""
         if self._relays is not None:
             self._relays.shut_out(key, word)
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return whether a session of a caller with this id is passed on."""
+        """Return True if a session of a caller with this id is forwarded."""
         return self._relays is not None and self._relays.is_live(public_key, session_id)
 
     def _be_overtaken(self, error: OvertakenError) -> None:
-        """What nodes of a newer version change is not known here from now on: nobody is let in, and all goes to one of them."""
+        """Stop admitting callers: changes by nodes of a newer version are unknown here from now on,
+        so those nodes take over.
+        """
         log.error("this node ends: %s", error)
         self.failure = error
         self._ending = asyncio.create_task(self._stop_for_successor())
 
     async def _stop_for_successor(self) -> None:
-        """Stop, as soon as a node of another version serves; and in time, since nobody knows here who is revoked."""
+        """Stop as soon as a node of another version serves, and at the latest after a while, since
+        revocations are unknown here.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._daemon.config.table(StoreConfig).lease_s):
                 while not await self._is_succeeded():  # noqa: ASYNC110 - some times, once in a run

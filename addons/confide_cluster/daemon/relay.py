@@ -1,8 +1,10 @@
-"""Sessions of callers whose spaces other nodes hold, passed on to these (PROTOCOL.md 12). Loaded where `[node]` is set.
+"""Forwards sessions of callers to the nodes that hold their spaces (PROTOCOL.md 12). Loaded if
+`[node]` is set.
 
-Who holds a space is asked for each channel, and watched by the heartbeat while it lasts: one to a node that does not hold the space any
-more, or is dead, is cut. A channel to the holder is one session, so nothing is told apart here: what comes on one goes out on the other,
-and the end of one is the end of the other.
+The holder of a space is looked up for each channel, and watched by the heartbeat meanwhile: a
+channel is closed once its node no longer holds the space, or is dead. A channel to the holder is
+one session, so messages are not interpreted: input from one side is sent to the other, and the end
+of one ends the other.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ log = logging.getLogger(__name__)
 
 DIAL_S: Final = 3.0
 PATIENCE_S: Final = 6.0
-"""For a holder that ends, or does not answer: the caller's requests wait meanwhile, and have 10 s."""
+"""Time to wait for a holder that ends or does not answer; the caller's requests have a deadline of
+10 s.
+"""
 LOOK_S: Final = 0.05
-"""Between two looks at who holds a space that is about to be free."""
+"""Interval of looking up the holder of a space that is about to be free."""
 REFUSALS: Final = 3
 REFUSED_FOR_S: Final = 0.5
-"""A holder's address has to refuse so often, over so long, until its space is taken from it: one refusal may be a restart."""
+"""A holder's address must refuse connections repeatedly over this time before its space is taken: a
+single refusal may be a restart.
+"""
 PASSED_ON: Final = frozenset({"revoked", "expired", "busy", "disabled"})
-"""Denials that are the caller's to hear."""
+"""Denials that are forwarded to the caller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +60,7 @@ class HolderChannel:
 
 
 class Holders:
-    """One for a daemon; on the event loop."""
+    """The channels of a daemon to other nodes; on the event loop."""
 
     def __init__(self, leases: SpaceLeases, daemon: PeersHost) -> None:
         self._leases = leases
@@ -67,16 +73,16 @@ class Holders:
     async def reach(
         self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False
     ) -> HolderChannel | None:
-        """A channel to whoever holds the space; None: this node is to serve it.
+        """Return a channel to the holder of the space; None: this node must serve it.
 
         Args:
-            speaker: whom it is for, as said by the node of this number.
-            is_begun: what is to be passed on was taken in already, so it is answered also where this node is to stop.
+            speaker: returns the statement about the caller, given this node's number.
+            is_begun: the request was accepted already, so it is answered even if this node is stopping.
 
         Raises:
-            EngineError: nobody can be asked who that is, or that node takes no sessions of others.
-            DeniedError: the holder does not let the caller in, and the caller is to hear it (`PASSED_ON`).
-            ConnectionLost: there was none for as long as the caller can wait.
+            EngineError: the holder is unknown, or accepts no forwarded sessions.
+            DeniedError: the holder refuses the caller, with a reason for the caller (`PASSED_ON`).
+            ConnectionLost: no connection for as long as the caller can wait.
         """
         until = time.monotonic() + PATIENCE_S
         while (holder := await self._leases.holder(space_id)) is not None:
@@ -109,7 +115,7 @@ class Holders:
         return None
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> HolderChannel | None:
-        """As `reach`, for a caller who comes by HTTP, whose request was taken in already."""
+        """As `reach`, for an HTTP caller, whose request was accepted already."""
         return await self.reach(
             caller.space_id,
             lambda node: Speaker(node, caller.public_key, session_id, is_by_http=True),
@@ -118,7 +124,9 @@ class Holders:
 
     @contextmanager
     def relying_on(self, far: HolderChannel) -> Iterator[None]:
-        """Within this the channel is cut where its node does not hold the space any more; behind it in any case."""
+        """Close the channel as soon as its node no longer holds the space, and at the end of the
+        block.
+        """
         self._in_use.add(far)
         try:
             yield
@@ -146,7 +154,9 @@ class Holders:
 
 
 async def refuses(address: str) -> bool:
-    """Whether nobody listens at an address, at several looks. Silence is no refusal: the machine may be cut off, and serve others."""
+    """Return True if an address refuses several connections. A timeout is no refusal: the node may
+    be cut off, and serve others.
+    """
     host, port = parse_listen(address)
     for look in range(REFUSALS):
         if look:
@@ -164,13 +174,13 @@ async def refuses(address: str) -> bool:
 
 
 LONGEST_S: Final = 3600.0
-"""For an answer that is passed on: whoever has asked has a deadline of its own."""
+"""Limit for a forwarded response; the caller has a deadline of its own."""
 DRAIN_S: Final = 5.0
 
 
 @dataclass(eq=False)
 class _Passed:
-    """A session that is passed on."""
+    """A forwarded session."""
 
     near: Connection
     far: Connection
@@ -183,7 +193,7 @@ class _Passed:
 
 
 class Relays:
-    """One for a daemon; on the event loop."""
+    """The forwarded sessions of a daemon; on the event loop."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -195,17 +205,18 @@ class Relays:
 
     @property
     def callers(self) -> set[bytes]:
-        """The keys of those whose sessions are passed on."""
+        """Return the keys of callers whose sessions are forwarded."""
         return {one.near.peer_key for one in self._passed}
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Whether a session of a caller with this id is passed on."""
+        """Return True if a session of a caller with this id is forwarded."""
         return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._passed)
 
     async def serve(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Pass a caller's session on to whoever holds its space, until it ends; False: this node is to serve it.
+        """Forward a caller's session to the holder of its space until it ends; return False if this
+        node must serve it.
 
-        Raises EngineError: nobody can be asked who that is, or that node takes no sessions of others.
+        Raises EngineError: the holder is unknown, or accepts no forwarded sessions.
         """
         replaces = connection.hello.get("replaces")
         key, session_id = connection.peer_key, connection.session_id
@@ -234,11 +245,13 @@ class Relays:
                 task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """End all, each as soon as nothing of it is under way, or after some seconds."""
+        """End all sessions, each once it has no request in progress, or after some seconds."""
         await asyncio.gather(*(self._drain(one) for one in list(self._passed)), return_exceptions=True)
 
     async def _pass(self, near: Connection, to: HolderChannel, toll: RateLimit) -> None:
-        """Pass on what comes on either, until one of them ends; then the other one ends as it did."""
+        """Copy messages in both directions until one side ends; then end the other side the same
+        way.
+        """
         far = to.connection
         passed = _Passed(near, far)
         self._passed.add(passed)
@@ -262,7 +275,8 @@ class Relays:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if ends[0].done() and not ends[1].done():
-                # A caller that has gone without a goodbye has not said that this was everything: neither does this.
+                # A connection that ended without a goodbye may be incomplete; the other side must
+                # end the same way.
                 if ends[0].exception() is None:
                     await far.close(near.close_code or "done")
                 else:
@@ -280,7 +294,7 @@ class Relays:
             if isinstance(error, ProtocolViolation):
                 log.info("session %s: the protocol was broken", near.session_id)
             elif error is not None and not isinstance(error, ConnectionLost):
-                # Its text may quote anything.
+                # The error's text may quote anything.
                 log.error("session %s: passing it on broke: %s", near.session_id, type(error).__name__)
 
     async def _drain(self, passed: _Passed) -> None:
@@ -305,5 +319,5 @@ async def _serve(one: Connection, other: Connection, on_message: Any, *, toll: A
 
 
 def _is_call(data: bytes) -> bool:
-    """Whether a message will be answered, as far as can be told without reading it."""
+    """Return True if a message requires a response, as far as visible without parsing it."""
     return b'"method"' in data and b'"id"' in data

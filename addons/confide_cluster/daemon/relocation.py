@@ -1,6 +1,6 @@
-"""Spaces brought from their files into a store, and back, while no daemon serves them.
+"""Moves spaces from files into a store, and back, while no daemon serves them.
 
-It loads `store.log`, so whoever needs it imports it late.
+This module loads `store.log`, so import it late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate, version
 
 Follow = Callable[[str], None]
-"""Told of each space by its name, before anything is done to it."""
+"""Called with the name of each space before it is moved."""
 _HINT_LOCKED = (
     "with one of its machines connected: confided space key NAME server; then stop the daemon and say it again"
 )
@@ -34,17 +34,18 @@ _COMPARED = ".compared"
 
 @dataclass(frozen=True, slots=True)
 class RelocatedSpaces:
-    """What was done: the names of the spaces."""
+    """The names of the spaces that were moved."""
 
     moved: list[str]
     there: list[str]  # they were there already
 
 
 def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
-    """Bring all spaces of a data folder into a store, each compared with what arrived; the files are copies from then on.
+    """Upload all spaces of a data folder to a store and compare each with the result; the files are
+    copies from then on.
 
-    It can be interrupted, and said again. Raises LockedError: nothing was done, since its machines keep the key of a space; StorageError;
-    EngineError.
+    It can be interrupted and repeated. Raises LockedError: nothing was done, since devices keep the
+    key of a space; StorageError; EngineError.
     """
     keys = _keys(state)
     done = RelocatedSpaces([], [])
@@ -66,7 +67,8 @@ def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
 
 
 def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
-    """Bring all spaces of a data folder out of their store: their files are all there is from then on, and their logs go.
+    """Move all spaces of a data folder out of their store: the files are independent from then on,
+    and the logs are deleted.
 
     Raises as `to_store`.
     """
@@ -90,14 +92,14 @@ def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
 
 
 def forget(engine: PostgresEngine, space_id: str) -> None:
-    """Remove the log of a space that was removed, whoever holds it. Raises EngineError."""
+    """Delete the log of a removed space, whichever node holds it. Raises EngineError."""
     for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
         engine.run(f"DELETE FROM {table} WHERE {column} = %(id)s", {"id": space_id})  # noqa: S608 - ours
 
 
 @contextmanager
 def _node(state: RegistryState, engine: PostgresEngine, lease_s: float) -> Iterator[Callable[[str], Log]]:
-    """This process as a node, for as long as that takes."""
+    """Register this process as a node within the block."""
     node = begin_node(engine, state.folder)
     try:
         yield lambda space_id: Log(engine, space_id, lambda: node, lease_s)
@@ -108,7 +110,9 @@ def _node(state: RegistryState, engine: PostgresEngine, lease_s: float) -> Itera
 
 
 def _keys(state: RegistryState, *, with_absent: bool = False) -> dict[str, tuple[str, bytes]]:
-    """The ids and keys of the spaces, by their names; of those without a file too, where they may be in a store."""
+    """Return the ids and keys of the spaces by name; `with_absent`: also of those without a file,
+    which may be in a store.
+    """
     found = {}
     for name, space_id in state.registry.spaces().items():
         if not with_absent and not state.folder.space(space_id).exists():
@@ -146,14 +150,14 @@ def _bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, custody:
 
 
 def _release(path: Path, key: bytes) -> None:
-    """The file is no copy any more."""
+    """Mark the file as no longer a copy."""
     with closing(connect(path, key, writer=True)) as connection, storage_errors("take the space out of its store"):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute("DROP TABLE IF EXISTS shipped")
 
 
 def _digest(path: Path, key: bytes) -> bytes:
-    """Of all that is true in a database."""
+    """Return a digest of all replicated rows in a database."""
     digest = hashlib.blake2b(digest_size=32)
     with closing(connect(path, key, writer=False)) as connection, storage_errors("compare the space"):
         for table in truths(connection):

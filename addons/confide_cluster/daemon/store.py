@@ -1,4 +1,6 @@
-"""Logs in PostgreSQL, as the core asks for them (`confide_daemon.store.logs`). The driver is loaded by what opens a connection."""
+"""PostgreSQL logs for the core's interface (`confide_daemon.store.logs`). The driver is loaded with
+the first engine.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class Postgres:
-    """The PostgreSQL that `[store]` names."""
+    """The PostgreSQL of `[store]`."""
 
     def __init__(self, settings: StoreConfig, *, address: str = "") -> None:
-        """`address`: by which other nodes reach this one."""
+        """`address`: at which other nodes reach this one."""
         self.settings = settings
         self._address = address
 
     @classmethod
     def configured(cls, config: DaemonConfig) -> Postgres | None:
-        """Return what `[store]` names; None: it names nothing."""
+        """Return the store that `[store]` configures, or None."""
         settings = config.table(StoreConfig)
         return cls(settings, address=config.table(NodeConfig).address) if settings.url else None
 
@@ -72,7 +74,9 @@ class Postgres:
 
     @contextmanager
     def forgetting(self) -> Iterator[Callable[[str], None]]:
-        """Give what removes the log of a space. Raises EngineError before anything is removed."""
+        """Yield the function that deletes the log of a space. Raises EngineError before anything is
+        deleted.
+        """
         engine = open_engine(self.settings)
         from confide_cluster.daemon import relocation  # needs the driver too
 

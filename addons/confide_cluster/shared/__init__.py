@@ -1,1 +1,1 @@
-"""What nodes state of each other in a handshake."""
+"""The statements that nodes make about each other in a handshake."""

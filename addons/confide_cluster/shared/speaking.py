@@ -1,7 +1,8 @@
-"""How a node of a daemon says for which caller it speaks, to the node that holds the caller's space (PROTOCOL.md 12).
+"""How a node states to the space's holder for which caller it forwards a session (PROTOCOL.md 12).
 
-All of it is in the hello of the node's own handshake: a certificate of the node's key by the daemon's identity, and whose session it passes
-on. So there is no channel between nodes that stands for nobody.
+The hello of the node's own handshake contains all of it: a certificate of the node's key by the
+daemon's identity, and the caller and session that it forwards. So every channel between nodes
+belongs to one caller.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Self
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, from_hex, verify
 
 FRESH_S: Final = 600
-"""By how much a certificate's time may be off: the clocks of two machines, and the way."""
+"""Tolerance of a certificate's time: for the clocks of two nodes, and the network."""
 _LABEL: Final = b"confide-node/1"
 _SESSION_LENGTH: Final = 16
 _HTTP: Final = "http"
@@ -21,14 +22,15 @@ _HTTP: Final = "http"
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A node that passes a caller's session on.
+    """A node that forwards a caller's session.
 
     Attributes:
         node: its number in the store.
-        caller: the caller's Ed25519 key, 32 bytes, which it has proven to that node.
+        caller: the caller's Ed25519 key, 32 bytes, which the caller has proven to that node.
         session_id: of the caller's channel with that node, 32 hex digits.
-        replaces: what the caller's hello says of it (PROTOCOL.md 7.9), if it does.
-        is_by_http: the caller has come by HTTP (PROTOCOL.md 12.5): `caller` is what the registry knows it by, and it has proven a token.
+        replaces: the session that the caller's hello replaces (PROTOCOL.md 7.9), if any.
+        is_by_http: the caller connected by HTTP (PROTOCOL.md 12.5): `caller` is its key in the
+            registry, and it has proven a token.
     """
 
     node: int
@@ -38,7 +40,9 @@ class Speaker:
     is_by_http: bool = False
 
     def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, object]:
-        """What goes into the hello of a handshake with `node_key`; `now` in seconds since 1970."""
+        """Return the fields for the hello of a handshake with `node_key`; `now` in seconds since
+        1970.
+        """
         said: dict[str, object] = {
             "node": self.node,
             "at": now,
@@ -54,10 +58,10 @@ class Speaker:
 
     @classmethod
     def read(cls, hello: dict[str, object], node_key: bytes, daemons: Iterable[bytes], *, now: float) -> Self:
-        """Whom a node that has proven `node_key` speaks for.
+        """Return the caller for which a node that has proven `node_key` forwards a session.
 
-        `daemons`: the Ed25519 keys of the daemon's own, one of which has to have certified the node's, just now.
-        Raises ValueError: none has; or it is no such hello. It does not say which.
+        `daemons`: the daemon's own Ed25519 keys, one of which must have certified the node's key
+        just now. Raises ValueError: no valid certificate, or no such hello; it does not say which.
         """
         match hello:
             case {"node": int(node), "at": int(at), "proof": str(proof), "key": str(key), "session": str(session)}:

@@ -77,7 +77,8 @@ class Renewal:
                 self._take(until)
 
     def _renewed(self) -> float | None:
-        """Reload changed files; return when the new certificate expires, in seconds since 1970.
+        """Check the files if they have changed; return when their certificate expires, in seconds
+        since 1970.
 
         None: the files are unchanged, or unusable, which is logged once.
         """

@@ -4,8 +4,9 @@ there are too many.
 uvicorn waits for the head of a request for ever, and answers every client with 503 once its limit
 of connections is reached. Here a silent connection is closed soon, and at the limit one connection
 is closed: among those that wait for their client, the one that has waited longest, of the client
-with the most connections. So no client locks out others with connections alone. `limits.Places`
-limits what requests hold, and `pacing` limits the time that they take of the loop.
+with the most connections. So no client locks out others with connections alone.
+`request_limits.Places` limits what requests hold, and `pacing` limits the time that they take of
+the loop.
 """
 
 from __future__ import annotations

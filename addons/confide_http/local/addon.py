@@ -1,4 +1,4 @@
-"""Declare what this add-on brings to `confide`."""
+"""Declares this add-on's parts of `confide`."""
 
 from __future__ import annotations
 

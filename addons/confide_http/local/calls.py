@@ -1,4 +1,6 @@
-"""One tool call of one identity: whether it may, its structured content, and what a failure means to HTTP."""
+"""A tool call by an identity: its authorization, its structured content, and its failures as HTTP
+responses.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,32 @@ from confide_proxy.sealing.sealed_calls import ADD_TASK, LOOKUPS, STORE
 CALL: Final = "tools/call"
 CANCEL_TASK: Final = "task_cancel"
 OF_PEOPLE: Final = frozenset({ADD_TASK, CANCEL_TASK})
-"""What this machine signs with its own key, for runners to do: no program orders that with a token. The panel does, for a person."""
+"""Tools whose calls this device signs with its own key for runners: no token may use them. The
+panel does, for the user.
+"""
 NOT_SERVED: Final = frozenset({IMPORT})
-"""Reads whatever files of this machine it is told to: who speaks HTTP brings the text itself (`rest`)."""
+"""Tools that read files of this device by name: HTTP clients send the text itself (`rest`)."""
 _LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
-"""Tools that look in several projects unless one is named."""
+"""Tools that read several projects unless one is named."""
 _ALL: Final = "*"
-"""All projects, of which the daemon leaves a limited token its own."""
+"""All projects; the daemon reduces them to those of a limited token."""
 MAX_CALLS_EACH: Final = 32
-"""Requests of one identity that wait at a time: no token keeps the others from the tunnel."""
+"""Most waiting calls of an identity: no token can block the tunnel for others."""
 MAX_CALLS: Final = 192
-"""Of the 256 that the tunnel has room for."""
+"""Most calls in all, of the 256 that the tunnel allows."""
 
 
 def scope_of(tool: str) -> Scope:
-    """What a tool takes. Not by what the daemon lists: a write must not come in as a read."""
+    """Return the scope that a tool requires. It does not depend on the daemon's list: a write must
+    not pass as a read.
+    """
     if tool == SECRET:
         return SECRETS
     return READ if tool in LOOKUPS else WRITE
 
 
 class Calls:
-    """The tool calls of all identities over one exchange."""
+    """The tool calls of all identities over one session."""
 
     def __init__(self, exchange: UpstreamSession) -> None:
         self._exchange = exchange
@@ -50,16 +56,18 @@ class Calls:
 
     @property
     def project(self) -> str:
-        """Of this gateway: where a call looks and stores that names none."""
+        """The gateway's project, in which calls without a project read and store."""
         return self._exchange.project.name
 
     @property
     def link(self) -> RequestChannel:
-        """For requests of the daemon that are no tools (PROTOCOL.md 9). Whoever uses it has asked the identity's scope and projects."""
+        """The channel for requests other than tools (PROTOCOL.md 9). The caller must check the
+        identity's scope and projects first.
+        """
         return self._exchange
 
     def tools(self, identity: RequestIdentity) -> list[str]:
-        """The tools that an identity may call."""
+        """Return the names of the tools that an identity may call."""
         return [
             name
             for name in self._exchange.catalogue.tools
@@ -77,12 +85,12 @@ class Calls:
         idempotency_key: str | None = None,
         on_progress: News | None = None,
     ) -> Message:
-        """The structured content of a tool's result.
+        """Call a tool and return its structured content.
 
         Args:
-            idempotency_key: a client's own name for what it does; under one name it is done once.
+            idempotency_key: the client's own; calls with the same key are executed once.
 
-        Raises RefusalError: whatever goes wrong.
+        Raises RefusalError: for every failure.
         """
         meta = {STRUCTURED: True}
         operation = {} if idempotency_key is None else {OPERATION: operation_of(identity, idempotency_key)}
@@ -109,9 +117,10 @@ class Calls:
         operation: Params | None = None,
         on_progress: News | None = None,
     ) -> ToolResponse:
-        """The answer to `tools/call` as the daemon or this machine gives it: `{"result": …}` or `{"error": …}`.
+        """Return the daemon's or this device's answer to `tools/call`: `{"result": …}` or
+        `{"error": …}`.
 
-        Raises RefusalError: this identity may not, or too many calls wait.
+        Raises RefusalError: the identity may not call it, or too many calls are waiting.
         """
         name, given = str(params.get("name")), params.get("arguments")
         given = spelled_out(given)
@@ -137,7 +146,9 @@ class Calls:
         return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
     async def _placed(self, identity: RequestIdentity, name: str, arguments: Message) -> Message:
-        """The arguments with the project that they are about, where that is not the gateway's own. Raises RefusalError."""
+        """Return the arguments with their project, if it is not the gateway's own. Raises
+        RefusalError.
+        """
         project = arguments.get("project")
         if is_blank(project):
             arguments = {name: value for name, value in arguments.items() if name != "project"}
@@ -146,7 +157,7 @@ class Calls:
         if isinstance(project, str) and project != _ALL:
             identity.require_project(project)
         elif project is None and takes_one and not identity.reaches(self.project):
-            # The first of a token's projects is its own.
+            # A token's first project is its default.
             project = _ALL if name in _LOOKS_AROUND else min(identity.projects or (self.project,))
             arguments = {**arguments, "project": project}
         if name == STORE and isinstance(project, str) and project not in (self.project, GLOBAL_PROJECT):
@@ -165,5 +176,5 @@ class Calls:
 
 
 def operation_of(identity: RequestIdentity, key: str) -> str:
-    """The id of an operation (PROTOCOL.md 7.12) for a client's own key: no two tokens share one."""
+    """Return the operation id (PROTOCOL.md 7.12) for a client's own key; no two tokens share one."""
     return hashlib.blake2b(f"{identity.key}\0{key}".encode(), digest_size=16).hexdigest()

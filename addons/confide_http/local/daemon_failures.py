@@ -1,4 +1,4 @@
-"""What a request of this machine's gateway is told of a failure on its way to the daemon, or there."""
+"""Maps failures of the daemon, or on the way to it, to responses of this device's gateway."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from confide_proxy.errors import (
 )
 
 STATUS: Final[Mapping[str, int]] = {**OF_ALL, "internal": 502}
-"""The status of each code: what fails inside the daemon fails behind this gateway."""
+"""The status of each code; the daemon is a server behind this gateway."""
 
 
 def refusal_of(error: BaseException) -> RefusalError:
-    """What a request is told of a failure. Re-raises what is a fault of ours."""
+    """Return the refusal for a failure. Re-raises a bug of ours."""
     if isinstance(error, RefusalError):
         return error
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""The application: rooms of routes behind the guard, each with its own way of being let in."""
+"""The application: groups of routes behind the guard, each with its own authentication."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ log = logging.getLogger(__name__)
 
 MAX_STREAMS: Final = 64
 PULSE_S: Final = 0.5
-"""How often it is asked whether the tokens of open streams are still good."""
+"""Interval of the check that the tokens of open streams are still valid."""
 KEEP_USED_S: Final = 60.0
 SSE: Final = "text/event-stream"
 HTTP_PORT: Final = 80
-"""Which nobody writes behind a name."""
+"""The default port, which clients leave out."""
 LINKS: Final = "/panel/in/"
-"""Below it are the panel's links, each good once, which are followed from a file."""
+"""The path prefix of the panel's one-time links, which are opened from a file."""
 
 _HINT: Final = "confide http token new makes one; send it as Authorization: Bearer TOKEN"
 
 Handler = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Awaitable[RequestIdentity]]
-"""Who makes a request. Raises RefusalError: nobody who may."""
+"""Authenticates a request. Raises RefusalError: not authenticated."""
 
 
 @dataclass(eq=False)
 class GatewayShared:
-    """What all rooms share.
+    """The state that all route groups share.
 
     Attributes:
-        port: that it listens on; 0 before it does.
-        by_token: admission by bearer token.
+        port: on which it listens; 0 before that.
+        by_token: authentication by bearer token.
         calls: the tools.
-        streams: places for answers without an end.
-        counts: of things that a room has, for `/health`.
-        is_ending: whether the process ends: streams end with it.
-        imports: a place for one import, or one sealing of all that there is.
-        began, used: when, as `time.monotonic`; `used` by a request or a stream.
+        streams: places for endless responses.
+        counts: counters of route groups, for `/health`.
+        is_ending: True once the process ends: streams end with it.
+        imports: the single place for an import, or for sealing all texts.
+        began, used: in `time.monotonic`; `used` by a request or a stream.
     """
 
     paths: ProxyPaths
@@ -80,19 +80,20 @@ class GatewayShared:
 
     @property
     def origin(self) -> str:
-        """Of its own addresses."""
+        """The origin of its own URLs."""
         return f"http://127.0.0.1:{self.port}"
 
     def parameters(self, tool: str) -> Mapping[str, Mapping[str, object]]:
-        """Return the schemas of what a tool takes, by name."""
+        """Return the schemas of a tool's parameters, by name."""
         found: Mapping[str, Mapping[str, Any]] = self.exchange.catalogue.tools[tool]["inputSchema"]["properties"]
         return found
 
     @contextmanager
     def streaming(self, identity: RequestIdentity, end: Callable[[], object]) -> Iterator[None]:
-        """Hold a place for a stream; `end` is called once, within a second, when the identity is good no more.
+        """Hold a place for a stream; `end` is called once, within a second after the identity has
+        expired.
 
-        Also when the gateway ends. Raises RefusalError, 429: there is no place.
+        Also when the gateway ends. Raises RefusalError, 429: all places are taken.
         """
         with self.streams.place(identity.key):
             self._watched[end] = identity
@@ -104,7 +105,9 @@ class GatewayShared:
                 self._watched.pop(end, None)
 
     def is_good(self, identity: RequestIdentity) -> bool:
-        """Whether a token still is; whoever was let in otherwise (`key` is no token's) sees to it itself."""
+        """Return True if a token is still valid; other identities (`key` is no token's) are checked
+        by their own code.
+        """
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
 
     def _admitted(self, digest: bytes) -> RequestIdentity | None:
@@ -112,11 +115,11 @@ class GatewayShared:
         return None if token is None else identity_of_token(token)
 
     def note_used(self) -> None:
-        """Somebody who was let in asks something now."""
+        """Record a request by an authenticated client."""
         self.used = time.monotonic()
 
     async def idle(self, after_s: float) -> None:
-        """Returns once nobody who was let in has asked anything for so long, and no stream is open."""
+        """Return once there was no authenticated request for `after_s`, and no stream is open."""
         while True:
             if self.streams.taken:
                 self.note_used()
@@ -126,7 +129,7 @@ class GatewayShared:
             await asyncio.sleep(min(left_s, KEEP_USED_S))
 
     async def watch(self) -> None:
-        """End the streams of tokens that were taken away or have expired; runs until cancelled."""
+        """End the streams of removed and expired tokens; runs until cancelled."""
         kept_at, told = time.monotonic(), ""
         while True:
             await asyncio.sleep(PULSE_S)
@@ -143,7 +146,7 @@ class GatewayShared:
                 await asyncio.to_thread(self.tokens.keep_used)
 
     def end(self) -> None:
-        """The process ends: whoever waits hears of it."""
+        """End all streams and waiting requests, since the process ends."""
         self.is_ending = True
         for end in list(self._watched):
             end()
@@ -151,13 +154,13 @@ class GatewayShared:
 
 
 class EventStreamResponse(StreamingResponse):
-    """An answer of events without an end, in one of the gateway's places.
+    """An endless response of events, which holds one of the gateway's places.
 
     Args:
-        end: has the events end: its identity is good no more, or the gateway ends.
-        over: called when it has ended, also where it never began.
+        end: ends the events: the identity has expired, or the gateway ends.
+        over: called once the response has ended, even if it never began.
 
-    Raises RefusalError, 429: there is no place.
+    Raises RefusalError, 429: all places are taken.
     """
 
     def __init__(
@@ -183,11 +186,11 @@ class EventStreamResponse(StreamingResponse):
 
 @dataclass(frozen=True)
 class RouteGroup:
-    """Routes that are let in alike.
+    """Routes with the same authentication.
 
     Attributes:
-        routes: of starlette; their endpoints find who asks by `identity_of`.
-        admit: who makes a request; None: anybody, and then nothing but what anybody may know is answered.
+        routes: of starlette; their endpoints get the identity from `identity_of`.
+        admit: authenticates a request; None: open to all, for public content only.
     """
 
     routes: Sequence[Route]
@@ -195,7 +198,7 @@ class RouteGroup:
 
 
 def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], RouteGroup]]) -> ASGIApp:
-    """The application of these rooms."""
+    """Return the application with these route groups."""
     routes: list[Route] = []
     for each in rooms:
         room = each(gateway)
@@ -206,13 +209,13 @@ def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], Rou
 
 
 def names(port: int) -> GatewayNames:
-    """How a gateway of this machine is called that listens on this port."""
+    """Return the accepted names of a gateway on this port of this device."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
     return GatewayNames(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
 
 
 def identity_of(request: Request) -> RequestIdentity:
-    """Who makes a request, in a room that lets in somebody in particular."""
+    """Return the authenticated identity of a request."""
     identity = request.state.identity
     assert isinstance(identity, RequestIdentity)
     return identity

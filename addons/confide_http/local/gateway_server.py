@@ -1,4 +1,4 @@
-"""`confide http serve`: the process. Sockets on loopback, the session with the daemon, and uvicorn between them."""
+"""The process of `confide http serve`: loopback sockets, uvicorn, and the session with the daemon."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ ROUTE_GROUPS: Final[Sequence[Callable[[GatewayShared], RouteGroup]]] = (
     openapi.routes,
     route_table.routes,
 )
-"""What is served, before what add-ons serve (`Addon.rooms`)."""
+"""The gateway's own routes, before those of add-ons (`Addon.rooms`)."""
 MAX_CONNECTIONS: Final = 256
 GOODBYE_S: Final = 1.0
 END_S: Final = 3.0
 _LOCALHOST: Final = ("127.0.0.1", "::1")
 _NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
-"""How a machine without IPv6, or without IPv4, refuses its addresses: nobody else has them either."""
+"""Errors of a computer without IPv6, or without IPv4; other users cannot bind these addresses
+either.
+"""
 _TRIES: Final = 16
-"""Where any port will do, and the one that came is taken at the other address."""
+"""Tries to find a free port that is also free at the other address."""
 
 
 def loopback(host: str) -> str:
-    """The address to listen on. Raises GatewayError: it is not this machine's alone."""
+    """Return the address to listen on. Raises GatewayError: not a loopback address."""
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         is_loopback = ip_address(name).is_loopback
@@ -67,8 +69,11 @@ def loopback(host: str) -> str:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """The sockets, that of `host` first: one for each address that `localhost` may lead to, or another user of the machine could take
-    what is left, and be given the tokens of who calls this one by its name. Raises GatewayError: the port is taken, or cannot be had."""
+    """Return the sockets, that of `host` first: one for each address of `localhost`.
+
+    If one were left free, another user of the computer could take it, and receive tokens of clients
+    that use the name. Raises GatewayError: the port is taken or unavailable.
+    """
     for _ in range(_TRIES if port == 0 else 1):
         found: list[socket.socket] = []
         try:
@@ -99,7 +104,9 @@ async def serve(
     on_ready: Callable[[GatewayShared], object] = lambda _gateway: None,
     idle_exit_s: float | None = None,
 ) -> None:
-    """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until nobody has used it for `idle_exit_s`."""
+    """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until it is unused for
+    `idle_exit_s`.
+    """
     make_private_dir(paths.gateway)
     gateway = GatewayShared(paths, config, UpstreamSession(paths, config, project))
     gateway.port = listening[0].getsockname()[1]
@@ -132,7 +139,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _found(gateway: GatewayShared) -> AsyncIterator[None]:
-    """Have `confide panel` find this gateway, the first one of several."""
+    """Publish this gateway for `confide panel`, which uses the first of several."""
     seat, running = Seat(gateway.paths.seats, "gateway"), gateway.paths.gateway / RUNNING
     try:
         if seat.try_take():
@@ -150,7 +157,9 @@ async def _found(gateway: GatewayShared) -> AsyncIterator[None]:
 
 
 async def _end(gateway: GatewayShared, server: serving.EmbeddedServer, running_server: asyncio.Task[None]) -> None:
-    """Say goodbye to clients and to the daemon, `END_S` at most: a thread that waits for a disk must not keep this process."""
+    """Close clients and the session with the daemon, within `END_S`: a thread that waits for a disk
+    must not keep this process.
+    """
     timer = threading.Timer(END_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -165,5 +174,5 @@ async def _end(gateway: GatewayShared, server: serving.EmbeddedServer, running_s
 
 
 def _told(error: Exception) -> ConfideError:
-    """What a person is told of what ended the gateway: the place alone, where it is a fault of ours."""
+    """Return the error to show for what ended the gateway; for a bug of ours, only its place."""
     return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")

@@ -1,8 +1,10 @@
-"""Tokens: 32 random bytes that are shown once and kept as a SHA-256, with a name, scopes, projects and an end.
+"""Tokens: 32 random bytes that are shown once and stored as SHA-256, with a name, scopes, projects
+and an expiry.
 
-`confide http token` writes the file, under a lock; `confide http serve` only reads it. It checks the file's
-time stamp at each request and twice a second, so a removed token is refused, and its streams end, within a second.
-The gateway writes the time of each token's last use into a file of its own, so neither program waits for the other.
+`confide http token` writes the file, under a lock; `confide http serve` only reads it. It checks
+the file's timestamp at each request and twice a second, so a removed token is refused, and its
+streams end, within a second. The gateway writes the time of each token's last use into a file of
+its own, so neither program waits for the other.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from confide_proxy.locks import lock_file, taken
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST: Final = 64
 MOST_PROJECTS: Final = 6
-"""As many as a connection has room for, beside its own and the global one (PROTOCOL.md 9.2)."""
+"""As many as a connection can attach, beside its own and the global one (PROTOCOL.md 9.2)."""
 MOST_BYTES: Final = 256 * 1024
 DAYS: Final = 90
 MOST_DAYS: Final = 3650
@@ -34,7 +36,7 @@ LOCK_S: Final = 5.0
 
 
 class TokenRecord(TypedDict):
-    """A token in its file."""
+    """A token as stored in the file."""
 
     name: str
     sha256: str
@@ -47,13 +49,13 @@ class TokenRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LocalToken:
-    """What is kept of one.
+    """A token without its text.
 
     Attributes:
         digest: SHA-256 of its text, in hex.
         scopes: `read`, `write`, `secrets`.
         projects: names; None for all.
-        is_trusted: what it stores is an agent's word, and not untrusted.
+        is_trusted: its notes have class `agent` and not `untrusted`.
         made, expires: seconds since 1970.
     """
 
@@ -70,7 +72,7 @@ class LocalToken:
 
     @classmethod
     def of(cls, record: TokenRecord) -> LocalToken:
-        """Raises KeyError, TypeError, ValueError: it is none."""
+        """Parse a record. Raises KeyError, TypeError, ValueError: malformed."""
         projects = record["projects"]
         return cls(
             str(record["name"]),
@@ -83,7 +85,7 @@ class LocalToken:
         )
 
     def record(self) -> TokenRecord:
-        """As it is kept."""
+        """Return the record to store."""
         return {
             "name": self.name,
             "sha256": self.digest,
@@ -96,9 +98,10 @@ class LocalToken:
 
 
 class TokenFile:
-    """The tokens of this machine, in `folder`. Methods block briefly.
+    """The tokens of this device, in `folder`. Methods block briefly.
 
-    Every method raises KeyFileError where others could have read or written the file, and StateError where the disk refuses.
+    Every method raises KeyFileError if others could have read or written the file, and StateError
+    if the disk fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +111,7 @@ class TokenFile:
 
     @property
     def stamp(self) -> tuple[int, int, int]:
-        """Differs after every change; one system call."""
+        """Return a value that differs after every change; one system call."""
         try:
             status = os.stat(self._file)  # noqa: PTH116 - at each request
         except FileNotFoundError:
@@ -116,7 +119,7 @@ class TokenFile:
         return (status.st_ino, status.st_mtime_ns, status.st_size)
 
     def all(self) -> list[LocalToken]:
-        """In the order in which they were made."""
+        """Return the tokens, oldest first."""
         try:
             data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
             return [LocalToken.of(record) for record in json.loads(data)["tokens"]] if data else []
@@ -138,9 +141,9 @@ class TokenFile:
         days: int = DAYS,
         is_trusted: bool = False,
     ) -> tuple[str, LocalToken]:
-        """A new token: its text, which is nowhere else, and what is kept of it.
+        """Create a token; return its text, which is stored nowhere, and its record.
 
-        Raises TokenError: the name is taken or none, or there are too many.
+        Raises TokenError: the name is taken or invalid, or there are too many.
         """
         if not _NAME.fullmatch(name):
             raise TokenError(
@@ -164,7 +167,7 @@ class TokenFile:
         return text, made
 
     def remove(self, name: str) -> LocalToken:
-        """The one that was taken away. Raises TokenError: there is none of that name."""
+        """Remove a token and return it. Raises TokenError: no token has that name."""
         _find(self.all(), name)  # where there is none, nothing is made to hold it
         with self._held():
             tokens = self.all()
@@ -173,7 +176,9 @@ class TokenFile:
         return found
 
     def used(self) -> dict[str, float]:
-        """When each was last used, by its digest, in seconds since 1970; a minute late at most."""
+        """Return the last use of each token by digest, in seconds since 1970; at most a minute
+        late.
+        """
         try:
             found = json.loads(read_private_file(self._used, most_bytes=MOST_BYTES))
             return {str(digest): float(at) for digest, at in found.items()}
@@ -181,7 +186,7 @@ class TokenFile:
             return {}
 
     def note_used(self, used: dict[str, float]) -> None:
-        """Keep when tokens were last used, of those that there are."""
+        """Store the last uses of existing tokens."""
         there = {each.digest for each in self.all()}
         known = {digest: at for digest, at in {**self.used(), **used}.items() if digest in there}
         write_private_file(self._used, json.dumps(known).encode(), replace=True)
@@ -206,7 +211,9 @@ class TokenFile:
 
 
 class LocalTokens:
-    """The tokens as a running gateway sees them. A file that cannot be read any more lets nobody in."""
+    """The tokens as a running gateway sees them. If the file becomes unreadable, every request is
+    refused.
+    """
 
     def __init__(self, file: TokenFile) -> None:
         self._file = file
@@ -214,23 +221,23 @@ class LocalTokens:
         self._by_digest: dict[str, LocalToken] = {}
         self._used: dict[str, float] = {}
         self.problem: str | None = None
-        """Why nobody is let in, for the gateway's log."""
+        """Why every request is refused, for the gateway's log."""
 
     def find(self, digest: bytes) -> LocalToken | None:
-        """The token with this SHA-256, which somebody has shown, if it is good now."""
+        """Return the token with this SHA-256 of a client's token, if it is valid now."""
         token = self.good(digest.hex())
         if token is not None:
             self._used[token.digest] = time.time()
         return token
 
     def good(self, digest: str) -> LocalToken | None:
-        """The token that is kept under that digest, if it is good now."""
+        """Return the token with this digest, if it is valid now."""
         self._look()
         token = self._by_digest.get(digest)
         return token if token is not None and token.is_good(time.time()) else None
 
     def keep_used(self) -> None:
-        """Write down which were used since the last time. Blocks briefly."""
+        """Write the uses since the last call. Blocks briefly."""
         if used := self._used:
             self._used = {}
             with suppress(KeyFileError, StateError, OSError):  # no reason to refuse anybody

@@ -1,4 +1,6 @@
-"""Who asks: what a token, or the panel's cookie, stands for. Decided once, at the door; routes only ask what is allowed."""
+"""The identity of a request: the rights of a token or of the panel's cookie. Determined once at
+authentication; routes only check it.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,21 @@ READ: Final[Scope] = "memory:read"
 WRITE: Final[Scope] = "memory:write"
 SECRETS: Final[Scope] = "memory:secrets"
 SCOPES: Final[tuple[Scope, ...]] = (READ, WRITE, SECRETS)
-"""Each of the other two has `memory:read` with it."""
+"""The other two include `memory:read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestIdentity:
-    """Who made a request.
+    """The authenticated sender of a request.
 
     Attributes:
-        name: a token's; for people and limits.
-        key: what its sessions, streams and limits are counted by: of a token its SHA-256, in hex.
+        name: the token's name; for users and limits.
+        key: under which its sessions, streams and limits are counted: for a token its SHA-256, in hex.
         scopes: of `SCOPES`.
-        projects: those that it reaches; None for all.
-        class_: of what it stores (docs/agents.md); "" for what the daemon gives a tool's call, `agent`.
+        projects: those that it may access; None for all.
+        class_: the class of what it stores (docs/agents.md); "" for the daemon's default, `agent`.
         expires: seconds since 1970; None: never.
-        is_of_token: a token's; else whoever let it in sees to its end.
+        is_of_token: True for a token; otherwise the authenticating code checks its expiry.
     """
 
     name: str
@@ -44,7 +46,7 @@ class RequestIdentity:
         return scope in self.scopes
 
     def require(self, scope: Scope) -> None:
-        """Refuse who has not the scope. Raises RefusalError, 403."""
+        """Raise RefusalError, 403, without this scope."""
         if scope not in self.scopes:
             raise _missing(scope)
 
@@ -52,17 +54,21 @@ class RequestIdentity:
         return self.projects is None or project in self.projects
 
     def require_project(self, project: str) -> None:
-        """Refuse who does not reach the project. Raises RefusalError, 403, with the same words whether there is such a project or not."""
+        """Raise RefusalError, 403, if the project is not accessible; the text does not reveal if it
+        exists.
+        """
         if not self.reaches(project):
             raise RefusalError(403, "denied", "this token does not reach that project", hint=_ANOTHER)
 
     @property
     def is_limited(self) -> bool:
-        """Whether some project is out of its reach: then the daemon must be there to keep it to them."""
+        """True if some project is inaccessible: calls then need the daemon, which enforces the
+        limit.
+        """
         return self.projects is not None
 
     def claims(self, *, is_write: bool) -> dict[str, object]:
-        """What this machine says in `_meta` of a call that this identity makes."""
+        """Return what this device states in `_meta` of a call by this identity."""
         said: dict[str, object] = {}
         if is_write and self.class_:
             said[CLASS] = self.class_
@@ -72,7 +78,7 @@ class RequestIdentity:
 
 
 def identity_of_token(token: LocalToken) -> RequestIdentity:
-    """Whom a token stands for."""
+    """Return the identity of a token."""
     projects = None if token.projects is None else frozenset(token.projects)
     class_ = "" if token.is_trusted else "untrusted"
     return RequestIdentity(token.name, token.digest, scopes_of(token.scopes), projects, class_, token.expires)
@@ -82,7 +88,7 @@ _ANOTHER: Final = "confide http token new makes another"
 
 
 def _missing(scope: Scope) -> RefusalError:
-    """403 of RFC 6750, with the scope that it takes."""
+    """Build the 403 of RFC 6750, with the required scope."""
     word = scope.removeprefix("memory:")
     what = "open sealed secrets" if scope == SECRETS else word
     return RefusalError(
@@ -95,7 +101,9 @@ def _missing(scope: Scope) -> RefusalError:
 
 
 def scopes_of(said: Collection[str]) -> frozenset[Scope]:
-    """The scopes that the words `read`, `write`, `secrets` mean together. Raises ValueError: a word is none of these."""
+    """Return the scopes that the words `read`, `write`, `secrets` stand for. Raises ValueError:
+    another word.
+    """
     named = {scope.removeprefix("memory:"): scope for scope in SCOPES}
     if unknown := set(said) - named.keys():
         raise ValueError(min(unknown))

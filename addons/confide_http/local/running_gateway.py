@@ -1,4 +1,6 @@
-"""Which gateway of this machine runs, and where: what a command asks that wants one. Loads nothing of it."""
+"""Finds the running gateway of this device, for commands that need one, without loading the gateway
+itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ PORT: Final = 7734
 
 
 class RunningGateway(NamedTuple):
-    """A gateway that listens on a port of loopback."""
+    """A gateway that listens on a loopback port."""
 
     pid: int
     port: int
@@ -23,7 +25,7 @@ class RunningGateway(NamedTuple):
 
 
 def running(paths: ProxyPaths) -> RunningGateway | None:
-    """The one that runs. Blocks briefly."""
+    """Return the running gateway. Blocks briefly."""
     seat = Seat(paths.seats, "gateway")
     try:
         if seat.try_take():  # what a process that was killed has left behind

@@ -1,6 +1,8 @@
-"""Who reaches this machine's space over HTTP, by the gateway of its server: told to a person, let in by the person's words, and shut out.
+"""Programs that reach this device's space over the server's gateway: listed for the user, approved
+by six words, and removed.
 
-Whoever uses that gateway lets the end of its TLS, and the client's vendor, read what is asked and found. So a person hears of each.
+With that gateway, the proxy that ends its TLS and the program's vendor can read requests and
+results. So users are informed of each program.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ _DEADLINE_S: Final = 15.0
 
 
 async def clients_of(connection: RequestChannel) -> list[GatewayClient]:
-    """Those that the daemon tells of, by name; none where it is an older one, which has no gateway.
+    """Return the programs by name; an older daemon has no gateway and returns none.
 
-    `by`: the key of the machine that has let it in; None: the operator has, or the daemon is an older one.
+    `by`: the key of the device that approved it; None: the operator added it, or the daemon is
+    older.
     """
     try:
         answer = await GATEWAY.ask(connection, {}, timeout_s=_DEADLINE_S)
@@ -31,7 +34,9 @@ async def clients_of(connection: RequestChannel) -> list[GatewayClient]:
 
 
 async def asked(connection: RequestChannel, words: str) -> SignIn:
-    """What the program asks for whose page shows these words, in whatever form they were typed. Raises RequestError: none does."""
+    """Return the request of the program that shows these words, in whatever form they were typed.
+    Raises RequestError: no such request.
+    """
     return await SIGN_IN.ask(connection, {"words": typed_words(words)}, timeout_s=_DEADLINE_S)
 
 
@@ -45,9 +50,9 @@ async def approve(
     name: str = "",
     projects: list[str] | None = None,
 ) -> tuple[str, int]:
-    """Let it in, for what it asks or less; the scope and the days that it got.
+    """Approve a request, or less of it; return the granted scope and days.
 
-    Raises RequestError: it asks no more, or this machine may not decide.
+    Raises RequestError: the request has ended, or this device may not decide.
     """
     wish: ApproveRequest = {
         "words": typed_words(words),
@@ -62,12 +67,16 @@ async def approve(
 
 
 async def end(connection: RequestChannel, name: str) -> None:
-    """Shut one out, within a second. Raises RequestError: there is none of this name."""
+    """Remove a program; it loses access within a second. Raises RequestError: no program has this
+    name.
+    """
     await GATEWAY_END.ask(connection, {"name": name}, timeout_s=_DEADLINE_S)
 
 
 async def end_those_of(connection: RequestChannel, keys: Collection[bytes]) -> list[str]:
-    """Shut out whom machines with these keys have let in; their names. Raises RequestError: this machine may not decide."""
+    """Remove the programs that devices with these keys approved; return their names. Raises
+    RequestError: this device may not decide.
+    """
     mine = [one["name"] for one in await clients_of(connection) if one["by"] in keys]
     for name in mine:
         try:
@@ -79,12 +88,12 @@ async def end_those_of(connection: RequestChannel, keys: Collection[bytes]) -> l
 
 
 def does(scope: object) -> str:
-    """What a program may that has a scope."""
+    """Describe the rights of a scope."""
     return "read and write" if scope == "write" else "read"
 
 
 def line(client: GatewayClient) -> str:
-    """What one of them may."""
+    """Describe a program's rights."""
     what = "reads and writes" if client["scope"] == "write" else "reads"
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
     until = f" until {local_time(client['expires'])}" if client["expires"] else ""
@@ -93,14 +102,14 @@ def line(client: GatewayClient) -> str:
 
 
 async def status(connection: RequestChannel) -> AddonMessage:
-    """What `confide status` tells of them; nothing where there are none."""
+    """Return the part of `confide status` about programs; empty if there are none."""
     found = await clients_of(connection)
     shown = [{**one, "by": one["by"].hex() if one["by"] else None} for one in found]
     return AddonMessage({"gatewayClients": shown} if found else {}, [line(each) for each in found], heading="by HTTP")
 
 
 async def findings(connection: RequestChannel) -> list[DoctorFinding]:
-    """What `confide doctor` tells of them."""
+    """Return the findings of `confide doctor` about programs."""
     return [
         DoctorFinding("gateway", "hint", line(each), f"on the server: confided http rm {each['name']}")
         for each in await clients_of(connection)
@@ -108,7 +117,7 @@ async def findings(connection: RequestChannel) -> list[DoctorFinding]:
 
 
 async def end_with(connection: RequestChannel, keys: Collection[bytes]) -> AddonMessage:
-    """Shut out whom machines have let in that were removed, and tell of it."""
+    """Remove the programs that removed devices had approved, and report it."""
     try:
         ended = await end_those_of(connection, keys)
     except RequestError as error:

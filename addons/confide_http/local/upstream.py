@@ -1,9 +1,10 @@
-"""One session with the daemon, and the many requests of HTTP that share it.
+"""A single session with the daemon, shared by all HTTP requests.
 
-`confide mcp` has a `Tunnel` for its one client. Here the gateway is that client: each request gets an id of the gateway's own on its way
-in, and the answer is found by it. So offline answers, the journal, sealing, deadlines and streams are the tunnel's, to the last rule.
-Everything is asked in the 2026-07-28 era, in which a request carries all that it needs; what came from an older client is put into that
-form, and the answer taken out of it (`streamable`).
+`confide mcp` has a `Tunnel` for its one client. Here the gateway is that client: each request gets
+an id of the gateway's own, by which its response is matched. So offline answers, the journal,
+sealing, deadlines and streams behave exactly as in the tunnel. All requests use the 2026-07-28 era,
+in which a request is self-contained; requests of older clients are converted to that form, and the
+responses back (`streamable`).
 """
 
 from __future__ import annotations
@@ -42,19 +43,21 @@ ENVELOPE: Final[Mapping[str, object]] = {
     f"{_META}clientInfo": {"name": "confide", "version": VERSION},
     f"{_META}clientCapabilities": {},
 }
-"""What a request of the 2026-07-28 era says of its client: ours, since what the other one can be asked for is no business of a daemon's."""
+"""The client information of a request in the 2026-07-28 era: the gateway's own, since the daemon
+has no use for the HTTP client's.
+"""
 MOST_ATTACHED: Final = 8
-"""Projects of one connection (PROTOCOL.md 9.2)."""
+"""Most projects of one connection (PROTOCOL.md 9.2)."""
 ATTACH_S: Final = 5.0
 
 Params = Mapping[str, Any]
-"""Of a request, as its client gave them: each method has its own."""
+"""The parameters of a request as its client sent them; their form depends on the method."""
 Message = dict[str, Any]
-"""Of JSON-RPC: what stands in it follows from its method, and what it carries is checked by who answers."""
+"""A JSON-RPC message; its form depends on the method, and its handler validates it."""
 
 
 class Fault(TypedDict):
-    """Why there is no result, as JSON-RPC says it."""
+    """A JSON-RPC error."""
 
     code: int
     message: str
@@ -62,18 +65,20 @@ class Fault(TypedDict):
 
 
 class ToolResponse(TypedDict, total=False):
-    """An answer: one of the two."""
+    """A result or an error."""
 
     result: Message
     error: Fault
 
 
 News = Callable[[str, Message], None]
-"""Is told of a notification: its method and its parameters."""
+"""Called with a notification's method and parameters."""
 
 
 class _Tunnel(Tunnel):
-    """One that says whether its link is up, for requests that are no calls and wait for it as calls do."""
+    """A tunnel that reports the state of its link, for requests other than calls, which wait for
+    the link as calls do.
+    """
 
     def __init__(self, write: Callable[[bytes], None], catalogue: ToolCatalogue) -> None:
         super().__init__(write, catalogue)
@@ -91,17 +96,17 @@ class _Tunnel(Tunnel):
 
 
 class UpstreamSession:
-    """Runs until cancelled. All of it in one event loop."""
+    """The session; runs until cancelled, in one event loop."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project) -> None:
         self.project = project
         self.config = config
-        # A person's programs may use every tool; what an agent is shown `streamable` decides.
+        # Programs of the user may use every tool; `streamable` decides what an agent sees.
         self._session_config = replace(config, toolsets=("all",))
         self.tunnel = _Tunnel(self._take, catalogues.packaged())
         self.session = AgentSession(paths, self._session_config, project, self.tunnel)
         self.on_news: News = lambda _method, _params: None
-        """Is told of news that are of no request: resources and lists."""
+        """Called with notifications that belong to no request: resources and lists."""
         self._count = 0
         self._answers: dict[str, asyncio.Future[ToolResponse]] = {}
         self._progress: dict[str, News] = {}
@@ -114,12 +119,12 @@ class UpstreamSession:
 
     @property
     def catalogue(self) -> ToolCatalogue:
-        """All tools that both this version and the daemon know."""
+        """Return the tools that both this version and the daemon know."""
         return self.tunnel.catalogue
 
     @property
     def waiting(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without a response."""
         return len(self._answers)
 
     async def run(self) -> None:
@@ -133,14 +138,14 @@ class UpstreamSession:
         claims: Params | None = None,
         on_progress: News | None = None,
     ) -> ToolResponse:
-        """The answer to a request. To cancel the task cancels the request.
+        """Send a request and return its response. Cancelling the task cancels the request.
 
         Args:
-            params: as its client gave them, with its `_meta`.
-            claims: what this machine says of a tool call in `_meta`.
-            on_progress: is told of `notifications/progress`.
+            params: as its client sent them, with its `_meta`.
+            claims: what this device states of a tool call in `_meta`.
+            on_progress: receives `notifications/progress`.
 
-        Raises RefusalError: the daemon cannot keep the call to what its claims say.
+        Raises RefusalError: the daemon cannot enforce the limits in the claims.
         """
         claims = claims or {}
         if WITHIN in claims and self.link.is_up and not (self.link.attached and self.link.attached["bounds"]):
@@ -167,12 +172,12 @@ class UpstreamSession:
             self._progress.pop(identifier, None)
 
     def new_id(self) -> str:
-        """An id that no other request has, nor what is replayed."""
+        """Return an id that differs from those of all requests, replayed ones included."""
         self._count += 1
         return f"http-{self._count}"
 
     def message(self, identifier: str, method: str, params: Params, *, follows: bool = False) -> Message:
-        """A request in the later era's form. `follows`: its progress is told."""
+        """Build a request of the later era. `follows`: request its progress."""
         meta = params.get("_meta")
         said = (
             {name: value for name, value in meta.items() if name != "progressToken"} if isinstance(meta, dict) else {}
@@ -186,17 +191,19 @@ class UpstreamSession:
         }
 
     def cancel(self, identifier: str) -> None:
-        """Nobody waits for that request any more."""
+        """Cancel a request."""
         told = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
         self.tunnel.receive(encoded(told))
 
     async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
-        """As `Link.request`, once the link is up; a link that is not soon is a ConnectionLost, or the reason that it has."""
+        """Send as `Link.request`, once the link is up. Raises ConnectionLost, or the link's own
+        error, if it does not come up soon.
+        """
         await self._there()
         return await self.link.request(op, body, timeout_s=timeout_s, bulk=bulk)
 
     async def upload(self, op: str, body: Message, data: bytes, *, timeout_s: float) -> Message:
-        """The same with a body."""
+        """As `request`, with a body."""
         await self._there()
         return await self.link.upload(op, body, data, timeout_s=timeout_s)
 
@@ -211,7 +218,9 @@ class UpstreamSession:
             raise self.link.reason or ConnectionLost(truncated=False) from None
 
     async def reach(self, project: str) -> None:
-        """Have a project attached, so that something can be stored there. Raises RefusalError: it cannot be."""
+        """Attach a project, so that notes can be stored in it. Raises RefusalError: it cannot be
+        attached.
+        """
         if project in self._attached:
             return
         async with self._attaching:
@@ -229,13 +238,13 @@ class UpstreamSession:
             self._attached.add(project)
 
     def close(self) -> None:
-        """Whoever waits is told that nothing comes."""
+        """Fail all waiting requests."""
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(RefusalError(503, "unavailable", "the gateway is ending"))
 
     def _take(self, line: bytes) -> None:
-        """A line of the tunnel's for its client."""
+        """Handle a line from the tunnel."""
         message = json.loads(line)
         method, identifier = message.get("method"), message.get("id")
         if method is None:

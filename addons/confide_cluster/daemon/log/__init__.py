@@ -1,1 +1,3 @@
-"""The log of a space in PostgreSQL: what is sealed, sent, applied again and kept as snapshots. Loaded where `[store] url` is set."""
+"""The log of a space in PostgreSQL: sealing, sending, replay and snapshots. Loaded if `[store] url`
+is set.
+"""

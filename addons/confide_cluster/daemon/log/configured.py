@@ -1,4 +1,6 @@
-"""The PostgreSQL that `[store]` in daemon.toml names, and how it stands. The driver is loaded when one is opened, and nowhere else."""
+"""The PostgreSQL of `[store]` in daemon.toml, and its status. Loads the driver only when an engine
+is opened.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ _MOST_PASSWORD: Final = 1024
 
 
 def open_engine(config: StoreConfig, *, most: int | None = None) -> PostgresEngine:
-    """Connections to the database of the store, none of which is made yet.
+    """Return a pool of connections to the store's database; none is opened yet.
 
-    `most`: at once, where that is not what is configured. Raises StorageError: the extra is not installed.
+    `most`: connections at once, instead of the configured number. Raises StorageError: the extra is
+    not installed.
     """
     try:
         from confide_cluster.daemon.log.postgres_engine import PostgresEngine
@@ -51,18 +54,22 @@ def _password(config: StoreConfig) -> str:
 
 
 def standing_of(engine: PostgresEngine) -> dict[str, Any]:
-    """How the store is, for people: its nodes, its logs and how safe its commits are. Raises EngineError."""
+    """Return the status of the store for users: its nodes, its logs and how safe its commits are.
+    Raises EngineError.
+    """
     _, nodes = engine.run(
         "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"
     )
     _, logs = engine.run(
-        # Added up in one pass: a look at each log for itself took two seconds of a processor for 100,000 (bench.scale).
+        # Sum up in one pass: a query for each log took two seconds of a core for 100,000
+        # (bench.scale).
         """SELECT id, lease, holder, head, base, coalesce(bytes, 0)::bigint
            FROM log LEFT JOIN (SELECT log, sum(length(body)) AS bytes FROM entry GROUP BY log) tail ON tail.log = log.id
            WHERE id <> 'registry' ORDER BY id"""
     )
     _, settings = engine.run(
-        # Of this connection: a user, a database or a server may have settings of its own. Whose walsender it is, not everybody may see.
+        # As in this connection, since a user, a database or a server may have settings of its own.
+        # Not every user may see whose walsender it is.
         """SELECT current_setting('synchronous_standby_names') <> '', current_setting('fsync') = 'on',
                   current_setting('server_version'), pg_is_in_recovery(),
                   current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)"""
@@ -80,13 +87,13 @@ def standing_of(engine: PostgresEngine) -> dict[str, Any]:
 
 
 def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
-    """Say how safe an acknowledged write is.
+    """Describe how safe an acknowledged write is.
 
     Args:
         standby: synchronous_standby_names is set.
         is_forced: fsync is on.
         commit: synchronous_commit as it holds for our own connection.
-        connected: how many standbys are connected now.
+        connected: the number of standbys connected now.
     """
     if not is_forced:
         return "it does not force writes to its disk (fsync is off): a power cut loses what was acknowledged"

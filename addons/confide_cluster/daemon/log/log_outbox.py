@@ -1,8 +1,9 @@
-"""The way of a write into the log: its entry is on the engine's disk before it is committed here.
+"""Writes to the log: an entry is on the engine's disk before its transaction is committed locally.
 
-What becomes of an entry that is not answered for, nobody can know by thinking. So nothing is stored here then, and before the next write
-the lease is taken anew, which also ends a statement that is still on its way. Where the log has more than this copy by then, the space is
-closed and opened again, with all that the log has; the caller's repeat finds the row of its operation.
+The outcome of an entry without an answer is unknown. So nothing is committed locally then, and
+before the next write the lease is taken again, which also ends a statement still in progress. If
+the log is then ahead of this copy, the space is closed and opened again with all entries; a
+repetition by the caller finds the row of its operation.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from confide_daemon.store.migrations import version
 log = logging.getLogger(__name__)
 
 SNAPSHOT_ENTRIES: Final = 1000
-"""So many entries behind a snapshot, a new one is due: a second of replaying."""
+"""Entries after a snapshot that require a new one: a second of replay."""
 SNAPSHOT_SHARE: Final = 4
-"""Or entries of a quarter of the file's size."""
+"""Share of the file's size: a snapshot is also due when entries reach it."""
 LEAST_BYTES: Final = 2**20
 REST_ENTRIES: Final = 200
-"""Of a space that is closed, so many may be left to whoever opens it next."""
+"""Entries of a closed space that may be left to the node that opens it next."""
 
 
 @dataclass
 class Tail:
-    """What is in the log behind its snapshot."""
+    """The part of the log after its snapshot."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -46,7 +47,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """The entry of a transaction that is under way."""
+    """The entry of a transaction in progress."""
 
     appending: Appending
     tag: bytes
@@ -54,13 +55,13 @@ class _Sent:
 
 
 class LogOutbox:
-    """One for an open space; used in its writer's thread, but for what says otherwise.
+    """The outbox of an open space; used on its writer thread unless stated otherwise.
 
     Attributes:
-        lease: the number under which is written; a doubt counts it up.
+        lease: the number under which it writes; taking the lease again increases it.
         schema: the newest migration of the database.
-        custody: who will keep the key of the database once a change of it that is under way is done, for the log.
-        tail: read from any thread.
+        custody: who will keep the key of the database after a change in progress, for the log.
+        tail: readable from any thread.
     """
 
     def __init__(
@@ -74,11 +75,12 @@ class LogOutbox:
         tail: Tail,
         on_stale: Callable[[], None],
     ) -> None:
-        """A copy that has all that the log has.
+        """Create the outbox of a copy that is up to date with its log.
 
         Args:
             connection: the one that writes.
-            on_stale: told, in the writer's thread, that the log has what this copy has not: the space has to be opened anew.
+            on_stale: called on the writer thread if the log is ahead of this copy: the space must be
+                opened again.
         """
         self._log = space_log
         self._path = path
@@ -94,14 +96,14 @@ class LogOutbox:
         self.attach(connection, key)
 
     def attach(self, connection: apsw.Connection, key: bytes) -> None:
-        """The connection that writes is this one from now on, since the file was replaced."""
-        # The engine has it on its disk; what a power cut takes here is fetched.
+        """Use this connection for writes from now on, after the file was replaced."""
+        # The engine has the entry on its disk; what a power failure loses here is fetched.
         connection.execute("PRAGMA synchronous = NORMAL")
         found = replication_position.read(connection)
         if found is None:
             raise StorageError("the database of the space is not a copy of its log's")
         if self._following not in (None, key):
-            # The log is under a key that the file did not get: it is fetched.
+            # The log uses a key that the file did not get: the copy is fetched.
             self._be_stale()
         self._following = None
         self._connection = connection
@@ -113,23 +115,27 @@ class LogOutbox:
         self._recorder.carry(found.pending)
 
     def detach(self) -> None:
-        """The connection is about to be closed; what waits is in the file."""
+        """Prepare for the end of the connection; pending changes are in the file."""
         self._recorder.close()
         self._key = b""
 
     @property
     def has_pending(self) -> bool:
-        """Whether truths wait here that changed with what is derived; read from any thread."""
+        """True if replicated changes that came with derived ones are pending; readable from any
+        thread.
+        """
         return bool(self._pending)
 
     @contextmanager
     def transaction(self, *, is_derived: bool) -> Iterator[Callable[[], None]]:
-        """All that is written inside, or nothing; unless all of it is derived, its truths are in the log when this ends.
+        """Run a transaction: at its end its replicated changes are in the log, unless all changes
+        are derived; or nothing is changed.
 
-        Gives what is to be called once all truths are written, if anything derived of them comes behind: they are on their way from then
-        on, and what is derived is made while the engine's disk is waited for. It counts as what is derived whatever it changes.
+        Yields a function to call once all replicated changes are made, if derived ones follow: the
+        entry is sent then, and derived rows are computed while the engine's disk works. All later
+        changes count as derived.
 
-        Raises EngineError: nobody knows whether it is in the log, and it is not here.
+        Raises EngineError: it is unknown if the log has the entry; the local file does not have it.
         """
         if not is_derived:
             self._settle_doubt()
@@ -169,12 +175,14 @@ class LogOutbox:
             self.tail.size_bytes += sent.size_bytes
 
     def flush(self) -> None:
-        """Bring what waits to the log. Raises EngineError; StorageError: it cannot be noted here."""
+        """Send pending changes to the log. Raises EngineError; StorageError: the position cannot be
+        stored here.
+        """
         with storage_errors("bring what waits to the log"), self.transaction(is_derived=False):
             pass
 
     def is_snapshot_due(self, *, at_rest: bool = False) -> bool:
-        """Whether the tail is long; any thread may ask. `at_rest`: nobody uses the space, and it is about to be closed."""
+        """Return True if the tail is long; thread-safe. `at_rest`: the space is about to be closed."""
         entries = REST_ENTRIES if at_rest else SNAPSHOT_ENTRIES
         try:
             enough = max(LEAST_BYTES, self._path.stat().st_size // SNAPSHOT_SHARE)
@@ -183,7 +191,9 @@ class LogOutbox:
         return self.tail.entries >= entries or self.tail.size_bytes >= enough
 
     def take_snapshot(self) -> None:
-        """Bring a snapshot of what is committed to the engine; any thread may, while others write. Raises StorageError."""
+        """Upload a snapshot of the committed state; thread-safe, while others write. Raises
+        StorageError.
+        """
         with self._snapshots:
             if self._following is not None or not self._key:
                 return  # a change of the key brings its own; or the space was closed meanwhile
@@ -195,9 +205,10 @@ class LogOutbox:
                 copy.unlink(missing_ok=True)
 
     def bring(self, copy: Path, key: bytes) -> None:
-        """Make a copy under another key the snapshot of the log, before it takes the place of the file. Raises StorageError; FencedError.
+        """Make a copy under another key the snapshot of the log, before it replaces the file.
+        Raises StorageError; FencedError.
 
-        In the writer's thread, so that nothing is written between the two.
+        Runs on the writer thread, so that nothing is written in between.
         """
         with self._snapshots:
             self._following = key
@@ -211,19 +222,21 @@ class LogOutbox:
                 raise
 
     def _bring(self, copy: Path, key: bytes, *, custody: dict[str, object] | None) -> None:
-        # The one that it has been brought under: who has taken another lease since has removed parts that were no snapshot yet, also where
-        # this node has the space again by now.
+        # The lease of the upload: a node that has taken the lease since has deleted unfinished
+        # parts, even if this node has the space again by now.
         lease, size = self.lease, self.tail.size_bytes
         found, schema = log_snapshot.position(copy, key)
         sealing = LogSealing(self._log.id, key)
         number = log_snapshot.upload(self._log.bring_part, sealing, copy, found)
         self._log.settle(number, lease, base=found.number, tag=found.tag, schema=schema, custody=custody)
-        # What was written meanwhile is behind it.
+        # Later writes are entries after it.
         self.tail.entries = self._number - found.number
         self.tail.size_bytes = max(0, self.tail.size_bytes - size)
 
     def discard(self) -> None:
-        """This copy is damaged: it is not read any more, and fetched anew when the space is opened."""
+        """Mark this copy as damaged: it is not read again, and is fetched when the space is next
+        opened.
+        """
         log_snapshot.discarded(self._path).touch(mode=0o600)
         self._be_stale()
 
@@ -234,7 +247,7 @@ class LogOutbox:
     def _send(self, patchset: bytes) -> _Sent:
         number = self._number + 1
         body = self._sealing.seal(LogPosition(number, self.lease, self.schema, self._tag), patchset)
-        # Here first: what the disk has no room for must not be in the log.
+        # Write locally first: a change for which the disk has no space must not be in the log.
         replication_position.write(self._connection, number, tag_of(body))
         self._is_doubtful = True  # until it is answered for, and committed here
         return _Sent(self._log.send(number, self.lease, self.schema, body), tag_of(body), len(body))

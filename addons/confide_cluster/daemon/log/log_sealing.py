@@ -1,10 +1,12 @@
-"""What of a space leaves this machine for its log, sealed: entries, each a patchset of SQLite's, and what a snapshot must be.
+"""Encrypts what leaves this node for the log of a space: entries, each a SQLite patchset, and the
+manifests of snapshots.
 
     body = nonce (24) || XChaCha20-Poly1305(key, pad(length (4) || zlib(content)), about)
     key  = BLAKE2b-256(id of the log; key = key of the database, person = confide-log-1)
 
-`about` binds an entry to its log, its number, the lease that it was written under, the schema, and the tag of the entry before it. None can
-be forged, moved or left out, by whoever holds the engine either. The tag of an entry is the last 16 bytes of its body. No I/O.
+`about` binds an entry to its log, its number, the lease that it was written under, the schema, and
+the tag of the entry before it. So not even the operator of the engine can forge, move or omit an
+entry. The tag of an entry is the last 16 bytes of its body. No I/O.
 """
 
 from __future__ import annotations
@@ -26,23 +28,27 @@ TAG_BYTES: Final = 16
 GENESIS: Final = bytes(TAG_BYTES)
 """The tag before the first entry."""
 MOST_BYTES: Final = 256 * 2**20
-"""Of one entry, unpacked: an import writes a few hundred documents of at most a few megabytes in one transaction."""
+"""Most bytes of an entry before compression: an import writes a few hundred documents of at most a
+few megabytes in one transaction.
+"""
 _PERSON: Final = b"confide-log-1"
 _NONCE_BYTES: Final = 24
 _LENGTH_BYTES: Final = 4
 _LEAST: Final = 256
-"""Bytes of a body. A longer one is padded to a power of two: whoever reads the log and can have text stored beside a note must not learn
-from the length how well the two compress together (CRIME, 2012)."""
+"""Least bytes of a body. A longer one is padded to a power of two: an attacker who reads the log
+and can have text stored beside a note must not learn from the length how well the two compress
+together (CRIME, 2012).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where an entry stands.
+    """The place of an entry in its log.
 
     Attributes:
         number: from 1, without a gap.
         lease: the number of the lease that it was written under.
-        schema: the newest migration of who wrote it.
+        schema: the writer's newest migration.
         before: the tag of the entry before.
     """
 
@@ -54,10 +60,11 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
-    """What a snapshot is: sealed beside its parts, so that parts of two snapshots are never taken for one.
+    """The description of a snapshot, sealed beside its parts, so that parts of two snapshots are
+    never mixed.
 
     Attributes:
-        base: the number of the last entry that is in it.
+        base: the number of the last entry that it contains.
         tag: of that entry.
         size: bytes of the file.
         digest: BLAKE2b-256 of the file, in hexadecimal.
@@ -70,7 +77,7 @@ class SnapshotManifest:
 
 
 class LogSealing:
-    """Seals and opens what is in one log, under one key of its database."""
+    """Seals and opens the content of one log, under one key of its database."""
 
     def __init__(self, log: str, key: bytes) -> None:
         """`key`: of the database, 32 bytes."""
@@ -81,18 +88,20 @@ class LogSealing:
         return "Sealing(hidden)"
 
     def seal(self, place: LogPosition, patchset: bytes) -> bytes:
-        """The body of an entry. Raises LogError: it is larger than entries may be."""
+        """Return the body of an entry. Raises LogError: it is too large."""
         return self._sealed(patchset, self._about("entry", place))
 
     def open(self, place: LogPosition, body: bytes) -> bytes:
-        """The patchset of an entry. Raises LogError: it is not this entry of this log, or was changed."""
+        """Return the patchset of an entry. Raises LogError: it is not this entry of this log, or
+        was changed.
+        """
         return self._opened(body, self._about("entry", place), f"entry {place.number}")
 
     def seal_manifest(self, manifest: SnapshotManifest) -> bytes:
         return self._sealed(json.dumps(asdict(manifest)).encode(), self._about("snapshot", None))
 
     def open_manifest(self, body: bytes) -> SnapshotManifest:
-        """Raises LogError: it is not of this log, or was changed."""
+        """Return the manifest. Raises LogError: it is not of this log, or was changed."""
         found = json.loads(self._opened(body, self._about("snapshot", None), "the snapshot"))
         return SnapshotManifest(**found)
 
@@ -128,5 +137,5 @@ class LogSealing:
 
 
 def tag_of(body: bytes) -> bytes:
-    """The tag of an entry, which the next one is bound to."""
+    """Return the tag of an entry, to which the next one is bound."""
     return body[-TAG_BYTES:]

@@ -1,7 +1,8 @@
-"""A whole copy of a space's database in the engine, in parts: how it is made, brought there, and fetched.
+"""Snapshots: a full copy of a space's database in the engine, in parts; created, uploaded and
+fetched here.
 
-Its pages are encrypted as they are in every file of the space, so its parts are as they are; a sealed manifest says what they must be
-together. A copy is in a file of its own until it is whole and proven.
+Its pages are encrypted as in every file of the space, so its parts are too; a sealed manifest
+describes them together. A fetched copy is in a file of its own until it is complete and verified.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _DOING: Final = "copy the database for its log"
 
 
 def copied(path: Path, key: bytes) -> Path:
-    """All that is committed, as a file beside this one, which the caller removes; others may write meanwhile. Raises StorageError."""
+    """Copy all that is committed to a file beside this one, which the caller deletes; others may
+    write meanwhile. Raises StorageError.
+    """
     copy = path.with_name(path.name + _COPY)
     copy.unlink(missing_ok=True)
     copies.check_room(path, path.stat().st_size, f"cannot {_DOING}: the disk has no room for it", "; it is tried again")
@@ -51,7 +54,9 @@ def copied(path: Path, key: bytes) -> Path:
 
 
 def position(copy: Path, key: bytes) -> tuple[Shipped, int]:
-    """How far a copy is, and the newest migration in it. Raises StorageError: it is none of a log's, or the key is not its."""
+    """Return the replication position of a copy, and its newest migration. Raises StorageError: no
+    copy of a log, or a wrong key.
+    """
     with closing(connect(copy, key, writer=False)) as connection:
         found = replication_position.read(connection)
         if found is None:
@@ -67,9 +72,11 @@ def upload(
     *,
     number: int | None = None,
 ) -> int:
-    """Bring the parts of a file that nobody writes to, which are no snapshot before the log says so; their number there.
+    """Upload the parts of a file that no process writes to, and return the snapshot's number. The
+    log must then adopt them.
 
-    `put`: brings one part, of a number of its own, of the snapshot of the first number. Raises what it does.
+    `put`: called with the number of the snapshot, the number of a part, and its bytes. Raises what
+    `put` raises.
     """
     snapshot = secrets.randbits(62) if number is None else number
     digest, size, part = hashlib.blake2b(digest_size=32), 0, 0
@@ -93,9 +100,10 @@ def fetch(
     *,
     settle: Callable[[apsw.Connection], None] = replication_position.settle,
 ) -> None:
-    """Put the snapshot in the place of the file, which nobody has open. Raises LogError: it is not what was brought there.
+    """Replace the file by the snapshot; no process may have the file open. Raises LogError: the
+    snapshot differs from what was uploaded.
 
-    `settle`: makes what another node had open a copy that nobody has.
+    `settle`: adopts a database that another node had open.
     """
     copy = path.with_name(path.name + _FETCHING)
     copy.unlink(missing_ok=True)
@@ -130,13 +138,15 @@ def fetch(
 
 
 def remove(path: Path) -> None:
-    """A copy that nobody has open, with its log and the mark that says so."""
+    """Delete a copy with its WAL and its marker files; no process may have it open."""
     for name in ("-wal", "-shm", "", _DISCARDED):
         path.with_name(path.name + name).unlink(missing_ok=True)
 
 
 def put_aside(path: Path, key: bytes) -> Path:
-    """Keep a copy that has more than its log, as `<name>.ahead` or beside others with that name; where it is now."""
+    """Rename a copy that is ahead of its log to `<name>.ahead` or a similar free name, and return
+    that.
+    """
     copies.empty_log(path, key, "keep what the log has not")
     kept = free(path, AHEAD)
     path.rename(kept)
@@ -145,23 +155,27 @@ def put_aside(path: Path, key: bytes) -> Path:
 
 
 def free(path: Path, ending: str) -> Path:
-    """A name beside a copy that has this ending, and is not taken."""
+    """Return an unused name beside a copy, with this ending."""
     names = (f"{path.name}{ending}{'' if number == 1 else f'.{number}'}" for number in range(1, 1000))
     return next(place for name in names if not (place := path.with_name(name)).exists())
 
 
 def put_back(path: Path) -> Path:
-    """There where a copy is not used, since its log was put back to an earlier state, until a person accepts that."""
+    """Return the marker file of a copy that is unused because its log was restored, until the
+    operator accepts that.
+    """
     return path.with_name(path.name + PUT_BACK)
 
 
 def accepted(path: Path) -> Path:
-    """There where a person has accepted that a log was put back: the copy is to be put aside."""
+    """Return the marker file for an accepted restore of the log: the copy must be put aside."""
     return path.with_name(path.name + _ACCEPTED)
 
 
 def accept(folder: Path) -> list[str]:
-    """Accept that logs of spaces were put back: of every copy in a folder that was refused for it; their names, without endings."""
+    """Accept the restored logs of all copies in a folder that were refused for it; return their
+    names without endings.
+    """
     found = []
     for mark in sorted(folder.glob(f"*{PUT_BACK}")):
         path = mark.with_name(mark.name.removesuffix(PUT_BACK))
@@ -171,11 +185,11 @@ def accept(folder: Path) -> list[str]:
 
 
 def discarded(path: Path) -> Path:
-    """There where the copy is not to be read any more."""
+    """Return the marker file of a copy that must not be read any more."""
     return path.with_name(path.name + _DISCARDED)
 
 
 def sweep(path: Path) -> None:
-    """Remove what was interrupted, of a copy that nobody has open."""
+    """Delete leftovers of interrupted work on a copy that no process has open."""
     for end in (_COPY, _FETCHING):
         remove(path.with_name(path.name + end))

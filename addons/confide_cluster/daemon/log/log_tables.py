@@ -1,4 +1,6 @@
-"""The SQL of one log: its lease, its entries and its snapshot. All may raise EngineError; none is tried a second time by itself."""
+"""The SQL of a log: its lease, its entries and its snapshot. All functions may raise EngineError;
+none retries by itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ AT_ONCE: Final = 64
 """Entries fetched in one round trip."""
 PART_BYTES: Final = 2**20
 PARTS_S: Final = 60.0
-"""For one part of a snapshot on its way, or the end of one."""
+"""Time limit for uploading one part of a snapshot, or for finishing one."""
 
 _ALIVE: Final = "SELECT 1 FROM node WHERE node.id = log.holder AND seen_at > now() - make_interval(secs => %(lease_s)s)"
 _TAKE: Final = f"""
@@ -43,15 +45,15 @@ _APPEND: Final = Prepared(
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """How a log stands, as whoever has just taken its lease is told.
+    """The status of a log, returned when its lease is taken.
 
     Attributes:
-        lease: the number of that lease; whoever writes under another one is fenced.
+        lease: the number of that lease; writes under another one are refused.
         head: the number of the last entry, 0 for none.
         base: the last entry that is in the snapshot, and `tag` its tag; None: there is no snapshot.
-        snapshot: which parts are it; None: there is none.
-        schema: the newest migration of what is in it.
-        custody: who keeps the key of the database; None: nobody has said.
+        snapshot: the number of its parts; None: there is no snapshot.
+        schema: the newest migration in the log.
+        custody: who keeps the key of the database; None: not recorded.
     """
 
     lease: int
@@ -64,7 +66,7 @@ class LogStatus:
 
 
 class LogRow(NamedTuple):
-    """As it lies in the log."""
+    """An entry as stored in the log."""
 
     number: int
     lease: int
@@ -74,22 +76,23 @@ class LogRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """An entry on its way."""
+    """An entry that is being written."""
 
     _sent: PendingStatement
     _since: float
 
     def is_stored(self) -> bool:
-        """Wait until it is on the engine's disk; False: another lease was taken, or another entry is there, and nothing is stored.
+        """Wait until it is on the engine's disk; return False if another lease was taken or another
+        entry is there: nothing is stored.
 
-        Raises EngineError: nobody knows.
+        Raises EngineError: the outcome is unknown.
         """
         count = self._sent.answer()
         figures.STORE_APPEND.observe(time.perf_counter() - self._since)
         return count == 1
 
     def drop(self) -> None:
-        """Nobody waits for it: what becomes of it, nobody knows."""
+        """Abandon the entry; its outcome is unknown."""
         self._sent.drop()
 
 
@@ -103,9 +106,11 @@ class Log:
     lease_s: float
 
     def take(self, *, anew: bool = False) -> LogStatus:
-        """Take the lease, or take it anew, which also ends a statement of the former one that is still on its way.
+        """Take the lease, possibly again, which also ends a statement under the former lease that
+        is still in progress.
 
-        `anew`: there was a log before; one that was removed is not made again. Raises FencedError: another node holds it, and is alive.
+        `anew`: the log existed before; a deleted one is not created again. Raises FencedError:
+        another live node holds the lease.
         """
         values = {"id": self.id, "node": self.node(), "lease_s": self.lease_s}
         _, rows = self.engine.run(_TAKE_ANEW if anew else _TAKE, values)
@@ -117,34 +122,36 @@ class Log:
         return _standing(rows[0])
 
     def look(self) -> LogStatus | None:
-        """How it stands, for whoever has no lease and only reads; None: there is none."""
+        """Return the status, for a reader without the lease, or None if there is no log."""
         statement = "SELECT lease, head, base, tag, snapshot, schema, custody FROM log WHERE id = %(id)s"
         _, rows = self.engine.run(statement, {"id": self.id})
         return _standing(rows[0]) if rows else None
 
     def give_back(self, lease: int) -> None:
-        """Have others take it at once."""
+        """Release the lease, so that others can take it at once."""
         statement = "UPDATE log SET holder = NULL WHERE id = %(id)s AND lease = %(lease)s AND holder = %(node)s"
         self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node()})
 
     def send(self, number: int, lease: int, schema: int, body: bytes) -> Appending:
-        """Send an entry on its way to the engine's disk."""
+        """Start writing an entry to the engine's disk."""
         values = [self.id.encode(), *(b"%d" % one for one in (number, lease, schema)), body]
         return Appending(self.engine.send(_APPEND, values), time.perf_counter())
 
     def append(self, number: int, lease: int, schema: int, body: bytes) -> bool:
-        """The same, waited for; see `Appending.is_stored`."""
+        """Write an entry and wait for it; see `Appending.is_stored`."""
         return self.send(number, lease, schema, body).is_stored()
 
     def keep_custody(self, lease: int, custody: dict[str, object]) -> None:
-        """Note who keeps the key of the database. Raises FencedError."""
+        """Record who keeps the key of the database. Raises FencedError."""
         statement = "UPDATE log SET custody = %(custody)s::jsonb WHERE id = %(id)s AND lease = %(lease)s"
         count, _ = self.engine.run(statement, {"id": self.id, "lease": lease, "custody": json.dumps(custody)})
         if not count:
             raise fenced()
 
     def has(self, number: int, tag: bytes, standing: LogStatus) -> bool:
-        """Whether the entry with that number has that tag; one that is in the snapshot and before its last is not known any more."""
+        """Return True if the entry with that number has that tag; entries in the snapshot are
+        unknown, except for its last.
+        """
         if number > standing.head:
             return False
         if number == 0 and standing.base == 0:
@@ -159,7 +166,7 @@ class Log:
         return bool(rows) and rows[0][0] == tag.hex()
 
     def entries(self, after: int) -> Iterator[LogRow]:
-        """Those behind a number, in order."""
+        """Yield the entries after a number, in order."""
         statement = """SELECT number, lease, schema, body FROM entry
                        WHERE log = %(id)s AND number > %(after)s ORDER BY number LIMIT %(most)s"""
         while True:
@@ -170,7 +177,7 @@ class Log:
             after = rows[-1][0]
 
     def parts(self, snapshot: int) -> Iterator[bytes]:
-        """The manifest of a snapshot, then the file in pieces of `PART_BYTES`."""
+        """Yield the manifest of a snapshot, then the file in pieces of `PART_BYTES`."""
         number = 0
         statement = "SELECT body FROM part WHERE log = %s AND snapshot = %s AND part = %s"
         while True:
@@ -188,9 +195,11 @@ class Log:
     def settle(
         self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, object] | None
     ) -> None:
-        """Make a snapshot whose parts are all there the log's, in one transaction; entries that are in it, and other parts, go.
+        """Adopt a completely uploaded snapshot in one transaction; delete the entries that it
+        contains, and other parts.
 
-        `custody`: who keeps the key from now on; None: as before. Raises FencedError: the lease was lost meanwhile.
+        `custody`: who keeps the key from now on; None: unchanged. Raises FencedError: the lease was
+        lost meanwhile.
         """
         values = {
             "id": self.id,
@@ -214,16 +223,17 @@ class Log:
             connection.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
 
     def sweep(self, standing: LogStatus) -> None:
-        """Remove the parts of snapshots that were interrupted; none where another lease was taken since, and its holder may bring some.
+        """Delete the parts of interrupted snapshots, unless another lease was taken, whose holder
+        may be uploading.
 
-        One statement, so that it sees the lease and the parts as they were at one moment.
+        One statement, so that it sees lease and parts in one snapshot.
         """
         statement = """DELETE FROM part WHERE log = %(id)s AND snapshot IS DISTINCT FROM %(kept)s
                        AND EXISTS (SELECT 1 FROM log WHERE log.id = %(id)s AND log.lease = %(lease)s)"""
         self.engine.run(statement, {"id": self.id, "kept": standing.snapshot, "lease": standing.lease})
 
     def forget(self, lease: int) -> None:
-        """Remove the log with all that is in it. Raises FencedError."""
+        """Delete the log with all its content. Raises FencedError."""
         values = {"id": self.id, "lease": lease}
         with self.engine.connection(deadline_s=PARTS_S) as connection, connection.transaction():
             gone = connection.execute("DELETE FROM log WHERE id = %(id)s AND lease = %(lease)s", values)

@@ -1,4 +1,4 @@
-"""A copy of a space's database that has all that its log has, before anybody opens it as a store."""
+"""Brings a copy of a space's database up to date with its log, before it is opened as a store."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedCopy:
-    """What was done to the copy.
+    """The result of the update.
 
     Attributes:
-        documents: those whose derived rows are to be made anew before anybody searches.
-        tail: what is in the log behind its snapshot.
+        documents: those whose derived rows must be rebuilt before any search.
+        tail: the part of the log after its snapshot.
     """
 
     documents: list[int]
@@ -36,25 +36,25 @@ class OpenedCopy:
 
 
 def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """The copy as the log is. Nobody has it open, and the caller has the lease.
+    """Bring the copy up to date. It must not be open anywhere, and the caller must have the lease.
 
     Args:
         key: of the database, 32 bytes.
-        now: seconds since 1970, for the tables of one that is made.
+        now: seconds since 1970, for the tables of a new database.
 
     Raises:
-        EngineError: nothing was done that could not be done again.
-        LogError: the log is not what was written there.
+        EngineError: the update can be repeated.
+        LogError: the log differs from what was written.
         WrongKeyError: the key is not the one of the database.
-        StorageError: a newer confide has written it, the disk is full, this memory was never moved to the store, or the store was put
-            back to an earlier state.
+        StorageError: a newer confide has written it, the disk is full, this memory was never moved to
+            the store, or the store was restored to an earlier state.
     """
     space_log.sweep(standing)
     return follow(space_log, standing, path, key, now=now)
 
 
 def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """The same for whoever does not have the lease, and asks the engine as it is at one moment: nothing is changed there."""
+    """As `bring`, without the lease: reads the engine in one snapshot and changes nothing there."""
     if standing.schema > migrations()[-1][0]:
         raise written_by_newer("the space", None)
     sealing = LogSealing(space_log.id, key)
@@ -72,7 +72,9 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
 
 
 def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes) -> bool:
-    """Have a copy there that what follows in the log can be applied to, or none where the log begins with nothing; whether it is new."""
+    """Prepare a copy to which the log's next entries apply, or none if the log begins empty; return
+    True if it is new.
+    """
     if log_snapshot.discarded(path).exists():
         log_snapshot.remove(path)
     has_file = path.exists() and path.stat().st_size > 0
@@ -86,15 +88,17 @@ def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Pat
 
 
 def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> bool:
-    """Whether the file is a copy that is no further than the log. One that was written to without it is put aside; what is not a copy is
-    left to be replaced.
+    """Return True if the file is a copy that is not ahead of its log. One written without the log
+    is put aside; a file that is no copy is left to be replaced.
 
-    Raises StorageError: the log was put back to an earlier state, and no person has accepted that.
+    Raises StorageError: the log was restored to an earlier state, and the operator has not accepted
+    that.
     """
     try:
         with closing(connect(path, key, writer=True)) as connection, storage_errors("open the copy of the space"):
             found = replication_position.read(connection)
-            # It has taken a step that the log has not: what an older version has written meanwhile belongs before that.
+            # The copy has a migration that the log has not: entries that an older version has
+            # written meanwhile belong before it.
             is_early = 0 < standing.schema < version(connection)
             is_empty = found is None and _is_empty(connection)
     except DamagedError:
@@ -107,7 +111,8 @@ def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> b
         return False  # it was being made when the daemon ended
     has_log = bool(standing.head) or standing.snapshot is not None
     if not has_log and (found is None or found.number):
-        # One that was never there, or all of the store was lost, or its address is another one's: to begin anew would be no help.
+        # The log never existed, the store lost all data, or its address is wrong: a new log would
+        # not help.
         raise StorageError(
             "cannot open the space: the store has nothing of it, and this machine has",
             hint="is url of [store] the right one? then stop the daemon, and say confided store --to with that address",
@@ -152,7 +157,8 @@ def _replayed(
     tail = Tail()
     with closing(connect(path, key, writer=True)) as connection, storage_errors("apply the log of the space"):
         if version(connection) == 0:
-            # As it was when its first entry was written, so that what later migrations did to rows is done to these too.
+            # With the schema of the first entry, so that later migrations change these rows as
+            # well.
             migrate(connection, now=now, to=standing.schema or newest)
             with transaction(connection):
                 replication_position.begin(connection)
@@ -175,5 +181,6 @@ def _replayed(
             documents = replay.finish()
             if tail.entries:
                 replication_position.write(connection, number, tag)
-    # Of what a copy had already, nobody has counted the bytes; a snapshot comes the sooner by the number alone.
+    # The bytes of entries that a copy had already are not counted; a snapshot then depends on their
+    # number alone.
     return OpenedCopy(documents, Tail(standing.head - standing.base, tail.size_bytes))

@@ -1,8 +1,9 @@
-"""Connections to PostgreSQL, for all spaces of a daemon, and the deadlines of what is asked over them. It knows no table.
+"""PostgreSQL connections for all spaces of a daemon, with deadlines for statements. This module
+knows no tables.
 
-A statement is sent in one round trip and answered within its deadline, or nobody knows what became of it: then its connection is closed,
-and the error says so. Why a connection is not made or not usable is told in words that pass on no host, user or value. The driver is
-loaded here and nowhere else.
+A statement is sent in one round trip. If it is not answered within its deadline, its outcome is
+unknown: its connection is closed, and the error says so. Errors of connections are described
+without any host, user or value. Only this module loads the driver.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOOK: Final = "look at url and password_file of [store] in daemon.toml"
 RUNNING: Final = "is PostgreSQL running? confided doctor says more; what was to be stored can be sent again"
 POOLED: Final = "set pool_mode = session in the pooler, or have url lead to PostgreSQL itself"
 
-# The first that matches counts: a wrong certificate is told before the connection that ended for it.
+# The first match counts: a wrong certificate comes before the connection that it has ended.
 _KNOWN: Final[tuple[tuple[str, str, str], ...]] = (
     (r"password authentication failed|no password supplied", "it refuses the password or the user", LOOK),
     (r'role "[^"]*" does not exist', "it has no such user", LOOK),
@@ -56,12 +57,13 @@ _KNOWN: Final[tuple[tuple[str, str, str], ...]] = (
     (r"[Cc]onnection refused|No such file or directory", "nothing listens there", RUNNING),
     (r"timeout expired|timed out", "it does not answer in time", RUNNING),
 )
-# Statements prepared on one server connection and run on another, and transactions in statement mode.
+# Errors of statements that were prepared on another server connection, and of transactions in a
+# pooler's statement mode.
 _OF_POOLERS: Final = frozenset({"08P01", "26000", "42P05"})
 
 
 def explain(error: psycopg.Error) -> tuple[str, str]:
-    """What a person is told of a failed connection or statement, and the way out."""
+    """Return the message and the hint for a failed connection or statement."""
     if error.sqlstate is None:
         if isinstance(error, psycopg.ProgrammingError):
             return "its address cannot be read", LOOK
@@ -79,11 +81,13 @@ def explain(error: psycopg.Error) -> tuple[str, str]:
 
 
 def require_session(connection: psycopg.Connection[Any], other: Callable[[], psycopg.Connection[Any]]) -> None:
-    """Refuse a pooler that gives each transaction another server connection: settings and prepared statements are lost there.
+    """Refuse a pooler that assigns a server connection per transaction: settings and prepared
+    statements are lost there.
 
-    A pooler is known by the number of the server process, which it cannot pass on. Then the other connection, opened here, takes a server
-    connection for a transaction: a setting of the first is still there only if each has one of its own (PgBouncer, "SQL feature map").
-    Raises EngineError; psycopg.Error where it cannot be asked.
+    The number of the server process reveals a pooler, which cannot pass it on. Then `other` opens a
+    second connection, which takes a server connection for a transaction: a setting of the first one
+    survives only if each has a server connection of its own (PgBouncer, "SQL feature map"). Raises
+    EngineError; psycopg.Error if the check itself fails.
     """
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     if row is not None and row[0] == connection.info.backend_pid:
@@ -102,24 +106,25 @@ def require_session(connection: psycopg.Connection[Any], other: Callable[[], psy
 
 
 DEADLINE_S: Final = 5.0
-"""Of one statement, and of waiting for a connection that is free."""
+"""Of a statement, and of waiting for a free connection."""
 CONNECT_S: Final = 3
-"""libpq counts whole seconds, for each host of the address."""
+"""Of a connection attempt; libpq counts whole seconds, for each host of the address."""
 REST_S: Final = 0.5
-"""After a connection that could not be made, the next attempt begins so much later: every write would wait for its own otherwise."""
+"""Pause after a failed connection attempt; without it every write would wait for its own attempt.
+"""
 LONG_REST_S: Final = 2.0
-"""And after one that nobody has answered: others have waited for it."""
+"""Pause after an attempt without any answer, for which others have waited."""
 OLDEST_VERSION: Final = 150_000
 _MIGRATING: Final = 0x636F6E66  # of the advisory lock: "conf"
 
 
 DriverError: Final = psycopg.Error
-"""What the driver raises within a connection; from the outside it is an EngineError."""
+"""The driver's errors within a connection; callers outside see EngineError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement that is prepared once in each connection, for what is on everybody's way.
+    """A statement on a hot path, prepared once per connection.
 
     Attributes:
         name: in the connection.
@@ -133,22 +138,22 @@ class Prepared:
 
     @property
     def formats(self) -> list[int]:
-        """How libpq is handed each value: bytes as they are (1), the others as text (0)."""
+        """Return libpq's format of each value: binary (1) for bytes, text (0) for others."""
         return [int(one == "bytea") for one in self.types]
 
 
 class _InUseError(EngineError):
-    """All connections that there may be are in use."""
+    """All connections of the pool are in use."""
 
 
 class _Dated(psycopg.Connection[Any]):
-    """A connection whose every wait ends when its time is over."""
+    """A connection with a deadline on every wait."""
 
     until = 0.0
     _statements: frozenset[str] = frozenset()
 
     def begin(self, statement: Prepared, values: Sequence[bytes]) -> None:
-        """Send it, and wait for nothing, but that it is prepared the first time."""
+        """Send a statement without waiting, except to prepare it the first time."""
         if statement.name not in self._statements:
             types = ", ".join(statement.types)
             self.execute(f"PREPARE {statement.name} ({types}) AS {statement.text}".encode())
@@ -157,18 +162,18 @@ class _Dated(psycopg.Connection[Any]):
         self.pgconn.flush()  # what the socket does not take now, `finish` sends
 
     def ask(self, statements: bytes) -> None:
-        """Send several that take no values, and wait for nothing."""
+        """Send several statements without values, and do not wait."""
         self.pgconn.send_query(statements)
         self.pgconn.flush()
 
     def is_answered(self, within_s: float) -> bool:
-        """Whether there is an answer to what was sent, or its end, after so long at most."""
+        """Return True if a response, or the end of the connection, arrives within `within_s`."""
         poller = select.poll()
         poller.register(self.fileno(), select.POLLIN)
         return bool(poller.poll(within_s * 1000))
 
     def finish(self) -> int:
-        """How many rows the last statement that was sent has changed or found."""
+        """Return the number of rows that the last statement changed or found."""
         results = self.wait(generators.execute(self.pgconn))
         for result in results:
             if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
@@ -181,11 +186,13 @@ class _Dated(psycopg.Connection[Any]):
 
 
 Far = _Dated
-"""A connection to the engine, for whoever is handed one."""
+"""A connection to the engine, as callers see it."""
 
 
 class PendingStatement:
-    """A statement that is on its way, while whoever has sent it does something else; its connection is its own until then."""
+    """A statement in progress while its sender does other work; it keeps its connection until
+    answered.
+    """
 
     def __init__(self, engine: PostgresEngine, connection: _Dated) -> None:
         self._engine = engine
@@ -193,7 +200,9 @@ class PendingStatement:
         self._is_over = False
 
     def answer(self) -> int:
-        """How many rows it has changed; they are on the engine's disk. Raises EngineError: nobody knows what became of it."""
+        """Wait for the number of changed rows, which are then on the engine's disk. Raises
+        EngineError: the outcome is unknown.
+        """
         self._is_over = True
         with self._engine.using(self._connection):
             count = self._connection.finish()
@@ -201,7 +210,9 @@ class PendingStatement:
         return count
 
     def drop(self) -> None:
-        """Nobody waits for it: what becomes of it, nobody knows. Nothing is done where it was answered for, or is known to be lost."""
+        """Abandon the statement; its outcome is unknown. No effect if it was answered, or is known
+        to be lost.
+        """
         if not self._is_over:
             self._is_over = True
             self._connection.close()
@@ -210,13 +221,13 @@ class PendingStatement:
 
 @dataclass
 class PostgresEngine:
-    """One for a daemon; from any thread.
+    """The connection pool of a daemon; thread-safe.
 
     Attributes:
-        url: of the database, as libpq reads it; no password is in it.
-        password: read anew for each connection, so that a new one counts at once; "" for none.
+        url: of the database, as libpq reads it; without a password.
+        password: read for each connection, so that a new one applies at once; "" for none.
         most: connections at once.
-        on_answer: told of every round trip, for tests that count them.
+        on_answer: called for every round trip, for tests that count them.
     """
 
     url: str
@@ -235,9 +246,11 @@ class PostgresEngine:
 
     @contextmanager
     def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
-        """A connection in autocommit for what is done within the deadline, seconds. It is closed where that fails, else kept.
+        """Yield a connection in autocommit, for work within the deadline in seconds. Closes it
+        after an error.
 
-        Raises EngineError: none is to be had, or the engine has not answered; nobody knows then what became of what was asked.
+        Raises EngineError: no connection is available, or the engine did not answer; the outcome of
+        statements is then unknown.
         """
         allowed = self.deadline_s if deadline_s is None else deadline_s
         connection = self._acquired(allowed, wait_s=allowed)
@@ -246,7 +259,7 @@ class PostgresEngine:
 
     @contextmanager
     def spare(self) -> Iterator[_Dated | None]:
-        """As `connection`, for what can be left undone: None where all are in use."""
+        """As `connection`, for optional work: None if all are in use."""
         try:
             connection = self._acquired(self.deadline_s, wait_s=0.0)
         except _InUseError:
@@ -257,7 +270,9 @@ class PostgresEngine:
 
     @contextmanager
     def using(self, connection: _Dated) -> Iterator[None]:
-        """Around the last that is done with a connection. It is closed where that fails, else kept. Raises EngineError."""
+        """Wrap the last use of a connection, which is closed after an error, else returned to the
+        pool. Raises EngineError.
+        """
         try:
             with _explained():
                 yield
@@ -268,7 +283,7 @@ class PostgresEngine:
             self.give_back(connection)
 
     def give_back(self, connection: _Dated) -> None:
-        """Have others use the connection, if it is open."""
+        """Return a connection to the pool if it is open."""
         with self._lock:
             is_kept = not (self._is_closed or connection.closed)
             if is_kept:
@@ -291,10 +306,11 @@ class PostgresEngine:
         return connection
 
     def run(self, statement: str, values: dict[str, object] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
-        """One statement, committed when it is answered: how many rows it has changed or found, and what it gives. Raises EngineError.
+        """Run one statement and commit it; return the number of rows changed or found, and the
+        rows. Raises EngineError.
 
-        A connection that was idle may have been closed meanwhile; the statement is not sent a second time, since nobody knows whether the
-        first was carried out.
+        An idle connection may have been closed meanwhile. The statement is not sent again, since
+        the first one may have been executed.
         """
         with self.connection() as connection:
             answer = connection.execute(statement.encode(), values)
@@ -304,7 +320,9 @@ class PostgresEngine:
         return count, rows
 
     def send(self, statement: Prepared, values: Sequence[bytes]) -> PendingStatement:
-        """The same for one whose answer is asked for later. Raises EngineError: it was not sent, or nobody knows whether it was."""
+        """Send a statement whose answer is read later. Raises EngineError: it was not sent, or that
+        is unknown.
+        """
         connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
         try:
             with _explained():
@@ -316,7 +334,9 @@ class PostgresEngine:
         return PendingStatement(self, connection)
 
     def ready(self) -> None:
-        """Bring the database's own schema to this version. Raises EngineError; StorageError: a newer confide has changed it."""
+        """Migrate the database's schema to this version. Raises EngineError; StorageError: a newer
+        confide has changed it.
+        """
         steps = _migrations()
         with self.connection(deadline_s=60.0) as connection, connection.transaction():
             if connection.info.server_version < OLDEST_VERSION:
@@ -336,9 +356,9 @@ class PostgresEngine:
 
     @contextmanager
     def moment(self) -> Iterator[PostgresEngine]:
-        """The same as it is at one moment, for whoever reads several things that belong together, one after the other.
+        """Yield the engine in one snapshot, for several reads that belong together.
 
-        The engine removes nothing of what is read meanwhile, so it is not for long. Raises EngineError.
+        The engine keeps all old rows meanwhile, so the snapshot must be short. Raises EngineError.
         """
         with self.connection() as far:
             far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -347,7 +367,7 @@ class PostgresEngine:
             far.execute("COMMIT")
 
     def close(self) -> None:
-        """Close what is idle; what is in use closes when that ends."""
+        """Close idle connections; others close after use."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -385,7 +405,8 @@ class PostgresEngine:
             if not self._has_sessions:
                 require_session(connection, lambda: psycopg.connect(address, autocommit=True))
                 self._has_sessions = True
-            # What is acknowledged is on the engine's disk, whatever the server says; one that waits for a standby goes on doing so.
+            # An acknowledged write is on the engine's disk, whatever the server's setting; a server
+            # that waits for a standby still does.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
             )
@@ -399,7 +420,7 @@ class PostgresEngine:
 
 @dataclass
 class _Moment(PostgresEngine):
-    """All that is asked goes over one connection, in its transaction."""
+    """An engine whose statements use one connection, in its transaction."""
 
     held: _Dated | None = None
 
@@ -412,7 +433,9 @@ class _Moment(PostgresEngine):
 
 
 def _is_alive(connection: _Dated) -> bool:
-    """Whether an idle connection can be used, as far as this end knows: one that the server has closed can be read from."""
+    """Return True if an idle connection is usable as far as known here: one that the server has
+    closed is readable.
+    """
     if connection.closed:
         return False
     with contextlib.suppress(OSError, ValueError):
@@ -424,7 +447,9 @@ def _is_alive(connection: _Dated) -> bool:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turns the driver's errors into EngineError. Their texts name hosts and users, and may quote values: none is passed on."""
+    """Convert the driver's errors to EngineError. Their texts name hosts and users, and may quote
+    values: none is passed on.
+    """
     try:
         yield
     except psycopg.Error as error:

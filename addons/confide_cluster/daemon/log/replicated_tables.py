@@ -1,10 +1,13 @@
-"""What of a space's database is truth, and so is in its log, and what is derived of it; and truths recorded as they change, or applied.
+"""The replicated tables of a database, which are in its log, as opposed to derived ones; recording
+and replay of their changes.
 
-Every table is truth unless it is listed here as derived: what later versions add is in the log unasked. A truth has a primary key, which
-is what SQLite's sessions know rows by (https://sqlite.org/sessionintro.html); `receipt_key` has one row ever, whose row id is its key.
+Every table is replicated unless it is listed here as derived, so tables of later versions are
+included. A replicated table has a primary key, by which SQLite's sessions identify rows
+(https://sqlite.org/sessionintro.html); `receipt_key` has a single row, whose row id is its key.
 
-SQLite leaves out, without an error, what a patchset has for a table that lacks columns of it (sqlite3changeset_apply), so that is looked
-for here, and the newest revision of every document that was touched is compared with what the document says of it.
+SQLite silently skips changes in a patchset if the table lacks columns of it
+(sqlite3changeset_apply). So replay checks for that, and compares the newest revision of every
+touched document with the document's row.
 """
 
 from __future__ import annotations
@@ -22,17 +25,21 @@ DERIVED: Final = re.compile(
     r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"
 )
 DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})}
-"""Of truths: how far what is derived has followed, and what it says of itself. A change of nothing else is none."""
+"""Derived columns of replicated tables, such as the progress of derived rows. A change of these
+alone is not replicated.
+"""
 OWN_MARKS: Final = ("open", "checked_at")
-"""Rows of `mark` that are about this copy: that a daemon has it open, and when it was looked at."""
+"""Rows of `mark` about this copy alone: that a daemon has it open, and when it was checked."""
 
 
 REGISTRY_DERIVED: Final = re.compile(r"sqlite_\w+|jobs|caller_changes|migration|shipped")
-"""The same of the registry: what a trigger makes anew on each node, and what was asked of the process beside this copy."""
+"""The derived tables of the registry: rebuilt by triggers on each node, or requests to the process
+beside this copy.
+"""
 
 
 def truths(connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> list[str]:
-    """The tables that are in the log."""
+    """Return the names of the replicated tables."""
     rows = connection.execute(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
     )
@@ -40,7 +47,9 @@ def truths(connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> l
 
 
 def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """All that two copies have in common of a truth, in an order of its own; how far derived rows are is no part of it."""
+    """Yield the replicated content of a table in a fixed order, equal in all copies; progress of
+    derived rows is left out.
+    """
     left_out = DERIVED_COLUMNS.get(table, frozenset())
     columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     names = ", ".join(str(name) for (name,) in columns if name not in left_out)
@@ -49,10 +58,10 @@ def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]
 
 
 class Recorder:
-    """What a connection changes in truths, from one entry to the next."""
+    """Records the changes of a connection in replicated tables, from one entry to the next."""
 
     def __init__(self, connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> None:
-        """`derived`: the tables that are in no log."""
+        """`derived`: the tables that are not replicated."""
         self._connection = connection
         self._tables = truths(connection, derived)
         self._derived = {
@@ -67,11 +76,11 @@ class Recorder:
         self._session = self._begun()
 
     def carry(self, patchset: bytes) -> None:
-        """Begin with what an earlier connection has changed, and nobody has brought to the log."""
+        """Begin with changes of an earlier connection that are not in the log yet."""
         self._carried = patchset
 
     def patchset(self) -> bytes:
-        """All that was changed since the last entry; empty where that is nothing."""
+        """Return all changes since the last entry; may be empty."""
         if self._session.is_empty and not self._carried:
             return b""
         found = self._session.patchset()
@@ -85,16 +94,17 @@ class Recorder:
         return builder.output() if is_some else b""
 
     def restart(self, *, is_deriving: bool = False) -> None:
-        """What was changed so far is in the log, or never was.
+        """Drop the recorded changes: they are in the log, or were rolled back.
 
-        `is_deriving`: until `derived` what changes in tables that have derived columns is taken for that alone, which spares a look at it.
+        `is_deriving`: until `derived`, changes of tables with derived columns count as derived
+        alone, which saves a comparison.
         """
         self.close()
         self._carried = b""
         self._session = self._begun(DERIVED_COLUMNS if is_deriving else ())
 
     def derived(self) -> None:
-        """All that was derived is; a change of any truth counts again."""
+        """End the derived changes: from now on every change counts."""
         for table in DERIVED_COLUMNS:
             self._session.attach(table)
 
@@ -123,15 +133,16 @@ class Recorder:
 
 _REPLACED: Final = (apsw.SQLITE_CHANGESET_DATA, apsw.SQLITE_CHANGESET_CONFLICT)
 _DOCUMENT: Final = {"document": "id", "revision": "document"}
-"""Tables whose changes make what is derived of a document stale, and the column that names it."""
+"""Tables whose changes make a document's derived rows stale, and the column with the document's id.
+"""
 
 
 @dataclass
 class LogReplay:
-    """Several entries, in order, in the caller's transaction; `finish` when the last one is applied.
+    """Replays entries in order, in the caller's transaction; call `finish` after the last one.
 
     Attributes:
-        touched: documents whose derived rows have to be made anew.
+        touched: documents whose derived rows must be rebuilt.
     """
 
     connection: apsw.Connection
@@ -142,7 +153,7 @@ class LogReplay:
         self._columns: dict[str, list[str]] = {}
 
     def apply(self, patchset: bytes) -> None:
-        """Raises LogError: it does not fit what is here."""
+        """Apply a patchset. Raises LogError: it does not fit this copy."""
         for change in apsw.Changeset.iter(patchset):
             columns = self._columns_of(change.name)
             if len(columns) < change.column_count:
@@ -157,7 +168,9 @@ class LogReplay:
             raise LogError("cannot apply the log of the space: it does not fit the copy that is here") from None
 
     def finish(self) -> list[int]:
-        """Have all that was touched cut again; which documents that is. Raises LogError: a newest revision is not there."""
+        """Mark the touched documents to be cut again, and return them. Raises LogError: a newest
+        revision is missing.
+        """
         documents = sorted(self.touched)
         for document in documents:
             self.connection.execute(
@@ -176,7 +189,8 @@ class LogReplay:
         if table not in self._columns:
             rows = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
             names = [str(name) for name, _ in rows]
-            # A table without a primary key has its row id before its columns (SQLITE_SESSION_OBJCONFIG_ROWID).
+            # A table without a primary key has its row id before its columns
+            # (SQLITE_SESSION_OBJCONFIG_ROWID).
             self._columns[table] = names if any(key for _, key in rows) or not names else ["_rowid_", *names]
         return self._columns[table]
 
@@ -190,14 +204,16 @@ class LogReplay:
             if isinstance(value, int):
                 self.touched.add(value)
                 return
-        # An update of a revision names it by its change alone.
+        # An update of a revision identifies it only by its change.
         key = (change.old or ())[columns.index("change")] if change.name == "revision" and change.old else None
         rows: list[Any] = self.connection.execute("SELECT document FROM revision WHERE change = ?", (key,)).fetchall()
         self.touched.update(int(row[0]) for row in rows)
 
 
 def _decide(reason: int, change: apsw.TableChange) -> int:
-    """In a conflict the log is right; a row that is to be changed and is not here means that the copy is not what it says."""
+    """Resolve a conflict: the log is right; a missing row to be changed means that the copy is
+    corrupt.
+    """
     if reason in _REPLACED:
         return int(apsw.SQLITE_CHANGESET_REPLACE)
     if reason == apsw.SQLITE_CHANGESET_NOTFOUND and change.op == "DELETE":

@@ -1,4 +1,6 @@
-"""How far a copy of a space's database is with its log, as a row in it that is committed with what it speaks of."""
+"""The replication position of a copy in its log: a row in the copy, committed together with the
+changes that it counts.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ SCHEMA = """
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """How far a copy is.
+    """The position of a copy.
 
     Attributes:
         number: of its last entry, and `tag` the tag of that.
-        pending: a patchset of what is in it and in no entry yet; empty for nothing.
-        is_alone: it was opened without its log since then.
+        pending: a patchset of changes that are in the copy and in no entry yet; may be empty.
+        is_alone: the copy was opened without its log since then.
     """
 
     number: int = 0
@@ -39,7 +41,7 @@ class Shipped:
 
 
 def read(connection: apsw.Connection) -> Shipped | None:
-    """None: this was never a copy of a log's."""
+    """Return the position, or None if the database was never a copy."""
     if not is_copy(connection):
         return None
     sql = f"SELECT number, tag, pending, life IS NOT {_LIFE} FROM shipped"  # noqa: S608 - a constant
@@ -51,23 +53,25 @@ def read(connection: apsw.Connection) -> Shipped | None:
 
 
 def begin(connection: apsw.Connection) -> None:
-    """In the caller's transaction: this is a copy of a log from now on, of which it has nothing yet."""
+    """Mark the database as a copy at the start of a log, in the caller's transaction."""
     connection.execute(SCHEMA)
     connection.execute("INSERT OR IGNORE INTO shipped (id, number, tag) VALUES (1, 0, ?)", (GENESIS,))
 
 
 def write(connection: apsw.Connection, number: int, tag: bytes) -> None:
-    """In the transaction that has the changes of that entry."""
+    """Store the position, in the transaction with the changes of that entry."""
     sql = f"UPDATE shipped SET number = ?, tag = ?, pending = NULL, life = {_LIFE}"  # noqa: S608 - a constant
     connection.execute(sql, (number, tag))
 
 
 def keep(connection: apsw.Connection, pending: bytes) -> None:
-    """In the transaction that has the last of these changes."""
+    """Store pending changes, in the transaction with the last of them."""
     connection.execute(f"UPDATE shipped SET pending = ?, life = {_LIFE}", (pending,))  # noqa: S608 - a constant
 
 
 def settle(connection: apsw.Connection) -> None:
-    """This is a copy that another node made: what waited there is in the log, and nobody has it open."""
+    """Adopt a copy that another node made: its pending changes are in the log, and no process has
+    it open.
+    """
     connection.execute(f"UPDATE shipped SET pending = NULL, life = {_LIFE}")  # noqa: S608 - a constant
     connection.execute("DELETE FROM mark WHERE name = 'open'")

@@ -1,11 +1,13 @@
-"""A small database that every node has whole and any of them writes to: the registry (docs/decisions/0030).
+"""A small database of which every node has a full copy that it may write to: the registry
+(docs/decisions/0030).
 
-Who writes takes the row of its log, for which others wait; applies what this copy lacks; makes its change; and has the entry committed in
-the engine before it commits here. So the row decides who comes first, and no lease is needed: of two that use one invite at once, the
-second one finds it used. A statement that nobody has answered holds the row until its fate is settled, so whoever takes the row next finds
-what is there; nothing is concluded from silence here either.
+A writer locks the row of the registry's log, for which others wait; applies the entries that its
+copy lacks; makes its change; and commits the entry in the engine before it commits locally. The row
+lock thus orders the writes, and no lease is needed: of two concurrent uses of an invite, the second
+finds it used. A statement without an answer holds the row until it is committed or rolled back, so
+the next writer sees its result; nothing is concluded from silence.
 
-Between writes each node asks for the end of the log a few times a second, and applies what is new.
+Between writes each node reads the end of the log a few times a second, and applies new entries.
 """
 
 from __future__ import annotations
@@ -33,20 +35,25 @@ from confide_daemon.store.database import connect, is_copy, stand_alone, storage
 log = logging.getLogger(__name__)
 
 REGISTRY: Final = "registry"
-"""The id of its log; those of spaces are hexadecimal."""
+"""The id of the registry's log; those of spaces are hexadecimal."""
 WAIT_S: Final = 2
-"""For the row, while another node writes."""
+"""Time limit for the row lock while another node writes."""
 STALL_S: Final = 5
-"""A node that has the row and is not heard of, since it was stopped, loses it: a change takes milliseconds."""
+"""A silent node (one that was stopped) loses the row lock after this time: a change takes
+milliseconds.
+"""
 MOST_ENTRIES: Final = 20_000
-"""Behind a snapshot, whatever the size of both: three seconds of applying. Before, entries of a quarter of the registry's size are enough:
-one of hundreds of megabytes was written anew behind every thousand of them, which are half a megabyte."""
+"""Most entries after a snapshot, whatever the size of both: three seconds of replay. Before that,
+entries of a quarter of the registry's size require one. A fixed thousand entries, half a megabyte,
+would rewrite a registry of hundreds of megabytes for each thousand.
+"""
 _TRIES: Final = 4
-"""While others bring entries and snapshots, what was asked for may be gone when it is fetched."""
+"""Other nodes may replace snapshots and entries while they are fetched."""
 _FEW: Final = 8
-"""Entries that are left until the row is held: together they take as long as three do one by one."""
+"""Entries left to apply under the row lock: together they take as long as three applied one by one.
+"""
 _MEANWHILE_S: Final = 0.005
-"""Between two looks at what others write, while this waits for the row."""
+"""Interval for applying others' entries while waiting for the row lock."""
 _SNAPSHOT_LOCK: Final = 0x636F6E67
 _LEASE: Final = 0  # of its entries: the row decides
 _FETCHED: Final = ".fetched"
@@ -76,19 +83,25 @@ _POSITION: Final = """
 """
 
 Upgrade = Callable[[apsw.Connection], None]
-"""Brings a copy that an older version has made to this version's schema; called in a transaction."""
+"""Migrates a copy of an older version to this version's schema, in a transaction."""
 GoesOn = Callable[[apsw.Connection, apsw.Connection], bool]
-"""Whether the first registry, the store's, has all that has happened to the second one, the copy here."""
+"""Returns True if the first registry, the store's, contains all that happened to the second, the
+local copy.
+"""
 CarryOver = Callable[[apsw.Connection, apsw.Connection], None]
-"""Has the first one, which was put back, give no access that the second does not give; called in a transaction of the first."""
+"""Reduces the access in the first registry, a restored one, to what the second gives; called in a
+transaction of the first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How the log stands, and what it has at the place where this copy was before it was asked."""
+    """The status of the log, and its content at the position that this copy had before the query."""
 
     position: Shipped
-    """Of this copy. Another process of this machine may have moved it on since: who reads it anew has more than the log had."""
+    """The position of this copy. Another process of this node may have advanced it since: a later
+    read may be ahead of this status.
+    """
     head: int
     base: int
     tag: bytes  # of the last entry
@@ -111,13 +124,11 @@ class SharedLog:
         goes_on: GoesOn,
         carry_over: CarryOver,
     ) -> None:
-        """What it is about.
-
-        Args:
-            path: of the copy here.
-            key: of it, 32 bytes.
-            schema: the newest step of this version.
-            upgrade, goes_on, carry_over: see `Upgrade`, `GoesOn`, `CarryOver`.
+        """Args:
+        path: of the local copy.
+        key: of it, 32 bytes.
+        schema: the newest migration of this version.
+        upgrade, goes_on, carry_over: see `Upgrade`, `GoesOn`, `CarryOver`.
         """
         self._engine = engine
         self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
@@ -129,21 +140,23 @@ class SharedLog:
         self._goes_on = goes_on
         self._carry_over = carry_over
         self.was_fetched = False
-        """Whether its rows were taken over whole since somebody has asked; whoever asks sets it back."""
+        """True if all rows were replaced since the flag was last read; the reader resets it."""
         self._has_news = False  # applied for a change of this node's, and nobody was told yet
         self.failure: StorageError | None = None
-        """Why it could not be followed the last time, if it could not; read from any thread."""
+        """Why the last attempt to follow failed, if it did; readable from any thread."""
 
     def close(self) -> None:
         self._engine.close()
 
     @property
     def kept(self) -> list[Path]:
-        """What this node had when the store was put back to an earlier state, until a person accepts that: nobody new is let in."""
+        """The local copies from before the store was restored, until the operator accepts that: no
+        new caller is enrolled meanwhile.
+        """
         return sorted(self._path.parent.glob(f"{self._path.name}{_KEPT['ahead']}*"))
 
     def accept(self) -> list[Path]:
-        """Go on from what the store shows, as a person says; what was here stays, under another name."""
+        """Accept the restored store for the operator; the earlier copies stay under another name."""
         accepted = []
         for path in self.kept:
             accepted.append(log_snapshot.free(self._path, _KEPT["before"]))
@@ -151,19 +164,19 @@ class SharedLog:
         return accepted
 
     def exists(self) -> bool:
-        """Whether the store has a registry. Raises EngineError."""
+        """Return True if the store has a registry. Raises EngineError."""
         self._engine.ready()
         return self._look(None) is not None
 
     def begin(
         self, connection: apsw.Connection, *, holds: Callable[[apsw.Connection], bool]
     ) -> Literal["brought", "fetched", "followed"]:
-        """Have this copy and the log be one, before anybody uses it; what had to be done.
+        """Synchronize this copy and the log before use; return what was done.
 
-        `holds`: whether a database that is no copy has something in it that could be lost.
+        `holds`: returns True if a database that is no copy has content that could be lost.
 
-        Raises EngineError; LogError: the log is not what was written there; StorageError: it is of a newer version, or the engine has
-        nothing of what this is a copy of.
+        Raises EngineError; LogError: the log differs from what was written; StorageError: it is of
+        a newer version, or the engine has lost the log of this copy.
         """
         log_snapshot.sweep(self._path)
         log_snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
@@ -189,7 +202,7 @@ class SharedLog:
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply what is new in the log; whether anything was, since this was asked the last time. Raises as `begin`."""
+        """Apply new entries; return True if there were any since the last call. Raises as `begin`."""
         try:
             was_new = self._follow(connection) or self._has_news
             self._has_news, self.failure = False, None
@@ -200,9 +213,10 @@ class SharedLog:
 
     @contextmanager
     def transaction(self, connection: apsw.Connection) -> Iterator[None]:
-        """All that is written inside, on the engine's disk and then here, or nothing.
+        """Commit all changes on the engine's disk and then locally, or none.
 
-        Raises EngineError: nobody knows yet whether it is there, or it cannot be asked; it is not here then.
+        Raises EngineError: the engine is unavailable, or the outcome is unknown; the change is not
+        in the local copy then.
         """
         _require_copy(connection)
         failure: BaseException | None = None
@@ -233,7 +247,9 @@ class SharedLog:
             raise
 
     def _append(self, far: Far, connection: apsw.Connection, position: Shipped, patchset: bytes) -> None:
-        """Send an entry, in both transactions, of which neither is committed. Raises EngineError: the log has gone on."""
+        """Send an entry in both transactions, neither of which is committed yet. Raises
+        EngineError: the log has advanced.
+        """
         place = LogPosition(position.number + 1, _LEASE, self._schema, position.tag)
         body = self._sealing.seal(place, patchset)
         _write(connection, place.number, tag_of(body))  # before it is sent: the disk may have no room
@@ -242,9 +258,9 @@ class SharedLog:
             raise EngineError("cannot write to the registry: its log was changed meanwhile", hint="try again")
 
     def bring(self, connection: apsw.Connection) -> None:
-        """Have the database that is here be the log's beginning, where there is none.
+        """Start the log with the local database if there is no log.
 
-        Raises EngineError: there is one by now.
+        Raises EngineError: a log exists by now.
         """
         with transaction(connection):
             stand_alone(connection)
@@ -257,14 +273,17 @@ class SharedLog:
             raise
 
     def take_snapshot(self) -> None:
-        """Bring a snapshot of what is committed; entries that are in it go. Another node may be at it: then nothing is done."""
+        """Upload a snapshot of the committed state and delete the entries that it contains. Does
+        nothing while another node does so.
+        """
         self._upload(is_first=False)
 
     def _take_step(self, connection: apsw.Connection) -> None:
-        """Have the log be of this version from now on: older nodes can neither read nor write it any more.
+        """Migrate the log to this version: older nodes can no longer read or write it.
 
-        What they wrote is applied to a copy that is as theirs, before that takes the steps to this version; behind the snapshot there is
-        nothing of theirs. Raises EngineError: they write all the time.
+        The entries of older nodes are applied to a copy with their schema before its migration;
+        after the snapshot there are none of them. Raises EngineError: older nodes write without a
+        pause.
         """
         for _ in range(_TRIES):
             standing = self._look(connection)
@@ -280,7 +299,9 @@ class SharedLog:
         )
 
     def is_snapshot_due(self) -> bool:
-        """Whether a new node would have much to apply, for what another snapshot would write. Raises EngineError."""
+        """Return True if a new node would have much to replay, compared with the cost of a
+        snapshot. Raises EngineError.
+        """
         statement = """SELECT head - base, (SELECT coalesce(sum(length(body)), 0)::bigint FROM entry WHERE log = log.id AND number > base)
                        FROM log WHERE id = %(id)s"""
         _, rows = self._engine.run(statement, {"id": REGISTRY})
@@ -289,7 +310,7 @@ class SharedLog:
         return int(entries) >= MOST_ENTRIES or int(size_bytes) >= enough
 
     def forget(self, connection: apsw.Connection) -> None:
-        """Have the file be all there is, and remove the log. Raises EngineError."""
+        """Detach the file from the log, and delete the log. Raises EngineError."""
         self.follow(connection)
         with transaction(connection):
             stand_alone(connection)
@@ -322,10 +343,11 @@ class SharedLog:
         raise EngineError("cannot follow the registry: its log changes all the time", hint="it is tried again")
 
     def _take_row(self, far: Far, connection: apsw.Connection) -> Shipped:
-        """Have nobody else write until the transaction over there ends, and have here all that was written before.
+        """Lock the row until the engine's transaction ends, with all earlier entries applied
+        locally.
 
-        What others have written is applied before, and while this waits for them, so that it is little once this has the row and they wait.
-        Raises EngineError: the copy has to be fetched, which takes longer.
+        Entries of others are applied before the lock and while waiting for it, so that few are left
+        while others wait. Raises EngineError: the copy must be fetched, which takes longer.
         """
         self._apply_new(far, connection, self._standing(far, connection), most_left=_FEW)
         far.ask(_take_row())
@@ -348,7 +370,9 @@ class SharedLog:
     def _apply_new(
         self, far: Far, connection: apsw.Connection, standing: _Standing | None, *, most_left: int = 0
     ) -> None:
-        """Apply what this copy lacks, if it has nothing which the log has not, and the log goes back so far; `most_left` may be left."""
+        """Apply the entries that this copy lacks if it is not ahead of the log and the log still
+        has them; `most_left` may remain.
+        """
         position = self._position(connection)
         if standing is None or standing.here != position.tag or position.number < standing.base:
             return
@@ -362,7 +386,7 @@ class SharedLog:
 
     def _apply(self, connection: apsw.Connection, entries: list[LogRow]) -> None:
         with storage_errors("apply the log of the registry"), transaction(connection):
-            # Another process of this machine may have applied some of them meanwhile.
+            # Another process of this node may have applied some of them meanwhile.
             position = self._position(connection)
             number, tag = self._replayed(connection, entries, position)
             if number != position.number:
@@ -370,7 +394,9 @@ class SharedLog:
                 self._has_news = True
 
     def _replayed(self, connection: apsw.Connection, entries: list[LogRow], position: Shipped) -> tuple[int, bytes]:
-        """In the caller's transaction: apply those behind a position; the number and the tag of the last one."""
+        """Apply entries after a position, in the caller's transaction; return the number and the
+        tag of the last one.
+        """
         number, tag = position.number, position.tag
         replay = LogReplay(connection)
         for entry in entries:
@@ -384,12 +410,14 @@ class SharedLog:
         return number, tag
 
     def _fetch(self, connection: apsw.Connection, *, is_back: bool = False) -> None:
-        """Have the rows here be those of the log: its snapshot, with what is behind it, taken over in one transaction.
+        """Replace the local rows by those of the log, its snapshot and the entries after it, in one
+        transaction.
 
-        `is_back`: the log does not go on from this copy. Where it goes on from a state that is not in it any more, that is looked for. Then
-        what takes access away is carried over from here, and written to the log, before anybody sees what was fetched.
+        `is_back`: the log does not continue this copy. Then check if it continues from a state that
+        it no longer contains; if not, carry over from here what takes access away, and write it to
+        the log before the fetched rows are used.
 
-        Raises EngineError: that could not be written there; nothing has changed here then.
+        Raises EngineError: that could not be written to the log; the local copy is unchanged then.
         """
         copy = self._path.with_name(self._path.name + _FETCHED)
         for attempt in range(_TRIES):
@@ -397,7 +425,7 @@ class SharedLog:
                 self._fetch_copy(copy)
                 break
             except LogError:
-                # Another node may have brought a new snapshot while this one was fetched.
+                # Another node may have uploaded a new snapshot during the fetch.
                 if attempt == _TRIES - 1:
                     raise
         try:
@@ -419,7 +447,7 @@ class SharedLog:
             log_snapshot.remove(copy)
 
     def _take_back(self, connection: apsw.Connection, fetched: apsw.Connection) -> None:
-        """Take over what was put back, with what is carried over as the entry behind it."""
+        """Take over a restored registry, with the carried-over rows as the next entry."""
         kept = self._keep("ahead")
         try:
             with closing(connect(kept, self._key, writer=False)) as own, self._engine.connection() as far:
@@ -435,7 +463,8 @@ class SharedLog:
                     with closing(Recorder(connection, REGISTRY_DERIVED)) as recorder:
                         self._carry_over(connection, own)
                         patchset = recorder.patchset()
-                    # A log of an older version gets what was carried over with the snapshot of this one (`_take_step`).
+                    # In a log of an older version, the snapshot of this version contains the
+                    # carried-over rows (`_take_step`).
                     if patchset and standing.schema == self._schema:
                         self._append(far, connection, position, patchset)
                     far.execute("COMMIT")
@@ -470,7 +499,7 @@ class SharedLog:
             _write(fetched, number, tag)
 
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
-        """A copy of what is here beside it, under the name that says why."""
+        """Copy the local database to a name that states why."""
         copy = log_snapshot.copied(self._path, self._key)
         kept = log_snapshot.free(self._path, _KEPT[why])
         copy.rename(kept)
@@ -479,9 +508,11 @@ class SharedLog:
     # Snapshots
 
     def _upload(self, *, is_first: bool) -> bool:
-        """In one transaction of the engine, so that a snapshot is there whole or not at all; whether it was brought.
+        """Upload a snapshot in one transaction of the engine, so that it is complete or absent;
+        return True if it was uploaded.
 
-        One of a newer schema than the log's ends with its last entry: what is behind it must not be of an older version.
+        One with a newer schema than the log's must end with the log's last entry: no entry of an
+        older version may follow it.
         """
         copy = log_snapshot.copied(self._path, self._key)
         try:
@@ -530,7 +561,7 @@ class SharedLog:
         return found
 
     def _standing(self, far: Far, connection: apsw.Connection | None) -> _Standing | None:
-        """How the log stands; None: there is none."""
+        """Return the status of the log, or None if it does not exist."""
         position = self._position(connection) if connection is not None and is_copy(connection) else Shipped()
         values = {"id": REGISTRY, "number": position.number, "last": TAG_BYTES - 1}
         row = far.execute(_STANDING, values).fetchone()
@@ -569,7 +600,7 @@ def _require_copy(connection: apsw.Connection) -> None:
 
 @contextmanager
 def _unforced(connection: apsw.Connection) -> Iterator[None]:
-    """What is committed inside is forced to the disk here with the next commit behind it."""
+    """Commit without forcing to the local disk; the next commit after it forces both."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
@@ -578,7 +609,7 @@ def _unforced(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _place(connection: apsw.Connection, number: int, tag: bytes) -> None:
-    """In the caller's transaction: this is a copy, and so far."""
+    """Store the replication position, in the caller's transaction."""
     connection.execute(_POSITION)
     connection.execute("INSERT OR REPLACE INTO shipped (id, number, tag) VALUES (1, ?, ?)", (number, tag))
 
@@ -588,7 +619,7 @@ def _write(connection: apsw.Connection, number: int, tag: bytes) -> None:
 
 
 def _take_over(fetched: apsw.Connection, connection: apsw.Connection) -> None:
-    """In the caller's transaction: all truths are those of another database."""
+    """Replace all replicated tables by those of another database, in the caller's transaction."""
     connection.execute("PRAGMA defer_foreign_keys = ON")
     tables = truths(connection, REGISTRY_DERIVED)
     for table in tables:

@@ -1,1 +1,1 @@
-"""Which spaces this node holds, and what its data folder shares with the others."""
+"""The leases of this node on spaces, and the parts of its data folder that all nodes share."""

@@ -1,7 +1,8 @@
-"""Which spaces this daemon holds of those whose logs are in PostgreSQL, and that others see that it is alive.
+"""The leases of this node on spaces with logs in PostgreSQL, and its heartbeat.
 
-A daemon is one node: a row that its heartbeat keeps fresh by the engine's clock. A lease is a number in the log of a space; whoever takes
-it counts it up, and what is written under an older one is refused, so no clock decides who may write.
+A daemon is one node: a row that its heartbeat refreshes by the engine's clock. A lease is a number
+in the log of a space. Taking it increases the number, and writes under an older number are refused,
+so no clock decides about writes.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from confide_daemon.store.space_store import Store
 log = logging.getLogger(__name__)
 
 NOBODY: Final = 0
-"""No node has this number."""
+"""A number that no node has."""
 BEATS: Final = 3
-"""In the time after which a node is taken for dead."""
+"""Heartbeats within the time after which a node counts as dead."""
 
 
 TAKEN_OVER_S: Final = 60.0
-"""A space is taken from a node that refuses connections, and may be alive, no more often than this."""
+"""Least interval of taking a space from a node that refuses connections but may be alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Another node that has a space, and is alive as far as anybody knows.
+    """Another node that holds a space and counts as alive.
 
     Attributes:
-        address: by which it is reached; "" where it takes no sessions of other nodes.
+        address: at which other nodes reach it; "" if it accepts no forwarded sessions.
         lease: the number of its lease.
     """
 
@@ -58,11 +59,11 @@ class Holder:
 
 @dataclass
 class SpaceLease:
-    """The lease of one space, from its taking until it is given back.
+    """The lease of one space, until it is released.
 
     Attributes:
-        on_stale: called in the space's writer's thread where the log has what the copy has not.
-        warnings: what whoever uses the space should know of its log.
+        on_stale: called on the space's writer thread if the log is ahead of the copy.
+        warnings: about the space's log, for its users.
     """
 
     log: Log
@@ -73,7 +74,9 @@ class SpaceLease:
 
     @property
     def custody(self) -> Custody | None:
-        """Who keeps the key of its database, as the log says. Raises StorageError: a newer version has written it."""
+        """Return who keeps the key of its database, as recorded in the log. Raises StorageError: a
+        newer version has written it.
+        """
         said = self.standing.custody
         try:
             return None if said is None else Custody.of_json(said)
@@ -84,15 +87,17 @@ class SpaceLease:
             ) from None
 
     def bring(self, path: Path, key: bytes) -> OpenedCopy:
-        """Have the copy as the log is; nobody has it open. Raises as `store.log.opening.bring`."""
+        """Bring the copy up to date; no process may have it open. Raises as
+        `store.log.opening.bring`.
+        """
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 
     def follow(self, path: Path, key: bytes) -> OpenedCopy:
-        """The same without having the lease; nothing is changed in the engine."""
+        """As `bring`, without holding the lease; changes nothing in the engine."""
         return opening.follow(self.log, self.standing, path, key, now=time.time())
 
     def join(self, store: Store, opened: OpenedCopy) -> None:
-        """What the store writes from now on goes through the log. Raises StorageError."""
+        """Send the store's writes through the log from now on. Raises StorageError."""
         outbox = LogOutbox(
             self.log,
             self.standing,
@@ -104,24 +109,25 @@ class SpaceLease:
         )
         store.outbox = outbox
         if 0 < self.standing.schema < outbox.schema:
-            # Entries before a migration cannot be applied behind it: what follows begins with a snapshot that is migrated.
+            # Entries from before a migration cannot be applied after it: continue with a snapshot
+            # of the migrated database.
             outbox.take_snapshot()
 
     def discard(self, path: Path) -> None:
-        """Have a damaged copy fetched anew by whoever opens it next."""
+        """Mark a damaged copy, so that it is fetched when it is next opened."""
         log_snapshot.discarded(path).touch(mode=0o600)
 
     def keep_custody(self, custody: Custody) -> None:
-        """Have the log know who keeps the key, where it does not. Raises EngineError."""
+        """Record in the log who keeps the key, if not recorded. Raises EngineError."""
         if self.standing.custody is None:
             self.log.keep_custody(self.standing.lease, custody.to_json())
 
 
 class SpaceLeases:
-    """One for a daemon. On the event loop, but for what says otherwise."""
+    """The leases of a daemon. On the event loop unless stated otherwise."""
 
     def __init__(self, config: StoreConfig, folder: DataFolder, engine: PostgresEngine, *, address: str = "") -> None:
-        """`address`: by which other nodes reach this one; "" where they cannot."""
+        """`address`: at which other nodes reach this one; "" if they cannot."""
         self._address = address
         self._taken_over: dict[str, float] = {}
         self._config = config
@@ -134,21 +140,23 @@ class SpaceLeases:
         self._confirmed_at = float("-inf")
         self._confirming = asyncio.Lock()
         self.on_lost: Callable[[str, bool], None] = lambda _space_id, _is_elsewhere: None
-        """Told of a space that another node has taken, or an operator has released, and whether another one has it now."""
+        """Called with a space that another node has taken or an operator has released, and with
+        True if another node has it now.
+        """
         self.relied_on: Callable[[], dict[str, int]] = dict
-        """Spaces whose sessions are passed on, and the nodes that they are passed to."""
+        """Spaces whose sessions are forwarded, with the nodes that receive them."""
         self.on_moved: Callable[[str], None] = lambda _space_id: None
-        """Told of one of these that this node does not hold any more, or that is dead."""
+        """Called with one of these spaces whose node no longer holds it, or is dead."""
         self.failure: ConfideError | None = None
-        """Why the engine could not be asked the last time, if it could not."""
+        """Why the last query of the engine failed, if it did."""
         self._failed_at = 0.0
 
     def start(self) -> None:
-        """Begin to be seen, and go on until `close`, also where the engine does not answer yet."""
+        """Begin the heartbeat, which goes on until `close`, even while the engine does not answer."""
         self._beating = asyncio.create_task(self._beat(), name="confide-heartbeat")
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> SpaceLease:
-        """The lease of a space. Raises FencedError: another node holds it; EngineError."""
+        """Take the lease of a space. Raises FencedError: another node holds it; EngineError."""
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
@@ -157,9 +165,10 @@ class SpaceLeases:
 
     @contextlib.contextmanager
     def looked_at(self, space_id: str) -> Iterator[SpaceLease | None]:
-        """The log of a space as it is at one moment, for whoever only reads it and takes no lease; None: there is none.
+        """Yield the log of a space in one snapshot for reading without a lease; None: there is no
+        log.
 
-        From any thread. Raises EngineError.
+        Thread-safe. Raises EngineError.
         """
         with self._engine.moment() as engine:
             space_log = Log(engine, space_id, lambda: NOBODY, float(self._config.lease_s))
@@ -167,15 +176,17 @@ class SpaceLeases:
             yield None if standing is None else SpaceLease(space_log, standing, lambda: None, list)
 
     def logged(self) -> set[str]:
-        """The spaces that the store has something of. From any thread. Raises EngineError."""
+        """Return the spaces that the store has data of. Thread-safe. Raises EngineError."""
         _, rows = self._engine.run("SELECT id FROM log WHERE head > 0 OR snapshot IS NOT NULL")
         return {str(space_id) for (space_id,) in rows}
 
     async def confirm(self) -> None:
-        """Ask, where nobody has for as long as a node may be silent, whether the spaces are still this node's.
+        """Check that this node still holds its spaces, if the last check is older than a node's
+        allowed silence.
 
-        A process that was stopped for a while, or a machine that slept, must not go on with what another node has written on. Where the
-        engine does not answer, nothing is known, and what is open is read from.
+        A process that was stopped, or a computer that slept, must not continue a copy after another
+        node has written. If the engine does not answer, nothing is known, and open spaces are
+        read-only.
         """
         if self.is_confirmed or self.failure is not None:  # the heartbeat goes on trying, and nobody waits for that
             return
@@ -187,11 +198,11 @@ class SpaceLeases:
                     self._fail(error)
 
     async def node(self) -> int:
-        """Its number in the store. Raises EngineError."""
+        """Return this node's number in the store. Raises EngineError."""
         return await self._ready()
 
     async def is_succeeded(self) -> bool:
-        """Whether a node of another version is alive. Raises EngineError."""
+        """Return True if a node of another version is alive. Raises EngineError."""
         node = await self._ready()
         statement = """SELECT 1 FROM node WHERE id <> %(node)s AND version <> %(version)s
                        AND seen_at > now() - make_interval(secs => %(lease_s)s)"""
@@ -200,7 +211,9 @@ class SpaceLeases:
         return bool(rows)
 
     async def holder(self, space_id: str) -> Holder | None:
-        """The other node that holds a space; None: this one does, or nobody who is alive. Raises EngineError."""
+        """Return the other node that holds a space; None: this one does, or no live node. Raises
+        EngineError.
+        """
         if space_id in self._held and self.is_confirmed:
             return None
         node = await self._ready()
@@ -211,9 +224,10 @@ class SpaceLeases:
         return Holder(*rows[0]) if rows else None
 
     async def free(self, space_id: str, holder: Holder) -> bool:
-        """Take a space away from a node that refuses connections, whatever the clocks say; False: not again so soon.
+        """Take a space from a node that refuses connections, whatever the clocks say; return False
+        if the last time was too recent.
 
-        Should it be alive, it is fenced: what it writes from now on is refused. Raises EngineError.
+        If that node is alive, its later writes are refused. Raises EngineError.
         """
         now = time.monotonic()
         if now - self._taken_over.get(space_id, float("-inf")) < TAKEN_OVER_S:
@@ -230,12 +244,12 @@ class SpaceLeases:
         return True
 
     def keep(self, space_id: str, lease: int | None) -> None:
-        """Hold on to a space that is closed, since sessions are here that go on to use it."""
+        """Keep the lease of a closed space, since local sessions still use the space."""
         if (held := self._held.get(space_id)) is not None:
             held.newest = lease
 
     def warnings(self) -> list[str]:
-        """What whoever uses a space should know while the engine does not answer."""
+        """Return the warnings for users of a space while the engine does not answer."""
         if self.failure is None:
             return []
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._failed_at))
@@ -249,16 +263,18 @@ class SpaceLeases:
         self.failure = error
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
-        """Let others have it at once; where that cannot be said, they have it once this node is not seen any more."""
+        """Release a lease at once; if the engine does not answer, others get it once this node
+        counts as dead.
+        """
         held = self._held.pop(space_id, None)
-        # An engine that is away would make each of hundreds wait, at the end of a daemon.
+        # With an unavailable engine each of hundreds of spaces would wait at the daemon's end.
         if held is not None and self.failure is None:
             with contextlib.suppress(EngineError):
                 newest = next(one for one in (lease, held.newest, held.standing.lease) if one is not None)
                 await asyncio.to_thread(held.log.give_back, newest)
 
     async def close(self) -> None:
-        """Be seen no more; every space is closed by now."""
+        """End the heartbeat; every space must be closed by now."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -285,7 +301,7 @@ class SpaceLeases:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether others take this node for alive, by its own clock."""
+        """True if other nodes count this one as alive, by its own clock."""
         return time.monotonic() - self._confirmed_at <= self._config.lease_s
 
     async def _beat(self) -> None:
@@ -302,17 +318,19 @@ class SpaceLeases:
                 self._fail(error)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not end the heartbeat untold; its text may quote anything.
+                # A bug must not end the heartbeat silently. Log only its type, since its text may
+                # quote anything.
                 self._fail(StorageError(f"its heartbeat is broken ({type(error).__name__})"))
                 log.error("the heartbeat of this node broke: %s", type(error).__name__)
             await asyncio.sleep(self._config.lease_s / BEATS)
 
     async def _ask(self) -> None:
-        """Be seen, and see which spaces another node has. Raises EngineError."""
+        """Send a heartbeat and find spaces that another node has taken. Raises EngineError."""
         began = time.monotonic()
         node = await self._ready()
         if not await asyncio.to_thread(self._seen, node):
-            # This node was taken for dead, and forgotten: it is another one from now on, which holds nothing.
+            # The others declared this node dead and deleted it: register as a new node without
+            # leases.
             self._node = NOBODY
             node = await self._ready()
         relied_on = self.relied_on()
@@ -328,7 +346,7 @@ class SpaceLeases:
         return count == 1
 
     def _holders(self, spaces: list[str]) -> list[tuple[str, int | None, bool]]:
-        """Who holds each, and whether that one is alive."""
+        """Return for each space its holder, and True if that node is alive."""
         if not spaces:
             return []
         statement = """SELECT log.id, log.holder, coalesce(seen_at > now() - make_interval(secs => %(lease_s)s), false)
@@ -338,13 +356,15 @@ class SpaceLeases:
 
 
 def begin_node(engine: PostgresEngine, folder: DataFolder, address: str = "") -> int:
-    """A node of its own for this process, in the place of the one that the last process of this data folder was.
+    """Register this process as a node, in place of the last process of this data folder; return the
+    node's number.
 
-    Only one process serves a folder, so that one is dead, and nobody has to wait for what it held. Raises StorageError, KeyFileError.
+    Only one process serves a folder, so the last one is dead, and its leases are free at once.
+    Raises StorageError, KeyFileError.
     """
     engine.ready()
     status = folder.root.stat()
-    # A copy of the folder is another one, and the daemon of this one may live.
+    # A copied folder is a different node, and the daemon of the original may be alive.
     here = f"{status.st_dev}:{status.st_ino}"
     with contextlib.suppress(KeyFileError, ValueError):
         before, where = read_private_file(folder.node).decode().split() if folder.node.exists() else ("0", here)

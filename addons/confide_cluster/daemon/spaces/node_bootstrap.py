@@ -1,7 +1,9 @@
-"""What the data folder of a node has of the store: its registry, and in that the daemon's own keys. Beside the master key it needs no more.
+"""Fills a node's data folder from the store: the registry, which contains the daemon's own keys.
+The node needs only the master key.
 
-The rows of the registry are right, and the files follow them. A change of the daemon's key is therefore made to a copy of the files, then
-in the registry, then here: a node that was killed in between finds in its registry what it has to write.
+The registry's rows are authoritative, and the key files follow them. So a change of the daemon's
+key is made to a copy of the files first, then in the registry, then here: a node killed in between
+finds the files to write in its registry.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ _NOT_SET_UP: Final = "run: confided init; or is url of [store] the one of the da
 
 
 def join(folder: DataFolder, store: LogStore) -> None:
-    """Have the folder be a copy of what is in the store, before it is served: fetched, followed, or brought there where it is the first.
+    """Synchronize the folder with the store before it is served: fetch, follow, or upload it if it
+    is the first.
 
-    Raises DataFolderError: it is not set up, and the store has nothing; StorageError, LogError: they cannot be one; EngineError: the store
-    cannot be asked, and there is no copy here that could be read meanwhile.
+    Raises DataFolderError: it is not set up, and the store is empty; StorageError, LogError: they
+    do not match; EngineError: the store is unavailable, and there is no local copy to read
+    meanwhile.
     """
     is_new = not folder.identity.exists()
     if is_new:
@@ -74,7 +78,9 @@ def join(folder: DataFolder, store: LogStore) -> None:
 
 
 def leave(folder: DataFolder, store: LogStore) -> None:
-    """Have the folder's registry be all there is, and remove its log, while no node serves. Raises StorageError, EngineError."""
+    """Detach the folder's registry from the store and delete its log, while no node serves. Raises
+    StorageError, EngineError.
+    """
     with closing(open_state(folder, store=store)) as state:
         state.registry.leave_store()
         with state.registry.transaction() as database:
@@ -92,7 +98,9 @@ def retire(folder: DataFolder, store: LogStore) -> str | None:
 
 
 def follow_keys(registry: Registry, folder: DataFolder) -> bool:
-    """Have the files be the keys that the registry has; whether it has any. Raises KeyFileError, StorageError."""
+    """Write the registry's keys to the key files; return True if it has any. Raises KeyFileError,
+    StorageError.
+    """
     wanted = _rows(registry)
     if folder.identity.name not in wanted:
         return False
@@ -101,7 +109,8 @@ def follow_keys(registry: Registry, folder: DataFolder) -> bool:
     here = _files(folder)
     if here == wanted:
         return True
-    # In the order of a rotation: whoever sees the new key sees what was written before it too. What is to go, goes the other way round.
+    # In the order of a rotation: a process that sees the new key also sees what was written before
+    # it. Deletions go in reverse order.
     for path in (folder.rotation, folder.previous):
         if path.name not in wanted and path.name in here:
             remove_private_file(path)

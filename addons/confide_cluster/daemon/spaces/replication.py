@@ -1,6 +1,7 @@
-"""What of a space whose log is in PostgreSQL goes there beside its writes: use counts and budgets within seconds, and snapshots.
+"""Background replication of a space with a log: use counts and budgets within seconds, and
+snapshots.
 
-Nobody waits for it. What cannot be brought now is in the file, and is tried again.
+No request waits for it. Failed uploads stay in the file, and are retried.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ log = logging.getLogger(__name__)
 
 EVERY_S: Final = 5.0
 SNAPSHOT_VECTORS: Final = 1000
-"""So many vectors behind a snapshot, a new one is due once none waits: on another node they would be seven seconds of a core."""
+"""Vectors after a snapshot that require a new one, once none is waiting: another node would compute
+them in seven seconds of a core.
+"""
 REST_VECTORS: Final = 200
-"""Of a space that is closed, so many may be left to whoever opens it next."""
+"""Vectors of a closed space that may be left to the node that opens it next."""
 RETRY_S: Final = 60.0
-"""After what could not be brought: a snapshot copies all of the space before it is sent."""
+"""Pause after a failure: a snapshot copies the whole space before it is sent."""
 
 
 class Shipping(SpacePart):
-    """One for each open space that has a log."""
+    """The background replication of one open space."""
 
     def __init__(self, threads: StoreThreads, outbox: ReplicationOutbox, index: Index) -> None:
         self._threads = threads
@@ -42,11 +45,13 @@ class Shipping(SpacePart):
         self._snapshot: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin to bring what waits, every few seconds."""
+        """Begin to send pending changes every few seconds."""
         self._task = asyncio.create_task(self._run(self._outbox), name="confide-shipping")
 
     async def finish(self) -> None:
-        """Bring what waits, and a snapshot where whoever opens the space next would have much to apply."""
+        """Send pending changes, and a snapshot if the next node to open the space would have much
+        to replay.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -77,13 +82,16 @@ class Shipping(SpacePart):
             await self._threads.maintain(_flush)
         computed = self._index.indexer.computed
         if outbox.is_snapshot_due(at_rest=at_rest) or self._are_vectors_due(computed, at_rest=at_rest):
-            # In a thread apart, which a cancellation does not end: the copy is read while others write.
+            # In a separate thread, which a cancellation does not end: the copy is read while others
+            # write.
             self._snapshot = asyncio.ensure_future(asyncio.to_thread(outbox.take_snapshot))
             await asyncio.shield(self._snapshot)
             self._brought = computed
 
     def _are_vectors_due(self, computed: int, *, at_rest: bool) -> bool:
-        """Whether a snapshot would spare another node much: they are in no entry (docs/decisions/0032)."""
+        """Return True if a snapshot would save another node much work: entries contain no vectors
+        (docs/decisions/0032).
+        """
         if at_rest:
             return computed - self._brought >= REST_VECTORS
         return computed - self._brought >= SNAPSHOT_VECTORS and self._index.is_at_rest

@@ -1,5 +1,7 @@
-"""REST: each route is one tool call, or a request that the commands make too, and its structured content as JSON.
+"""REST: each route is a tool call, or a request that the CLI uses as well, with its structured
+content as JSON.
 
-`route_table` is the table, and what `openapi` is made of. Paths are those of claude-memory-mcp, so that its clients can be pointed here:
-`shapes` takes their words for our parameters, and gives their fields beside ours.
+`route_table` holds the table, from which `openapi` is generated. Paths are those of
+claude-memory-mcp, so that its clients can be pointed here: `shapes` maps their parameters to ours,
+and adds their fields to ours.
 """

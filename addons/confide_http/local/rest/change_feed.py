@@ -1,8 +1,10 @@
-"""`GET /api/memories/sync`: what has changed behind a place in the sequence of changes, deletions too, page by page.
+"""`GET /api/memories/sync`: changes after a position in the sequence of changes, including
+deletions, page by page.
 
-A place is opaque: the number that the daemon gives a change, and how often the daemon has been put back to an older copy of its data,
-since numbers may come again then. A time is understood in its place, as claude-memory-mcp's clients send it; the times that are given
-back are the daemon's, so that no clock of another machine can make a client pass a change over.
+A position is opaque: the daemon's number of a change, and how often the daemon's data was restored
+from an older copy, since numbers may then repeat. A time is accepted instead, as
+claude-memory-mcp's clients send it. Returned times are the daemon's, so that the clock of another
+device cannot make a client miss a change.
 """
 
 from __future__ import annotations
@@ -26,16 +28,18 @@ CHANGES_S: Final = 10.0
 MOST: Final = 500
 USUAL: Final = 100
 MOST_AT_ONCE: Final = 5000
-"""Without a limit: changes of one answer."""
+"""Changes of one response without a limit."""
 OPAQUE: Final = 1 << 31
-"""A number from here on tells nothing of the sequence (PROTOCOL.md 9.3); below it is that of a daemon of an earlier version."""
+"""A number from here on reveals nothing of the sequence (PROTOCOL.md 9.3); smaller ones are those
+of an earlier daemon.
+"""
 _PLACE: Final = re.compile(r"(\d{1,15})\.(\d{1,9})")
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}.*")
 _BEGINNING: Final = "1970-01-01T00:00:00+00:00"
 
 
 class FeedPosition(NamedTuple):
-    """Where a client is: behind this change; or from this time on."""
+    """The position of a client: after this change, or from this time on."""
 
     change: int = 0
     time: str | None = None
@@ -43,7 +47,7 @@ class FeedPosition(NamedTuple):
 
 
 async def sync(gateway: GatewayShared, request: Request) -> Response:
-    """What has changed in a project since a place."""
+    """Return the changes in a project after a position."""
     identity = identity_of(request)
     project = request.query_params.get("project", "").strip() or gateway.calls.project
     identity.require_project(project)
@@ -93,10 +97,12 @@ async def sync(gateway: GatewayShared, request: Request) -> Response:
 async def _changes(
     gateway: GatewayShared, project: str, place: FeedPosition, limit: int, most: int, *, is_limited: bool
 ) -> tuple[list[ChangeItem], bool]:
-    """The changes since a place, `limit` of them with each request and `most` in all; and whether these are all.
+    """Return the changes after a position, `limit` per request and `most` in all, and True if these
+    are all.
 
-    Whoever does not reach all projects (`is_limited`) begins anew with a number of the sequence itself, as earlier daemons gave it:
-    what is answered to chosen ones would tell how many changes the other projects have.
+    A caller that may not access all projects (`is_limited`) restarts if it has a plain sequence
+    number of an earlier daemon: answers to chosen numbers would reveal how many changes other
+    projects have.
     """
     found: list[ChangeItem] = []
     after = place.change
@@ -119,7 +125,7 @@ async def _changes(
 
 
 def place_of(since: str | None) -> FeedPosition:
-    """What `since` says. Raises RefusalError: it is no place, and no time."""
+    """Parse `since`. Raises RefusalError: neither a position nor a time."""
     if not since:
         return FeedPosition()
     if (match := _PLACE.fullmatch(since)) is not None:
@@ -127,7 +133,7 @@ def place_of(since: str | None) -> FeedPosition:
     try:
         if not _TIME.fullmatch(since):
             raise ValueError
-        # A plus in an address is a blank.
+        # A plus in a URL is a blank.
         moment = datetime.fromisoformat(since.replace(" ", "+") if "T" in since else since)
     except ValueError:
         raise RefusalError(400, "invalid", "'since' is a time, or what 'next' said") from None

@@ -1,4 +1,4 @@
-"""Files of memory, by project and path."""
+"""Routes for documents by project and path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_LINES: Final = 2000
 
 
 async def read(gateway: GatewayShared, request: Request) -> Response:
-    """A file; its text alone where that is what the client takes."""
+    """Return a document; only its text if the client accepts just that."""
     project, path = place_of(request)
     asked = {
         "lines": MOST_LINES,
@@ -43,7 +43,7 @@ async def read(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def write(gateway: GatewayShared, request: Request) -> Response:
-    """The whole text: JSON with `content`, or markdown as it is."""
+    """Write the whole text: JSON with `content`, or markdown itself."""
     identity_of(request).require(WRITE)
     project, path = place_of(request)
     if media_type(request) == MARKDOWN:
@@ -63,7 +63,9 @@ async def write(gateway: GatewayShared, request: Request) -> Response:
 
 
 def _expected(request: Request) -> int | None:
-    """The revision that the file must have; 0: there must be none. Raises RefusalError: it is none, or both are asked."""
+    """Return the revision that the document must have; 0: it must not exist. Raises RefusalError:
+    malformed, or both conditions.
+    """
     expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
     if request.headers.get("if-match") == "*" or (is_new and expected is not None):
         raise RefusalError(
@@ -75,7 +77,9 @@ def _expected(request: Request) -> int | None:
 
 
 def place_of(request: Request) -> tuple[str, str]:
-    """Project and path: a slash in a project's name is written %2F there. Raises RefusalError: one of them is missing."""
+    """Return project and path; a slash in a project's name is written %2F. Raises RefusalError: one
+    is missing.
+    """
     raw = request.scope.get("raw_path") or request.url.path.encode()
     rest = raw.decode("ascii", "replace").removeprefix(PREFIX)
     project, _, path = rest.partition("/")

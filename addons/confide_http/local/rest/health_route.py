@@ -1,4 +1,6 @@
-"""`GET /health`: to anybody that this is alive, and which version; with a token how all stands. And what RFC 9728 asks of a resource."""
+"""`GET /health`: version for all clients, details with a token; and the resource metadata of RFC
+9728.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,20 @@ from confide_proxy import VERSION
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """Open to all."""
+    """Return the routes, open to all."""
     health = HealthRoutes(gateway)
-    # No authorization server: tokens of this machine are made by `confide http token new`.
+    # No authorization server: `confide http token new` creates the tokens.
     return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.described()], None)
 
 
 class HealthRoutes:
-    """How this gateway and its daemon are."""
+    """The health of this gateway and its daemon."""
 
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
 
     async def answer(self, request: Request) -> Response:
-        """Alive and version; the rest for who may read."""
+        """Return that the gateway is alive, and its version; details with the read scope."""
         told: dict[str, object] = {"status": "ok", "version": VERSION}
         if "authorization" not in request.headers:
             return JSONResponse(told)
@@ -49,7 +51,7 @@ class HealthRoutes:
         return JSONResponse(told)
 
     async def _daemon(self, identity: RequestIdentity, told: dict[str, Any]) -> list[str]:
-        """What is known of the link, and through it of the daemon, added to `told`; and what of it is not as it should be."""
+        """Add the state of the link and of the daemon to `told`; return the problems."""
         link = self._gateway.exchange.link
         told["link"] = {"state": "up" if link.is_up else "down", "sinceS": round(time.time() - link.since, 1)}
         if not link.is_up:
@@ -82,7 +84,7 @@ class HealthRoutes:
 
 
 def memory_bytes() -> int:
-    """What this process has resident now; on systems that do not say, the most that it had."""
+    """Return this process's resident memory; its peak on systems that report only that."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

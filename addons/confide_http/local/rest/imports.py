@@ -1,4 +1,6 @@
-"""What takes this machine's own work: imports of what a client brings, secrets opened, and sealing what was stored in clear."""
+"""Routes that need this device itself: import of the client's data, opening of secrets, sealing of
+texts stored in clear.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from confide_proxy.sealing.rescan import Rescan, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
 MOST_SECRETS: Final = 32
-"""Of one note that are opened with one request."""
+"""Most secrets of a note that a request opens."""
 MOST_BROUGHT: Final = 1000
-"""Of memories in one list."""
+"""Most memories in a list."""
 _LOOKS_LIKE_ID: Final = 32
 
 
 async def secret(gateway: GatewayShared, request: Request) -> Response:
-    """A sealed secret, by its own id; or a note with its secrets in their places."""
+    """Return a secret by its own id, or a note with its secrets in place."""
     identity, named = identity_of(request), request.path_params["id"]
     identity.require(SECRETS)
     if not named.startswith("mem_"):
@@ -49,7 +51,7 @@ async def secret(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def migrate(gateway: GatewayShared, request: Request) -> Response:
-    """Seal what was stored in clear before a rule existed; with `dryRun` only look."""
+    """Seal texts that were stored in clear before a rule existed; with `dryRun` only report them."""
     identity = identity_of(request)
     identity.require(SECRETS)
     is_dry = flag_of(request, "dryRun")
@@ -63,9 +65,10 @@ async def migrate(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def bring(gateway: GatewayShared, request: Request) -> Response:
-    """Memories in the body, as JSON or markdown: with `confirm` they are stored, else this tells what would be.
+    """Import the memories in the body, JSON or markdown: with `confirm` store them, otherwise
+    report what would be stored.
 
-    A list in the form of claude-memory-mcp's own API, without a word of `confirm`, is stored as there.
+    A list in the form of claude-memory-mcp's own API without `confirm` is stored, as in that API.
     """
     identity = identity_of(request)
     identity.require(WRITE)
@@ -89,7 +92,7 @@ async def bring(gateway: GatewayShared, request: Request) -> Response:
 async def _brought(gateway: GatewayShared, request: Request, brought: list[dict[str, object]]) -> Response:
     if len(brought) > MOST_BROUGHT:
         raise RefusalError(413, "too_large", f"a list has {MOST_BROUGHT:,} memories at most")
-    # Whoever is trusted to speak for an agent is not so for what it carries over.
+    # A token trusted for an agent's own notes is not trusted for imported ones.
     identity = replace(identity_of(request), class_="untrusted")
     stored = []
     for each in brought:
@@ -110,13 +113,13 @@ async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_conf
         try:
             found = await bring(file, *where, is_dry=not is_confirmed)
         except UnreadableError as error:
-            # Its own sentence names the file that the body was put into.
+            # Its own message names the temporary file of the body.
             raise RefusalError(400, "invalid", f"the body cannot be imported: it {error.problem}") from None
     return {"project": gateway.calls.project, "confirmed": is_confirmed, **found}
 
 
 async def _rescanned(gateway: GatewayShared, *, is_dry: bool) -> Any:
-    # 30 ms, for one route.
+    # Import late: 30 ms, for one route.
 
     sealing = gateway.exchange.session.sealing
     keys = sealing.keyring.keys

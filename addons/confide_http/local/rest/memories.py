@@ -1,4 +1,4 @@
-"""The routes of memories that give more than their tool: stored, found, listed, deleted."""
+"""Routes of memories that return more than their tool: store, search, list, delete."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PREVIEW_CHARS: Final = 50
 
 
 async def store(gateway: GatewayShared, request: Request) -> Response:
-    """A note, or a text in a file, as its client calls it."""
+    """Store a note, or a text in a file, whichever the client names."""
     asked = shapes.store_arguments(await object_of(request))
     found = await changed(gateway, request, "memory_store", asked)
     return answer(shapes.stored(found, asked), revision=found["revision"], status=202 if found["queued"] else 201)
 
 
 async def recall(gateway: GatewayShared, request: Request) -> Response:
-    """What a search finds, as its client reads it."""
+    """Search, and return the hits in the client's form."""
     asked = shapes.search_arguments(await object_of(request))
     found = await gateway.calls.tool(identity_of(request), "memory_search", asked)
     texts = await _texts_of(gateway, request, found["results"])
@@ -40,7 +40,7 @@ async def recall(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def listed(gateway: GatewayShared, request: Request) -> Response:
-    """Notes by their fields, each whole."""
+    """List notes by their fields, each with its whole text."""
     asked = query_of(request, gateway.parameters("memory_list"))
     found = await gateway.calls.tool(identity_of(request), "memory_list", asked)
     texts = await _texts_of(gateway, request, found["memories"])
@@ -53,7 +53,7 @@ async def listed(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def delete(gateway: GatewayShared, request: Request) -> Response:
-    """A note is deleted; the answer has the beginning of what it was."""
+    """Delete a note; the response has the beginning of its text."""
     identity, expected = identity_of(request), expected_revision(request)
     identity.require(WRITE)
     named = {"id": request.path_params["id"]}

@@ -1,4 +1,6 @@
-"""`GET /openapi.json`: what REST takes and gives, made of the table of routes and the tools' own schemas."""
+"""`GET /openapi.json`: the description of REST, generated from the table of routes and the tools'
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.catalogue import ToolCatalogue
 
 Described = dict[str, Any]
-"""A part of the document, as JSON Schema and OpenAPI have it."""
+"""A part of the document, in JSON Schema or OpenAPI form."""
 PATH: Final = "/openapi.json"
 _ALIASES: Final[Mapping[str, Schema]] = {
     "store": {
@@ -39,7 +41,7 @@ _ALIASES: Final[Mapping[str, Schema]] = {
         "limit": {"type": "integer", "description": "The same as maxResults"},
     },
 }
-"""Words of claude-memory-mcp's clients."""
+"""Parameters of claude-memory-mcp's clients."""
 _CONDITIONS: Final[Mapping[str, str]] = {
     "Idempotency-Key": "The client's own name for what it does: under one name it is done once.",
     "If-Match": "The revision that it must have, as ETag says it; else 412.",
@@ -53,7 +55,7 @@ _STATUS: Final[Mapping[int, str]] = {
 
 
 def routes(_gateway: GatewayShared) -> RouteGroup:
-    """Open to all: it tells nothing that the documents do not."""
+    """Return the route, open to all: the document is public."""
 
     async def tell(_request: Request) -> Response:
         return answer(document(catalogues.packaged()))
@@ -63,7 +65,7 @@ def routes(_gateway: GatewayShared) -> RouteGroup:
 
 @cache
 def document(catalogue: ToolCatalogue) -> Described:
-    """The document (OpenAPI 3.1)."""
+    """Return the document (OpenAPI 3.1)."""
     paths: dict[str, Described] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, catalogue)
@@ -152,7 +154,7 @@ def _responses(each: RestOperation, catalogue: ToolCatalogue) -> Described:
     own = catalogue.outputs.get(each.tool)
     schema: Schema = each.gives
     if own is not None and each.gives.get("type") == "object" and "properties" in each.gives:
-        # A route gives more than its tool: other fields beside, or more in each of a list.
+        # The route returns more than its tool: further fields, or more in each item of a list.
         schema = {**own, "properties": {**own["properties"], **each.gives["properties"]}}
         schema = {name: value for name, value in schema.items() if name != "additionalProperties"}
     elif own is not None and not each.gives:

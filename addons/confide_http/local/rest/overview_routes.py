@@ -1,4 +1,4 @@
-"""What there is: who asks, projects, entities."""
+"""Overview routes: the token's identity, projects, entities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUERY: Final = "q"
 
 
 async def auth_check(_gateway: GatewayShared, request: Request) -> Response:
-    """Who asks, and what it may; nothing is done."""
+    """Return the token's identity and rights; nothing else is done."""
     identity = identity_of(request)
     expires = None if identity.expires is None else datetime.fromtimestamp(identity.expires, UTC)
     return answer(
@@ -33,7 +33,7 @@ async def auth_check(_gateway: GatewayShared, request: Request) -> Response:
 
 
 async def projects(gateway: GatewayShared, request: Request) -> Response:
-    """Those that the token reaches."""
+    """List the projects that the token may access."""
     identity, own = identity_of(request), gateway.calls.project
     found = await PROJECTS.ask(gateway.calls.link, {"project": own}, timeout_s=PROJECTS_S)
     reached = [
@@ -45,7 +45,7 @@ async def projects(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def entities(gateway: GatewayShared, request: Request) -> Response:
-    """All, or those that are alike to `q`."""
+    """List all entities, or those similar to `q`."""
     words = request.query_params.get(QUERY, "").strip() or None
     tool = "entity_list" if words is None else "entity_search"
     asked = query_of(request, gateway.parameters(tool), but=(QUERY,)) | ({} if words is None else {"query": words})

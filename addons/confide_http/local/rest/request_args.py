@@ -1,4 +1,4 @@
-"""What a request asks: its query, its body and its conditions, as arguments of a tool; and the call."""
+"""Parses a request's query, body and conditions into arguments of a tool, and runs the call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ JSON: Final = "application/json"
 
 
 def media_type(request: Request) -> str:
-    """Of the body."""
+    """Return the media type of the body."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def json_of(request: Request) -> Any:
-    """The body as JSON. Raises RefusalError: it is none, or says that it is something else."""
+    """Return the body as JSON. Raises RefusalError: not JSON, or of another media type."""
     if media_type(request) != JSON:
         raise RefusalError(415, "invalid", "the body must be application/json")
     try:
@@ -39,7 +39,7 @@ async def json_of(request: Request) -> Any:
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """The body as a JSON object. Raises as `json_of`."""
+    """Return the body as a JSON object. Raises as `json_of`."""
     found = await json_of(request)
     if not isinstance(found, dict):
         raise RefusalError(400, "invalid", "the body is not a JSON object")
@@ -49,8 +49,8 @@ async def object_of(request: Request) -> dict[str, Any]:
 def query_of(
     request: Request, properties: Mapping[str, Mapping[str, object]], *, but: Collection[str] = ()
 ) -> dict[str, object]:
-    """The query as arguments: what stands there more than once is a list, what is blank is not given. Strings stay so: the tool's check
-    reads them by its schema.
+    """Return the query as arguments: repeated ones become a list, blank ones are left out. Values
+    stay strings, which the tool's check converts by its schema.
 
     `but`: names that are not the tool's, and are left out.
     """
@@ -69,7 +69,7 @@ def query_of(
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """A yes or no of the query. Raises RefusalError: it is neither."""
+    """Return a boolean of the query. Raises RefusalError: another value."""
     said = request.query_params.get(name, "false").lower()
     if said not in ("true", "false", "1", "0", ""):
         raise RefusalError(400, "invalid", f"'{name}' is true or false")
@@ -77,7 +77,7 @@ def flag_of(request: Request, name: str) -> bool:
 
 
 def number_of(request: Request, name: str, usual: int, most: int) -> int:
-    """A number of the query, from 1 on. Raises RefusalError: it is none, or too large."""
+    """Return a number of the query, from 1 on. Raises RefusalError: not a number, or too large."""
     said = request.query_params.get(name, "").strip() or str(usual)
     if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
         raise RefusalError(400, "invalid", f"'{name}' is a number from 1 to {most:,}")
@@ -85,7 +85,9 @@ def number_of(request: Request, name: str, usual: int, most: int) -> int:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The client's own name for what it does: a repeated request is done once. Raises RefusalError: it is none."""
+    """Return the client's `Idempotency-Key`: requests with the same key are executed once. Raises
+    RefusalError: malformed.
+    """
     said = request.headers.get("idempotency-key")
     if said is not None and not _KEY.fullmatch(said):
         raise RefusalError(400, "invalid", "Idempotency-Key has 1 to 200 printable characters")
@@ -93,7 +95,7 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def expected_revision(request: Request) -> int | None:
-    """The revision of `If-Match`. Raises RefusalError: it is none."""
+    """Return the revision of `If-Match`. Raises RefusalError: malformed."""
     said = request.headers.get("if-match")
     if said is None or said == "*":
         return None
@@ -106,9 +108,9 @@ def expected_revision(request: Request) -> int | None:
 async def changed(
     gateway: GatewayShared, request: Request, tool: str, asked: dict[str, Any], *, expected: int | None = None
 ) -> Any:
-    """What a tool tells that changes something, done once for each `Idempotency-Key`.
+    """Run a tool that changes something, once per `Idempotency-Key`, and return its content.
 
-    `expected`: the revision that it must have; where it has another one, RefusalError is 412.
+    `expected`: the revision that the document must have, else RefusalError, 412.
     """
     key = idempotency_key(request)
     if expected is not None:
@@ -122,5 +124,5 @@ async def changed(
 
 
 def answer(found: Any, *, revision: int | None = None, status: int = 200) -> JSONResponse:
-    """The answer, with the revision as its ETag."""
+    """Build the response, with the revision as its ETag."""
     return JSONResponse(found, status, {"ETag": f'"{revision}"'} if revision else None)

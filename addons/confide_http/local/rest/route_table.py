@@ -1,4 +1,4 @@
-"""The table of routes: what each takes and gives, who may, and what answers it. `openapi` is made of it."""
+"""The table of routes: parameters, responses, scopes and handlers. `openapi` is generated from it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class RestOperation(NamedTuple):
 
     Attributes:
         does: its name.
-        scope: that it takes.
-        tool: whose parameters and structured content these are; "" where it is no tool's.
-        takes: where the tool's parameters stand, those of the path apart.
-        by: what answers it; None: its tool, and nothing besides.
+        scope: the required scope.
+        tool: the tool whose parameters and structured content it has; "" for none.
+        takes: where the tool's parameters are, except for those in the path.
+        by: its handler; None: only the tool is called.
         query: further parameters.
-        body: the schema of a body that is no tool's.
-        gives: of an answer that is no tool's: its schema; beside the tool's own fields where there is a tool.
-        statuses: of answers that are no errors.
-        conditions: headers that it understands.
+        body: the schema of a body that is not the tool's.
+        gives: the schema of a response that is not the tool's; with a tool, of additional fields.
+        statuses: of responses without an error.
+        conditions: headers that it supports.
     """
 
     method: str
@@ -193,11 +193,11 @@ OPERATIONS: Final = (
     ),
     RestOperation("GET", "/api/tasks/results", "results", "What came of tasks.", READ, "task_results", "query"),
 )  # fmt: skip
-"""Those with a fixed path before those with `{id}`: the first that fits answers."""
+"""Routes with a fixed path come before those with `{id}`: the first match answers."""
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """For whoever has a token."""
+    """Return the routes that need a token."""
     routes = [
         Route(_pattern(each.path), partial(each.by or partial(_by_tool, each), gateway), methods=[each.method])
         for each in OPERATIONS
@@ -206,7 +206,7 @@ def routes(gateway: GatewayShared) -> RouteGroup:
 
 
 async def _by_tool(each: RestOperation, gateway: GatewayShared, request: Request) -> Response:
-    """What the route's tool answers to what stands in the address and in the query or the body."""
+    """Call the route's tool with the parameters in path and query or body."""
     asked: dict[str, Any] = {}
     if each.takes == "query":
         asked = query_of(request, gateway.parameters(each.tool))

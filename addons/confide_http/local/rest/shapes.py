@@ -1,4 +1,6 @@
-"""The words of claude-memory-mcp's API and ours: its clients send theirs, and read theirs beside ours."""
+"""Maps claude-memory-mcp's API to ours: its clients send their own parameters, and read their own
+fields beside ours.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from confide_memory.note import MAX_KEYWORDS, MAX_TAGS, MAX_WORD, NEUTRAL, Note,
 from confide_memory.tools.call import is_blank
 
 FACTS: Final = "facts"
-"""The category of a memory that names none."""
+"""The category of a memory without one."""
 _FILE: Final = frozenset({"path", "heading", "mode"})
-"""Parameters of a text in a file; what has none of them is a note."""
+"""Parameters of a text in a file; without any of them it is a note."""
 MAX_QUERY: Final = 4000
 MAX_RESULTS: Final = 50
 
 
 def store_arguments(body: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of `memory_store`: a note, unless a file is named."""
+    """Return the arguments of `memory_store`: for a note, unless a file is named."""
     given = {name: value for name, value in body.items() if name == "content" or not is_blank(value)}
     given.pop("local_id", None)
     tags, words = given.get("tags"), given.pop("expanded_keywords", None)
@@ -34,7 +36,7 @@ def store_arguments(body: Mapping[str, object]) -> dict[str, object]:
 
 
 def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of `memory_search`."""
+    """Return the arguments of `memory_search`."""
     given = {name: value for name, value in body.items() if not is_blank(value)}
     context, words = given.pop("context", None), given.pop("expanded_query", None)
     if isinstance(context, str):
@@ -50,7 +52,7 @@ def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
 
 
 def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
-    """What a store answers."""
+    """Return the response to a store."""
     importance = importance_of(asked.get("importance"))
     return {
         "id": None,
@@ -61,7 +63,7 @@ def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str
 
 
 def memory(found: Mapping[str, Any], note: Note | None, content: str) -> dict[str, Any]:
-    """One memory of a list, with the text that is shown of it: our fields, and theirs."""
+    """Return a memory of a list with its text, in our fields and theirs."""
     tags = found.get("tags") or (note.tags if note else ())
     time = found.get("updatedAt") or found.get("updated") or found.get("time")
     created = found.get("created") or (iso(note.created) if note and note.created else time)

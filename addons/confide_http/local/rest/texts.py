@@ -1,4 +1,6 @@
-"""Whole texts of notes beside what a list or a search tells of them, by the request that syncs files: it counts as nobody's reading."""
+"""Whole texts of notes for lists and searches, read by the request that syncs files, so that it
+does not count as usage.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ AT_A_TIME: Final = 8
 
 
 class NewestText(NamedTuple):
-    """A document's newest text, and the note that it is."""
+    """A document's newest text, parsed as a note."""
 
     text: str
     note: Note
@@ -28,9 +30,10 @@ class NewestText(NamedTuple):
 async def texts_of(
     calls: Calls, identity: RequestIdentity, places: Iterable[Mapping[str, object]]
 ) -> dict[tuple[str, str], NewestText]:
-    """The notes among these `{"project", "path"}`, by both, of the projects that this gateway has attached.
+    """Return the notes at these `{"project", "path"}`, keyed by both, in the projects that this
+    gateway has attached.
 
-    Those that cannot be had are left out. Raises ConnectionLost, TimeoutError: nothing can be had at all.
+    Unavailable ones are left out. Raises ConnectionLost, TimeoutError: the daemon is unreachable.
     """
     slots = asyncio.Semaphore(AT_A_TIME)
     wanted = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""`/mcp`: a request of HTTP is one message of MCP, and its answer."""
+"""`/mcp`: an HTTP request is one MCP message with its response."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ from confide_proxy.mcp.subscriptions import (
 )
 
 _PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complete", catalogues.LIST_RESOURCES})
-"""Methods that the daemon answers, besides tool calls. They name projects in ways of their own: a token of some does without them."""
+"""Methods other than tool calls that the daemon answers. They name projects in their own ways, so
+they need a token for all projects.
+"""
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
 _UNKNOWN: Final[ToolResponse] = {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """For whoever has a token."""
+    """Return the routes that need a token."""
     endpoint = StreamableEndpoint(gateway)
     routes = [
         Route(PATH, endpoint.post, methods=["POST"]),
@@ -54,7 +56,7 @@ def routes(gateway: GatewayShared) -> RouteGroup:
 
 
 class StreamableEndpoint:
-    """Requests of either era become questions to the daemon, and streams of news."""
+    """Passes requests of either era to the daemon, and streams notifications."""
 
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
@@ -62,14 +64,14 @@ class StreamableEndpoint:
         self._calls = gateway.calls
         self._news = Notifications(gateway.exchange)
         self._sessions = Sessions(self._news)
-        # In the words that the toolsets of this machine have for an agent.
+        # In the form that this device's toolsets have for an agent.
         self._listed = catalogues.packaged(gateway.config.toolsets)
         gateway.counts["sessions"] = lambda: len(self._sessions)
 
     # -- requests of HTTP -----------------------------------------------------------------------------------------
 
     async def post(self, request: Request) -> Response:
-        """A message, and its answer."""
+        """Answer a message."""
         identity, headers = identity_of(request), request.headers
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise RefusalError(415, "invalid", "the body must be application/json")
@@ -92,7 +94,7 @@ class StreamableEndpoint:
             return event_streams.refused(message.get("id"), error)
 
     async def get(self, request: Request) -> Response:
-        """The stream of a session of the older era."""
+        """Open the stream of a session of the older era."""
         identity = identity_of(request)
         if request.headers.get(framing.VERSION_HEADER) == PROTOCOL:
             raise RefusalError(405, "invalid", "this version has no GET", headers={"Allow": "POST"})
@@ -124,7 +126,7 @@ class StreamableEndpoint:
         if method is None:
             return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "nobody has asked anything")))
         if identifier is None:
-            # No notification of a client's means anything here: to close the answer takes a request back.
+            # Client notifications have no meaning here: closing the response cancels a request.
             version = request.headers.get(framing.VERSION_HEADER, "")
             if version != PROTOCOL:
                 return framing.json_response(framing.failed(None, framing.unsupported(version)))
@@ -214,7 +216,7 @@ class StreamableEndpoint:
     async def _outcome(
         self, identity: RequestIdentity, method: str, params: Params, follower: Follower | None
     ) -> ToolResponse:
-        """The answer to a request. Raises RefusalError."""
+        """Return the response to a request. Raises RefusalError."""
         if method == CALL:
             name = params.get("name")
             if name not in self._listed.tools or name in NOT_SERVED:
@@ -229,7 +231,7 @@ class StreamableEndpoint:
         return {"result": shown} if shown is not None else _UNKNOWN
 
     def _shown(self, identity: RequestIdentity) -> ToolCatalogue:
-        """What this identity is told of tools, prompts and resources."""
+        """Return the tools, prompts and resources that this identity sees."""
         may = set(self._calls.tools(identity))
         data = {**self._listed.data, "tools": [tool for tool in self._listed.data["tools"] if tool["name"] in may]}
         if identity.is_limited:

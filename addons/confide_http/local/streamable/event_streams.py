@@ -1,4 +1,6 @@
-"""How an answer goes back: as JSON, or as a stream of events where somebody follows its progress, it takes long, or it has no end."""
+"""Sends responses: as JSON, or as a stream of events if the client follows the progress, or if the
+response is slow or endless.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,21 @@ from confide_http.local.upstream import News as Follower
 from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, UNAVAILABLE, key
 
 COMMENT_S: Final = 20.0
-"""Between comments on a stream that has nothing to tell."""
+"""Seconds between comments on a silent stream."""
 COMMIT_S: Final = 15.0
-"""How long an answer may take before it becomes a stream, which comments keep open."""
+"""Seconds after which a pending response becomes a stream, which comments keep open."""
 LEFT: Final = 499
-"""The status that nobody reads: its client has left."""
+"""Status for a client that has left; it is never read."""
 
 Work = Callable[[Follower | None], Awaitable[ToolResponse]]
-"""Gives the outcome of a request; what it is given follows the progress."""
+"""Returns the outcome of a request; its argument receives the progress."""
 
 
 async def respond(request: Request, message: Params, work: Work, session: HttpSession | None) -> Response:
-    """The answer to a request; `session` is that of the older era.
+    """Return the response to a request; `session` is that of the older era.
 
-    In the later era who leaves takes the request back. In the older one it goes on: a connection may break, and `notifications/cancelled`
-    says what is not wanted any more.
+    In the later era a disconnect cancels the request. In the older one the request continues, since
+    connections may break; `notifications/cancelled` cancels it.
     """
     identifier, token, is_later = message["id"], _token(message), session is None
     can_stream = framing.accepts(request.headers, SSE)
@@ -76,7 +78,7 @@ async def respond(request: Request, message: Params, work: Work, session: HttpSe
 async def listening(
     listener: NotificationStream, *, first: bytes = framing.COMMENT, more: Params | None = None
 ) -> AsyncIterator[bytes]:
-    """The news of a listener, until it is ended. `more`: goes along with each in its parameters."""
+    """Yield a listener's notifications until it ends. `more`: added to the parameters of each."""
     yield first
     while True:
         try:
@@ -93,7 +95,7 @@ async def listening(
 
 
 def refused(identifier: Any, error: RefusalError) -> Response:
-    """A refusal as JSON-RPC says it, with the status and the headers that it has."""
+    """Return a refusal in JSON-RPC form, with its status and headers."""
     return framing.json_response(_error(identifier, error), status=error.status, headers=error.headers)
 
 
@@ -105,7 +107,7 @@ async def _followed(
     *,
     is_later: bool,
 ) -> AsyncIterator[bytes]:
-    """The progress of a call, comments while there is none, and its answer."""
+    """Yield the progress of a call, comments in between, and its response."""
     try:
         yield begun
         while True:
@@ -151,7 +153,7 @@ def _token(message: Params) -> Any:
 
 
 async def _left(request: Request) -> None:
-    """Until the client is gone."""
+    """Return once the client has disconnected."""
     with suppress(RuntimeError):
         while (await request.receive())["type"] != "http.disconnect":
             pass

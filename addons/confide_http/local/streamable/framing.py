@@ -1,4 +1,4 @@
-"""What a POST says of itself, in headers and in the body, which have to agree; and how answers are framed. Pure."""
+"""Checks that the headers of a POST agree with its body, and frames responses. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
 _ONCE: Final = (VERSION_HEADER, METHOD_HEADER, NAME_HEADER, SESSION_HEADER)
 NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Methods whose `Mcp-Name` repeats a parameter, and which (MCP 2026-07-28, "Streamable HTTP")."""
+"""Methods whose `Mcp-Name` repeats a parameter, with that parameter (MCP 2026-07-28, "Streamable
+HTTP").
+"""
 HEADER_MISMATCH: Final = -32020
 UNSUPPORTED_VERSION: Final = -32022
 _CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
@@ -32,15 +34,15 @@ _STATUS: Final = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""Of errors in the later era; others come with 200, as all do in the older one."""
+"""Status of errors in the later era; others have 200, as all have in the older one."""
 _LATER_ALONE: Final = ("resultType", "cacheScope", "ttlMs")
 JSON: Final = "application/json"
 COMMENT: Final = b":\n\n"
-"""Keeps a stream open through whatever closes silent ones."""
+"""Keeps a stream open through proxies that close silent ones."""
 
 
 class Problem(NamedTuple):
-    """Why a request is not taken, as JSON-RPC says it."""
+    """Why a request is refused, as a JSON-RPC error."""
 
     code: int
     message: str
@@ -48,24 +50,26 @@ class Problem(NamedTuple):
 
 
 def twice(headers: Headers) -> str | None:
-    """A header that must stand once and stands more often: two readers would take two different ones."""
+    """Return a header that must be unique and is repeated: two parsers could read different values."""
     return next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
 
 
 def accepts(headers: Headers, kind: str) -> bool:
-    """Whether `Accept` has that media type; all of them where it is missing."""
+    """Return True if `Accept` includes the media type, or is missing."""
     said = headers.get("accept", "*/*")
     taken = {part.partition(";")[0].strip().lower() for part in said.split(",")}
     return bool(taken & {kind, "*/*", f"{kind.partition('/')[0]}/*"})
 
 
 def is_later(message: Params, headers: Headers) -> bool:
-    """Whether a message is of the 2026-07-28 era, or says so anywhere: then all of it has to."""
+    """Return True if any part of a message states the 2026-07-28 era: then all of it must."""
     return headers.get(VERSION_HEADER) == PROTOCOL or VERSION_KEY in _meta(message)
 
 
 def problem_of_later(message: Params, headers: Headers) -> Problem | None:
-    """Why a request of the later era is not taken: what routes it stands in the headers, and must be what the body says."""
+    """Return why a request of the later era is refused, or None: its routing values must be in
+    headers and match the body.
+    """
     meta = _meta(message)
     if missing := [name for name in (VERSION_KEY, _CAPABILITIES_KEY) if name not in meta]:
         return Problem(INVALID_PARAMS, f"params._meta lacks {', '.join(missing)}")
@@ -93,7 +97,7 @@ def unsupported(version: str) -> Problem:
 
 
 def decoded(value: str | None) -> str | None:
-    """A header's value, which may be written as `=?base64?…?=`; None where that is not written as it must be."""
+    """Decode a header's value, which may have the form `=?base64?…?=`; None if that is malformed."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     text = value[len("=?base64?") : -len("?=")]
@@ -105,7 +109,7 @@ def decoded(value: str | None) -> str | None:
 
 
 def as_older(result: Message) -> Message:
-    """A result without what only the later era has."""
+    """Return a result without fields that only the later era has."""
     found = {name: value for name, value in result.items() if name not in _LATER_ALONE}
     meta = found.get("_meta")
     if isinstance(meta, dict) and SERVER_INFO_KEY in meta:
@@ -116,12 +120,12 @@ def as_older(result: Message) -> Message:
 
 
 def answered(identifier: Any, outcome: ToolResponse) -> Message:
-    """The whole message of an answer."""
+    """Return the whole message of a response."""
     return {"jsonrpc": "2.0", "id": identifier, **outcome}
 
 
 def failed(identifier: Any, problem: Problem) -> Message:
-    """The whole message of an error."""
+    """Return the whole message of an error."""
     told: Fault = {"code": problem.code, "message": problem.message}
     if problem.data is not None:
         told["data"] = problem.data
@@ -135,14 +139,14 @@ def json_response(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An answer as JSON; in the later era its status says what kind of error it is."""
+    """Build a JSON response; in the later era its status depends on the error."""
     if status is None:
         status = _STATUS.get(message["error"].get("code"), 200) if is_later and "error" in message else 200
     return Response(encoded(dict(message)), status_code=status, media_type=JSON, headers=dict(headers or {}))
 
 
 def event(message: Params) -> bytes:
-    """A message as an event of a stream. `encoded` leaves no end of a line in it."""
+    """Return a message as a stream event. `encoded` contains no line break."""
     return b"event: message\ndata: " + encoded(dict(message)) + b"\n\n"
 
 

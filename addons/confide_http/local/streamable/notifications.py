@@ -1,7 +1,9 @@
-"""Who listens to what. One stream to the daemon brings what all listeners of HTTP have asked for together, and each gets its own share.
+"""Subscriptions of listeners. A single stream from the daemon carries the notifications for all
+HTTP listeners; each gets its own part.
 
-The tunnel has eight streams, as many as a daemon has for one agent. So this one is opened anew when somebody listens to something that it
-does not bring, before the old one is closed: nothing falls between.
+The tunnel has eight streams, as many as a daemon has for one agent. So a new stream is opened when
+a listener subscribes to more than the current one carries, before the old one is closed: no
+notification is lost.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from confide_proxy.mcp.jsonrpc import encoded
 from confide_proxy.mcp.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
 
 MAX_BUFFERED: Final = 1024
-"""News of one listener that it has not read; one that does not read is ended, and comes back with nothing missed that it knew of."""
+"""Most unread notifications of a listener; beyond it, the listener is ended and may reconnect."""
 _URIS: Final = "resourceSubscriptions"
 _LISTS: Final = {method: name for name, method in CHANGED.items()}
 
 
 class NotificationStream:
-    """One stream of HTTP. `news` has what it is to be told: the method and the parameters, without `_meta`; None: it is ended."""
+    """A stream to an HTTP client. `news` queues its notifications: method and parameters without
+    `_meta`; None: the end.
+    """
 
     def __init__(self, lists: Iterable[str], uris: Iterable[str] = ()) -> None:
         """`lists`: names of `CHANGED`."""
@@ -51,24 +55,24 @@ class Notifications:
         self._brought: frozenset[str] = frozenset()
 
     def add(self, listener: NotificationStream) -> None:
-        """From now on it is told. Raises RefusalError: there is too much to listen to."""
+        """Add a listener. Raises RefusalError: too many subscriptions."""
         self._check(listener.uris)
         self._listeners.add(listener)
         self._follow()
 
     def remove(self, listener: NotificationStream) -> None:
-        """It is told no more."""
+        """Remove a listener."""
         self._listeners.discard(listener)
         self._follow()
 
     def subscribe(self, listener: NotificationStream, uri: str) -> None:
-        """One resource more for a listener. Raises RefusalError as `add`."""
+        """Add a resource to a listener. Raises RefusalError as `add`."""
         self._check({uri})
         listener.uris.add(uri)
         self._follow()
 
     def unsubscribe(self, listener: NotificationStream, uri: str) -> None:
-        """One less."""
+        """Remove a resource from a listener."""
         listener.uris.discard(uri)
         self._follow()
 
@@ -83,7 +87,7 @@ class Notifications:
             raise RefusalError(429, "busy", f"{MAX_SUBSCRIBED} resources are listened to already")
 
     def _follow(self) -> None:
-        """Have the daemon tell of what is listened to, and close the stream that nobody needs any more."""
+        """Subscribe to all that listeners want, and close a stream that is no longer needed."""
         wanted = self._wanted
         if self._stream and self._listeners and wanted <= self._brought:
             return  # and what it brings besides is passed over

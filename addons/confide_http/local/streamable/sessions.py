@@ -1,6 +1,8 @@
-"""Sessions of clients of the older era: what `initialize` opened, and what it listens to since.
+"""Sessions of clients of the older era: opened by `initialize`, with the notifications they
+subscribe to.
 
-A session is known by a random id, and belongs to the token that opened it: under another one it is not there.
+A session has a random id and belongs to the token that opened it: for another token it does not
+exist.
 """
 
 from __future__ import annotations
@@ -19,16 +21,17 @@ from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
 MAX_SESSIONS: Final = 64
 MAX_SESSIONS_EACH: Final = 16
 IDLE_S: Final = 1800.0
-"""After which a session without a stream is forgotten; its client opens another, as it does after a 404."""
+"""Time after which a session without a stream is deleted; its client opens another, as after a 404.
+"""
 
 
 class HttpSession:
-    """One. `calls`: the tasks of its requests, by their ids as keys, so that they can be taken back."""
+    """A session. `calls`: the tasks of its requests, by the keys of their ids, for cancellation."""
 
     def __init__(self, identity: RequestIdentity) -> None:
         self.identity = identity
         self.identifier = secrets.token_hex(16)
-        # Of resources only who reaches all of them is told.
+        # Only a client that may access all projects is notified of resources.
         self.listener = NotificationStream(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
         self.calls: dict[str, asyncio.Task[Any]] = {}
         self.has_stream = False
@@ -40,7 +43,7 @@ class HttpSession:
 
 
 class Sessions:
-    """Those of one gateway."""
+    """The sessions of one gateway."""
 
     def __init__(self, news: Notifications) -> None:
         self._news = news
@@ -50,7 +53,7 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, identity: RequestIdentity) -> HttpSession:
-        """A new one. Raises RefusalError, 429: there are too many that are in use."""
+        """Open a session. Raises RefusalError, 429: too many are in use."""
         self._tidy()
         if Counter(each.identity.key for each in self._sessions.values())[identity.key] >= MAX_SESSIONS_EACH:
             self._make_room(identity.key)
@@ -62,7 +65,9 @@ class Sessions:
         return session
 
     def find(self, identifier: str | None, identity: RequestIdentity) -> HttpSession:
-        """Raises RefusalError: 400 where none is named, 404 where it is not there, or another's."""
+        """Return a session. Raises RefusalError: 400 if none is named, 404 if it does not exist or
+        belongs to another token.
+        """
         if identifier is None:
             raise RefusalError(400, "invalid", "this needs the Mcp-Session-Id that initialize has answered with")
         session = self._sessions.get(identifier)
@@ -72,7 +77,7 @@ class Sessions:
         return session
 
     def close(self, session: HttpSession) -> None:
-        """End it, its stream and its calls."""
+        """End a session with its stream and its calls."""
         self._sessions.pop(session.identifier, None)
         self._news.remove(session.listener)
         session.listener.end()
@@ -86,7 +91,7 @@ class Sessions:
                 self.close(session)
 
     def _make_room(self, key: str | None) -> None:
-        """Forget the one that was used least lately, of that token or of any."""
+        """Delete the least recently used session, of that token or of any."""
         idle = [each for each in self._sessions.values() if each.is_idle and key in (None, each.identity.key)]
         if not idle:
             raise RefusalError(429, "busy", "there are too many sessions at a time")

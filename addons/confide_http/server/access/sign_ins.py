@@ -349,8 +349,8 @@ class SignIns:
             caller = caller_now(database, family)
             if expires_at <= now or caller is None or caller.closed(now):
                 return None
-            # The previous token can no longer be repeated: delete the salt from which its result
-            # was derived.
+            # Earlier codes and tokens of the family can no longer be repeated: delete the salts
+            # from which their results were derived.
             for table in ("codes", "tokens"):
                 forget = f"UPDATE {table} SET salt = NULL WHERE family = ? AND salt IS NOT NULL"  # noqa: S608 - one of these two
                 database.execute(forget, (family,))

@@ -86,7 +86,7 @@ class ForwardedRequest:
 
 
 class _Exchange:
-    """One forwarded request as an ASGI application sees it."""
+    """A forwarded request as an ASGI application sees it."""
 
     def __init__(self, connection: Connection, number: int, body: bytes) -> None:
         self.left = asyncio.Event()

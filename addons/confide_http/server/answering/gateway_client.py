@@ -1,5 +1,5 @@
-"""One client of the gateway: an MCP server for its token, the same as for a channel, with the
-token's rights in its space.
+"""A client of the gateway: an MCP server for its token, the same as for a channel, with the token's
+rights in its space.
 
 All its sessions and requests share it. It has no device: it writes no local files, and requests
 none. If another node holds the space, requests are forwarded to that node's client of the same
