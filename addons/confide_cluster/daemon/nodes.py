@@ -64,7 +64,7 @@ class RegistryFollower:
         self.is_overtaken = False
         self._registry = state.registry
         self._complaint = ""
-        self._followed_at = time.monotonic()  # by whoever has opened the state
+        self._followed_at = time.monotonic()  # when the state was opened
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -234,7 +234,7 @@ class Nodes(Peers):
         from confide_cluster.daemon.relay import Holders, Relays
 
         daemon, leases = self._daemon, self._leases
-        self.goodbye = "restart"  # whoever comes again is served by another one
+        self.goodbye = "restart"  # another node serves callers that reconnect
         self.ways = holders = Holders(leases, daemon)
         self._relays = Relays(holders)
         if self._following is not None:

@@ -86,7 +86,7 @@ class Rests:
     def rest(self, resume: Callable[[], None]) -> None:
         """Call `resume` later, with few others in the same turn of the loop."""
         loop = asyncio.get_running_loop()
-        self.leave(resume)  # the longest first, whoever rests again
+        self.leave(resume)  # keep the longest first, also if it rests again
         self._until[resume] = loop.time() + self._rest_s
         if self._timer is None:
             self._timer = loop.call_later(self._rest_s, self._wake)

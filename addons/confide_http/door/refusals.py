@@ -52,7 +52,7 @@ class RefusalError(ConfideError):
         self.headers = dict(headers or {})
         if status in (429, 503):
             self.headers.setdefault("Retry-After", str(RETRY_S))
-        if status == 429:  # whoever asks too much keeps no connection that others could have
+        if status == 429:  # free the connection for other clients
             self.headers.setdefault("Connection", "close")
 
     @property

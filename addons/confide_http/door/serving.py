@@ -227,7 +227,7 @@ class ConnectionListener:
         self._agreeing.left(coming)
         # Failures here are the client's: an invalid handshake.
         if (task.cancelled() or task.exception() is not None) and not coming.has_come:
-            taken.close()  # where it was cut before anything was begun, nobody else does
+            taken.close()  # if it was cut before it began, nothing else closes it
 
 
 @dataclass(eq=False, slots=True)

@@ -168,7 +168,7 @@ class TokenFile:
 
     def remove(self, name: str) -> LocalToken:
         """Remove a token and return it. Raises TokenError: no token has that name."""
-        _find(self.all(), name)  # where there is none, nothing is made to hold it
+        _find(self.all(), name)  # create no file for an unknown token
         with self._held():
             tokens = self.all()
             found = _find(tokens, name)

@@ -50,7 +50,7 @@ class Grants:
     scope: Scope = "write"
     projects: frozenset[str] | None = None  # None for all. The global one is a project like any other
     sources: frozenset[str] | None = None  # of `SOURCES`; None for all
-    is_bounded: bool = False  # less than the caller has, for one call of somebody who has less
+    is_bounded: bool = False  # narrower than the caller's, for a call with fewer rights
 
     @property
     def may_write(self) -> bool:

@@ -33,7 +33,7 @@ class Job:
     step: str
     done: int
     total: int
-    outcome: dict[str, Any]  # what it came to, or {"error": …, "hint": …}
+    outcome: dict[str, Any]  # the result, or {"error": …, "hint": …}
 
     @property
     def has_ended(self) -> bool:

@@ -68,7 +68,7 @@ def is_answered(path: Path) -> bool:
     except (ConnectionRefusedError, FileNotFoundError):
         return False
     except OSError:
-        return True  # as far as can be told: its queue is full, or it is not ours to connect to
+        return True  # probably: its queue is full, or this user may not connect
     return True
 
 

@@ -114,7 +114,7 @@ class Duplicates:
             self._searcher.warm(embedded.generation)
             await self._keep(embedded, await look.document)
         except ConfideError as error:
-            look.give_up(str(error))  # once it has its vectors, the indexer, which does the rest again, tells of it
+            look.give_up(str(error))  # no effect once it has its vectors: the indexer repeats the rest and reports it
         except Exception as error:
             # A bug must not leave the caller waiting. Log only its type, since its text may quote
             # anything.

@@ -145,7 +145,7 @@ def by_words(one: NoteFingerprint, other: NoteFingerprint, least: float) -> floa
 
 def _alike_in_length(one: NoteFingerprint, other: NoteFingerprint) -> bool:
     if not (one.is_long or other.is_long):
-        return True  # all of both is compared, which tells it better
+        return True  # both are compared as a whole
     return min(one.tokens, other.tokens) >= LEAST_LENGTH * max(one.tokens, other.tokens)
 
 

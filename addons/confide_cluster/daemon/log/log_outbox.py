@@ -218,7 +218,7 @@ class LogOutbox:
                 self._following = None
                 raise
             except StorageError:
-                self._be_stale()  # nobody knows which of the two keys the log is under
+                self._be_stale()  # unknown: which of the two keys the log uses
                 raise
 
     def _bring(self, copy: Path, key: bytes, *, custody: dict[str, object] | None) -> None:

@@ -102,7 +102,7 @@ class Log:
 
     engine: PostgresEngine
     id: str
-    node: Callable[[], int]  # which this process is now: one that was taken for dead begins anew
+    node: Callable[[], int]  # the current node number, which changes once a node was declared dead
     lease_s: float
 
     def take(self, *, anew: bool = False) -> LogStatus:

@@ -141,7 +141,7 @@ class SharedLog:
         self._carry_over = carry_over
         self.was_fetched = False
         """True if all rows were replaced since the flag was last read; the reader resets it."""
-        self._has_news = False  # applied for a change of this node's, and nobody was told yet
+        self._has_news = False  # applied during a write of this node, and not reported by `follow` yet
         self.failure: StorageError | None = None
         """Why the last attempt to follow failed, if it did; readable from any thread."""
 
@@ -235,7 +235,7 @@ class SharedLog:
             except BaseException as error:
                 _undo(connection)
                 if isinstance(error, DriverError):
-                    raise  # what became of it, nobody knows: the connection is closed, and the next one waits for the row
+                    raise  # its outcome is unknown: the connection is closed, and the next one waits for the row
                 failure = error
                 far.execute("ROLLBACK")
         if failure is not None:

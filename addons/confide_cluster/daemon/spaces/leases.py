@@ -188,7 +188,7 @@ class SpaceLeases:
         node has written. If the engine does not answer, nothing is known, and open spaces are
         read-only.
         """
-        if self.is_confirmed or self.failure is not None:  # the heartbeat goes on trying, and nobody waits for that
+        if self.is_confirmed or self.failure is not None:  # the heartbeat retries in the background
             return
         async with self._confirming:
             if not self.is_confirmed:

@@ -52,7 +52,7 @@ def join(folder: DataFolder, store: LogStore) -> None:
     is_new = not folder.identity.exists()
     if is_new:
         if not folder.master.exists() and credential(MASTER) is None:
-            return  # whoever opens the folder says what is missing
+            return  # opening the folder reports what is missing
         for place in (folder.root, folder.spaces, folder.authorized):
             make_private_dir(place)
     master = MasterKey.load(folder.master)

@@ -70,7 +70,7 @@ class Shipping(SpacePart):
             except StorageError as error:
                 raise_if_cancelled()
                 pause_s = RETRY_S
-                if not isinstance(error, EngineError):  # of that one the heartbeat tells, once
+                if not isinstance(error, EngineError):  # the heartbeat reports that one, once
                     log.warning("the snapshot of a space could not be brought to its log: %s", error)
             except Exception as error:
                 raise_if_cancelled()

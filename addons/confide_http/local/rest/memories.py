@@ -74,4 +74,4 @@ async def _texts_of(
     try:
         return await texts_of(gateway.calls, identity_of(request), places)
     except (ConfideError, TimeoutError):
-        return {}  # what the answer has of them is told all the same
+        return {}  # the response still has the tool's own fields

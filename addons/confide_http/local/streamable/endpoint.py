@@ -148,7 +148,7 @@ class StreamableEndpoint:
         if (refusal := refusal_of(stream)) is not None:
             return framing.json_response(framing.failed(stream.identifier, Problem(INVALID_PARAMS, refusal)))
         wanted = dict(stream.params["notifications"])
-        if identity.is_limited:  # of resources only who reaches all of them is told
+        if identity.is_limited:  # only a client that may access all projects is notified of resources
             wanted = {name: value for name, value in wanted.items() if name not in (RESOURCES, "resourceSubscriptions")}
             stream.message = {**message, "params": {**message["params"], "notifications": wanted}}
         listener = NotificationStream([name for name in CHANGED if wanted.get(name) is True], uris_of(stream))
@@ -177,7 +177,7 @@ class StreamableEndpoint:
             return framing.json_response(framing.answered(identifier, {"result": result}), is_later=False, headers=told)
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity)
         if method is None:
-            return Response(status_code=202)  # an answer, and nobody has asked
+            return Response(status_code=202)  # a response without a request
         if identifier is None:
             self._notice(session, message)
             return Response(status_code=202)

@@ -311,7 +311,7 @@ class NoMachine:
     """The device interface of a client without a device; other devices are notified of its changes."""
 
     publish: Callable[[DocumentChange], None]
-    progress: Callable[..., Any]  # tells the client how far the call is
+    progress: Callable[..., Any]  # reports the call's progress to the client
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         if result.changed:
