@@ -1,1 +1,3 @@
-"""Agents' clients: where each keeps its settings, and what of Confide is put there and taken away again."""
+"""Clients of agents: where each keeps its settings, and which entries Confide adds and removes
+there.
+"""

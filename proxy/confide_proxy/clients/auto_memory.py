@@ -1,8 +1,10 @@
-"""Claude Code's notes of its own, put into a project's memory where its owner wants that: `confide setup claude-code --auto-memory`.
+"""Claude Code's own notes in a project's memory, if the user wants that: `confide setup claude-code
+--auto-memory`.
 
-The setting leads Claude Code to another folder, so it would no longer read what it noted before. So its notes are copied into the new
-folder when the setting is written, and copied back when it is taken away. Nothing is deleted but the index in memory, once Claude Code's
-own folder has it: without the setting it would be sent, as the person's word.
+The setting makes Claude Code use another folder, so it would no longer read its earlier notes. They
+are copied into the new folder when the setting is written, and back when it is removed. Nothing is
+deleted except the index in memory, once Claude Code's own folder has it: without the setting it
+would be sent as the user's own text.
 """
 
 from __future__ import annotations
@@ -27,20 +29,26 @@ FOLDER: Final = f"{MEMORY_FOLDER}/claude"
 NOT_POSSIBLE: Final = "keeps no notes of its own in files: --auto-memory is for claude-code"
 INDEX: Final = "MEMORY.md"
 MOST_NOTES: Final = 1000
-"""Claude Code reads 25 kB of an index; a folder with more files than this is no folder of its notes."""
+"""Claude Code reads 25 kB of an index; a folder with more files than this isn't a folder of its
+notes.
+"""
 Hashes = dict[str, str]
-"""Names of notes, with the hashes of their texts."""
+"""Hashes of the texts of notes, by name."""
 _SLUG_CHARS: Final = 200
-"""Longer names of folders are cut there by Claude Code, which puts a hash behind them."""
+"""Length at which Claude Code cuts a folder's name and appends a hash."""
 
 
 def entry(project: Path, root: Path) -> ConfigEntry:
-    """What goes into a person's own settings of the project in `root`, which team mates do not share."""
+    """Return the entry for the user's own settings of the project in `root`, which team mates don't
+    share.
+    """
     return _Directory(claude_settings(project, for_user=False), str(root / FOLDER))
 
 
 def check_no_other() -> None:
-    """Raises SetupError: the person has led Claude Code's notes of all projects to a folder, which would not be read here any more."""
+    """Raise SetupError if the user has set a folder for Claude Code's notes of all projects, which
+    would no longer be read here.
+    """
     file = claude_settings(Path(), for_user=True)
     try:
         said = jsonc.at(jsonc.read(client_files.read(file) or ""), (KEY,))
@@ -54,14 +62,16 @@ def check_no_other() -> None:
 
 
 def own_folder(projects: Sequence[Path]) -> Path:
-    """Where Claude Code keeps its notes by itself, of the first of these folders that it has any of; else where it would, of the first."""
+    """Return Claude Code's own folder of notes for the first of these projects that has any; else
+    the one it would use for the first.
+    """
     below = claude_folder() / "projects"
     places = [below / name / "memory" for project in projects for name in _slugs(below, project)]
     return next((place for place in places if any(_notes(place))), places[0])
 
 
 def _slugs(below: Path, project: Path) -> list[str]:
-    """How Claude Code calls its folder of a project. It counts in UTF-16, as JavaScript does."""
+    """Return Claude Code's names for a project's folder. It counts in UTF-16, as JavaScript does."""
     units = "".join("--" if ord(character) > 0xFFFF else character for character in str(project))
     slug = re.sub(r"[^A-Za-z0-9]", "-", units)
     if len(slug) <= _SLUG_CHARS:
@@ -70,17 +80,17 @@ def _slugs(below: Path, project: Path) -> list[str]:
 
 
 def count(folder: Path) -> int:
-    """How many notes lie there."""
+    """Return the number of notes in a folder."""
     return sum(1 for _ in _notes(folder))
 
 
 @dataclass(slots=True)
 class Carried:
-    """What became of notes.
+    """The result of copying notes.
 
     Attributes:
-        names: those that are in the other folder now and were not before.
-        left: those that could not be read, each with the reason.
+        names: notes that were added or changed in the target folder.
+        left: reasons for notes that could not be read.
     """
 
     names: list[str] = field(default_factory=list)
@@ -88,7 +98,9 @@ class Carried:
 
 
 def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
-    """Copy Claude Code's notes into the project's memory. Raises SetupError, SetupStorageError: where that folder cannot be written to."""
+    """Copy Claude Code's notes into the project's memory. Raises SetupError or SetupStorageError if
+    the folder cannot be written.
+    """
     into = root / FOLDER
     if not _is_below(into, root):
         raise SetupError(f"{into} leads out of {root}", hint="look at that link, and remove it")
@@ -98,7 +110,7 @@ def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
 
 
 def give_back(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
-    """Copy them back, with what came to them since. Raises SetupError, SetupStorageError: as `take_along`."""
+    """Copy the notes back, with later additions. Raises as `take_along`."""
     place = root / FOLDER
     carried = _copied(place, own, older=receipts.carried(place))
     receipts.note_carried(place, {})
@@ -147,7 +159,7 @@ def _is_below(folder: Path, root: Path) -> bool:
 
 
 def _beside(place: Path, text: str) -> Path:
-    """A name beside one that holds another text; that of this very text, if it lies there."""
+    """Return a free name beside an existing note, or the name of a file there with this very text."""
     for number in range(2, MOST_NOTES):
         other = place.with_name(f"{place.stem}-{number}{place.suffix}")
         if not other.exists() or client_files.read(other) == text:
@@ -188,7 +200,7 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Directory:
-    """One that is another than ours is a person's, and stays."""
+    """The entry for the folder of notes. A folder that the user has set stays."""
 
     file: Path
     value: str

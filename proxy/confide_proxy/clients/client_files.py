@@ -1,7 +1,9 @@
-"""The files of clients, which are other people's: read with care, replaced whole or not at all, and given back as they were.
+"""Access to clients' files, which belong to the user: read carefully, replaced atomically, and
+restored as they were.
 
-What was written is kept as a receipt (hashes and places, and no text of anybody's but what our own replaced): a file that nobody has
-changed since is given back byte for byte. Where it was changed, what is ours is taken out of what stands there.
+Each write leaves a receipt (hashes, positions, and only the text that Confide's own replaced). A
+file that is unchanged since is restored byte for byte. In a changed file only Confide's entries are
+removed.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ _OWN_STEM: Final = "confide"
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file as it is and as it would be; None where there is no file.
+    """A file's present and future text; None for no file.
 
     Attributes:
-        steps: the texts between, if several things were put in.
-        folders: those that were made for the file, the innermost first; they go with it, if nothing else is in them.
+        steps: texts in between, if several entries were added.
+        folders: folders created for the file, the innermost first; removed with it if they are empty.
     """
 
     path: Path
@@ -47,11 +49,13 @@ class FileChange:
 
     @property
     def is_one(self) -> bool:
-        """Whether anything would change."""
+        """True if anything changes."""
         return self.before != self.after
 
     def write(self, receipts: WriteReceipts | None = None) -> None:
-        """Put it in place. Raises SetupError: it was changed meanwhile; SetupStorageError: the disk or this user's rights refuse."""
+        """Write the future text. Raises SetupError if the file has changed meanwhile;
+        SetupStorageError if it cannot be written.
+        """
         if read(self.path) != self.before:
             raise SetupError(f"{self.path} has changed meanwhile", hint="run it again")
         try:
@@ -73,7 +77,9 @@ class FileChange:
 
 
 def read(path: Path) -> str | None:
-    """A file's text, None where there is none. Raises SetupError: it is no text file that this user may read."""
+    """Return a file's text, or None if it doesn't exist. Raises SetupError if it isn't a text file
+    that this user can read.
+    """
     try:
         target = _resolved(path)
         if not target.exists():
@@ -94,7 +100,9 @@ def read(path: Path) -> str | None:
 
 
 def added(entries: Iterable[ConfigEntry]) -> list[FileChange]:
-    """The files with the entries in them, each file once. Raises SetupError: one is not what the client reads; it is left as it is."""
+    """Return the changes that add the entries, one per file. Raises SetupError if a file isn't in
+    the client's format; it stays unchanged.
+    """
     changes: dict[Path, FileChange] = {}
     for entry in entries:
         known = changes.get(entry.file)
@@ -107,10 +115,11 @@ def added(entries: Iterable[ConfigEntry]) -> list[FileChange]:
 
 
 def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = None) -> list[FileChange]:
-    """The files without the entries. Raises SetupError: as `added`.
+    """Return the changes that remove the entries. Raises SetupError as `added`.
 
     Args:
-        receipts: of what was written; without them, or where only a part is taken out, what is ours is cut out.
+        receipts: receipts of the writes. Without them, or if only some entries are removed, these are
+            cut out of the text.
     """
     changes = []
     for file, group in _by_file(entries).items():
@@ -132,17 +141,17 @@ def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = Non
 
 
 def asked(entry: ConfigEntry, question: Callable[[str], Any]) -> Any:
-    """What an entry says of its file's text. Raises SetupError: as `added`."""
+    """Return an entry's answer about its file's text. Raises SetupError as `added`."""
     return _done(entry, question, read(entry.file) or "")
 
 
 def is_in(entry: ConfigEntry) -> bool:
-    """Whether it is there. Raises SetupError: as `added`."""
+    """Return True if the entry is in its file. Raises SetupError as `added`."""
     return bool(asked(entry, entry.is_in))
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a text in the place of a person's file, whole or not at all. Raises OSError."""
+    """Replace a user's file atomically. Raises OSError."""
     target = _resolved(path)  # a linked file (dotfiles in a repository) stays a link
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic.replacing(target, mode=0o600 if mode is not None else 0o666) as file:
@@ -174,19 +183,21 @@ def _done(entry: ConfigEntry, work: Any, text: str) -> Any:
 
 @dataclass(slots=True)
 class WriteReceipts:
-    """What was written into which file, so that it can be given back as it was; in a file of the proxy's own."""
+    """Receipts of the writes to clients' files, to restore them; stored in a file of the proxy."""
 
     file: Path
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # One that is damaged or missing costs bytes (a blank more or less), and nothing else.
+        # A damaged or missing file only costs exactness (a blank more or less).
         with suppress(OSError, ValueError):
             known = json.loads(self.file.read_bytes())
             self._known = known if isinstance(known, dict) else {}
 
     def note(self, change: FileChange) -> None:
-        """Keep what is about to be written. Where it cannot be kept, what is ours is cut out one day, and a blank more or less stays."""
+        """Store a receipt for a change. If that fails, removing cuts Confide's entries out, and a
+        blank more or less may stay.
+        """
         assert change.after is not None
         key, before = str(_resolved(change.path)), change.before
         old = self._of(change.path)
@@ -204,16 +215,18 @@ class WriteReceipts:
         self._save()
 
     def is_made(self, path: Path) -> bool:
-        """Whether there was no such file before."""
+        """Return True if Confide created the file."""
         return self._of(path).get("wasThere") is False
 
     def folders(self, path: Path) -> tuple[Path, ...]:
-        """Those that were made for a file, the innermost first."""
+        """Return the folders created for a file, the innermost first."""
         found = self._of(path).get("folders", [])
         return tuple(Path(each) for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
     def former(self, path: Path, text: str) -> tuple[bool, str | None]:
-        """Whether it is known what the file was before, which nobody has changed since, and what it was; None: there was none."""
+        """Return True and the file's former text (None: no file) if it is unchanged since the
+        write; otherwise False and None.
+        """
         found = self._of(path)
         try:
             if found.get("sha256") != _hash(text):
@@ -225,12 +238,12 @@ class WriteReceipts:
             return False, None
 
     def carried(self, folder: Path) -> dict[str, str]:
-        """The hashes of the notes that were copied into a folder, by their names."""
+        """Return the hashes of the notes copied into a folder, by name."""
         found = self._of(folder).get("carried", {})
         return {name: each for name, each in found.items() if isinstance(each, str)} if isinstance(found, dict) else {}
 
     def note_carried(self, folder: Path, hashes: dict[str, str]) -> None:
-        """Keep them; none: forget about the folder."""
+        """Store the hashes of copied notes; an empty dict removes the folder's receipt."""
         self._known.pop(str(_resolved(folder)), None)
         if hashes:
             self._known[str(_resolved(folder))] = {"carried": hashes}
@@ -251,7 +264,7 @@ def _hash(text: str) -> str:
 
 
 def _reverse(before: str, after: str) -> tuple[int, int, str]:
-    """Where a step changed the text, how much is new there, and what was there."""
+    """Return the position of a change, the length of its new text, and the replaced text."""
     most = min(len(before), len(after))
     start = next((n for n in range(most) if before[n] != after[n]), most)
     end = next((n for n in range(most - start) if before[-1 - n] != after[-1 - n]), most - start)

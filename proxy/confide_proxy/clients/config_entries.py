@@ -1,4 +1,6 @@
-"""What Confide puts into a client's files: a member of an object, items of a list, tables of a TOML file, or a file of its own. No I/O."""
+"""Entries that Confide adds to clients' files: a member of an object, items of a list, tables of a
+TOML file, or a whole file. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,28 @@ from confide_proxy.clients import jsonc, toml_tables
 
 
 class ConfigEntry(Protocol):
-    """One thing that is put into a file. Its methods raise `jsonc.JsoncError` or `toml_tables.TomlError`."""
+    """An entry in a file. Its methods raise `jsonc.JsoncError` or `toml_tables.TomlError`."""
 
     @property
     def file(self) -> Path: ...
 
     def added(self, text: str) -> str:
-        """The file's text with it; the same text where it is there."""
+        """Return the file's text with the entry; unchanged if it is there."""
 
     def removed(self, text: str) -> str:
-        """The file's text without it."""
+        """Return the file's text without the entry."""
 
     def is_in(self, text: str) -> bool:
-        """Whether something of it is there, if only an older form."""
+        """Return True if the entry, or a part or older form of it, is in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A key of a JSON object. What else an object at it says, such as an environment, stays.
+    """A key of a JSON object. Other keys of an object at it, such as an environment, stay.
 
     Attributes:
-        is_kept: it says which form the file has, is not changed where it is there, and stays.
-        has_comments: whether the client reads comments in that file; one that does not reads nothing of a file that has some.
+        is_kept: it names the file's format: it isn't changed if it exists, and is never removed.
+        has_comments: True if the client accepts comments in that file; others reject a file with some.
     """
 
     file: Path
@@ -58,7 +60,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Items of a JSON list. `is_ours` knows them in older forms too: with another program's path, say."""
+    """Items of a JSON list. `is_ours` also recognizes older forms, for example with another
+    program's path.
+    """
 
     file: Path
     path: Sequence[str]
@@ -81,7 +85,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Tables of a TOML file; all of them are below `top`, or are it."""
+    """Tables of a TOML file, at or below `top`."""
 
     file: Path
     top: toml_tables.Path
@@ -99,7 +103,9 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A file that is ours alone. `mark` is how it begins, in every version; a file without it is somebody else's."""
+    """A file that belongs to Confide alone. It begins with `mark` in every version; a file without
+    it belongs to another program.
+    """
 
     file: Path
     mark: str

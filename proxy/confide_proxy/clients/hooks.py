@@ -1,4 +1,6 @@
-"""Hooks in a client's own settings: what the plugin has, with the program's absolute path, for whom does not install the plugin."""
+"""Hooks in a client's own settings, for users without the plugin: the plugin's hooks with the
+program's absolute path.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from confide_proxy.clients.known_clients import KnownClient, codex_folder, home,
 from confide_proxy.clients.rules import claude_settings
 
 PLUGIN: Final = Path(__file__).parents[1] / "plugin"
-"""The folder that clients read in place."""
+"""The plugin folder, which clients read in place."""
 _OURS: Final = re.compile(
     r"(?:exec 3<&0; \{ )?(?:\[ -x (?P<it>.*confide.*) \] && exec "
     r"(?:env (?:[A-Z_]+=(?:[\w@%+=:,./-]|'[^']*'|\"'\")+ )+)?(?P=it)|command -v confide >/dev/null && exec confide) hook; "
@@ -32,15 +34,17 @@ _TEMPLATES: Final = {
 AFTERWARDS: Final = {
     "codex": "now trust the hooks: type /hooks in Codex. It silently skips hooks that you have not trusted",
 }
-"""What a person has still to do."""
+"""Steps that the user still has to do."""
 NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory on its own, or when you ask"}
 
 
 def line(program: str, *, is_waited_for: bool = True) -> str:
-    """What runs at an event: in the shell form, since Codex knows no other, and silent once the program is gone.
+    """Return the command line of a hook, in the shell form, since Codex knows no other. It does
+    nothing if the program was removed.
 
-    Not `is_waited_for`: of events that are never answered, a turn's end and a session's. The client goes on while the hook runs. It has
-    its stdin by another number, since a shell gives what runs beside it none.
+    Without `is_waited_for`, for events that are never answered (the end of a turn or session), the
+    client continues while the hook runs. Stdin is then passed as another descriptor, since a shell
+    gives none to background commands.
     """
     quoted = shlex.quote(program)
     said = "".join(f"{name}={shlex.quote(value)} " for name, value in which_memory(os.environ).items())
@@ -49,7 +53,7 @@ def line(program: str, *, is_waited_for: bool = True) -> str:
 
 
 def file(client: KnownClient, project: Path, *, for_user: bool) -> Path | None:
-    """Where the client's hooks stand; None where it has none."""
+    """Return the file with the client's hooks, or None if it has none."""
     match client.name:
         case "claude-code":
             return claude_settings(project, for_user=for_user)
@@ -60,13 +64,13 @@ def file(client: KnownClient, project: Path, *, for_user: bool) -> Path | None:
         case "cursor":
             return (Path.home() if for_user else project) / ".cursor" / "hooks.json"
         case "vscode":
-            # In a folder of the project they would be shared, and run on other people's machines.
+            # A project's folder would share them, and they would run on other people's computers.
             return home(".copilot", "hooks", "confide.json")()
     return None
 
 
 def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -> Sequence[ConfigEntry]:
-    """The entries; none where the client has no hooks."""
+    """Return the entries for the hooks; empty if the client has none."""
     place = file(client, project, for_user=for_user)
     if place is None:
         return ()
@@ -88,7 +92,7 @@ def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -
 
 
 def is_ours(group: Any) -> bool:
-    """Whether a group of hooks, or a hook, runs `confide hook`, by whatever path."""
+    """Return True if a hook, or all of a group's, runs `confide hook`, by any path."""
     if not isinstance(group, dict):
         return False
     inner = group.get("hooks", [group])
@@ -97,13 +101,13 @@ def is_ours(group: Any) -> bool:
 
 
 def is_our_script(item: Any) -> bool:
-    """Whether an item of OpenCode's `plugin` is our script, wherever it is."""
+    """Return True if an item of OpenCode's `plugin` is Confide's script, in any folder."""
     place = item[0] if isinstance(item, list) and item else item
     return isinstance(place, str) and place.startswith("file:") and place.endswith(f"/plugin/{_SCRIPT}")
 
 
 def _with(group: dict[str, Any], program: str) -> dict[str, Any]:
-    """A group or a hook of the template, with the program's own path."""
+    """Return a hook or group of the template with the program's own path."""
     if "hooks" in group:
         return {**group, "hooks": [_with(each, program) for each in group["hooks"]]}
     return {**group, "command": line(program, is_waited_for=not group["command"].startswith("exec 3<&0;"))}

@@ -1,7 +1,8 @@
-"""JSON with comments, changed where it has to change and nowhere else: comments, indents, odd escapes and line ends stay as they are.
+"""Editing of JSON with comments that keeps everything else: comments, indents, unusual escapes and
+line ends.
 
-Clients' settings are written by people, and by the clients: a file that is read and dumped again loses what nobody meant to lose. A change
-is made in the text; then the text is read again, and has to say what was wanted. No I/O.
+Users and clients write these files, and parsing and dumping one again would lose formatting. A
+change is made in the text, which is then parsed again and must have the wanted content. No I/O.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Path = Sequence[str]
 
 
 class JsoncError(ValueError):
-    """The text is no such JSON, or does not hold what was to be changed."""
+    """The text isn't JSON with comments, or doesn't contain what was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and where it stands in the text, from `start` to `end`; its children in order."""
+    """A value with its span in the text; children are in order."""
 
     start: int
     end: int
@@ -39,13 +40,15 @@ class Value:
     children: tuple[Child, ...] = ()
 
     def member(self, key: str) -> Value | None:
-        """The value of a key; of one that stands there twice the last one, as every reader has it."""
+        """Return the value of a key; of a repeated key the last one, as every parser does."""
         return next((child.value for child in reversed(self.children) if child.key == key), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A member of an object, or an item of a list, whose key is None. `start` is that of its key, or of the item."""
+    """A member of an object, or an item of a list (key None). `start` is the position of the key or
+    the item.
+    """
 
     start: int
     key: str | None
@@ -53,12 +56,12 @@ class Child:
 
 
 def read(text: str) -> Any:
-    """What the text says; of nothing an empty object. Raises JsoncError."""
+    """Parse the text; an empty text is an empty object. Raises JsoncError."""
     return _JsonReader(text).whole().plain if text.strip(_BLANKS) else {}
 
 
 def is_plain(text: str) -> bool:
-    """Whether it is JSON as a reader without comments takes it."""
+    """Return True if it is valid JSON without comments."""
     try:
         json.loads(text.lstrip("\ufeff") if text.strip(_BLANKS) else "{}")
     except (ValueError, RecursionError):
@@ -67,20 +70,20 @@ def is_plain(text: str) -> bool:
 
 
 def at(document: Any, path: Path) -> Any:
-    """What stands at the path; None where nothing does."""
+    """Return the value at the path, or None."""
     for key in path:
         document = document.get(key) if isinstance(document, dict) else None
     return document
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """The text with the value at the path, and with the objects that lead there. Raises JsoncError."""
+    """Return the text with the value at the path; missing objects are created. Raises JsoncError."""
     text = text if text.strip(_BLANKS) else "{}\n"
     root = _JsonReader(text).whole()
     for length in range(1, len(path)):
         holder = at(root.plain, path[: length - 1])
         if isinstance(holder, dict) and path[length - 1] in holder and holder[path[length - 1]] is None:
-            for key in reversed(path[length:]):  # null, where clients write an object: there is nothing yet
+            for key in reversed(path[length:]):  # clients write null for an empty object
                 value = {key: value}
             return put(text, path[:length], value)
     wanted = _with(root.plain, path, value)
@@ -97,7 +100,9 @@ def put(text: str, path: Path, value: Any) -> str:
 
 
 def drop(text: str, path: Path) -> str:
-    """The text without what stands at the path, and without the objects that hold nothing else, comments included. Raises JsoncError."""
+    """Return the text without the value at the path, and without objects that become empty and hold
+    no comments. Raises JsoncError.
+    """
     document = read(text)
     holder = at(document, path[:-1])
     if not isinstance(holder, dict) or path[-1] not in holder:
@@ -112,7 +117,7 @@ def drop(text: str, path: Path) -> str:
 
 
 def extend(text: str, path: Path, items: Sequence[Any]) -> str:
-    """The text with the items in the list at the path, behind those that are there. Raises JsoncError."""
+    """Return the text with the items appended to the list at the path. Raises JsoncError."""
     for item in items:
         document = read(text)
         found = at(document, path)
@@ -127,7 +132,9 @@ def extend(text: str, path: Path, items: Sequence[Any]) -> str:
 
 
 def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
-    """The text without those items of the list at the path, and without the list where it held no others. Raises JsoncError."""
+    """Return the text without the matching items of the list at the path; without the list if it
+    becomes empty. Raises JsoncError.
+    """
     document = read(text)
     found = at(document, path)
     if not isinstance(found, list) or not any(map(is_meant, found)):
@@ -140,7 +147,7 @@ def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
 
 
 def _place(root: Value, path: Path) -> Value:
-    """Where the value at a path stands that is there."""
+    """Return the value at a path, which must exist."""
     for key in path:
         inner = root.member(key)
         assert inner is not None, key
@@ -149,7 +156,9 @@ def _place(root: Value, path: Path) -> Value:
 
 
 def _with(document: Any, path: Path, value: Any) -> Any:
-    """A copy of the document that has the value at the path. Raises JsoncError: something else than an object is on the way."""
+    """Return a copy of the document with the value at the path. Raises JsoncError if a value on the
+    path isn't an object.
+    """
     document = copy.deepcopy(document)
     holder = document
     for key, inner in zip(path, [*path[1:], None], strict=True):
@@ -163,14 +172,14 @@ def _with(document: Any, path: Path, value: Any) -> Any:
 
 
 def _checked(text: str, wanted: Any) -> str:
-    """Text that was put together is read as a client reads it, before it takes the place of anything."""
+    """Check that a changed text parses to the wanted document."""
     if read(text) != wanted:
         raise JsoncError("is written in a way that cannot be changed safely")
     return text
 
 
 def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
-    """The text with one more child at the end of an object or a list."""
+    """Return the text with another child at the end of an object or a list."""
     name = "" if key is None else f"{json.dumps(key)}: "
     last = holder.children[-1] if holder.children else None
     comma = _comma(text, last.value.end) if last else None
@@ -187,7 +196,7 @@ def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
         close = "" if "\n" in text[spot : holder.end - 1] else line + outer
         return f"{text[:spot]}{shown}{close}{text[spot:] if not close else text[holder.end - 1 :]}"
     begin = last.value.end if comma is None else comma + 1
-    # What is said of the last child, at the end of its line, goes on being said of it.
+    # A comment at the end of the last child's line stays with that child.
     spot = _matched(_REST_OF_LINE, text, begin)
     if comma is None:
         return f"{text[:begin]},{text[begin:spot]}{shown}{text[spot:]}"
@@ -195,7 +204,9 @@ def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
 
 
 def _without(text: str, holder: Value, is_meant: Callable[[Child], bool]) -> str:
-    """The text without some children of an object or a list, from the last to the first, so that places stay right."""
+    """Return the text without some children of an object or list, removed from the last to the
+    first so that positions stay valid.
+    """
     children = list(holder.children)
     for index in reversed(range(len(children))):
         child = children[index]
@@ -225,7 +236,9 @@ def _without(text: str, holder: Value, is_meant: Callable[[Child], bool]) -> str
 
 
 def _shown(text: str, value: Any, margin: str, *, is_flat: bool = False) -> str:
-    """A value as it is written in this text; ASCII, so that odd paths can be written whatever the file's encoding is taken for."""
+    """Return a value in the text's format; in ASCII, so that it is correct in any encoding of the
+    file.
+    """
     if is_flat:
         return json.dumps(value)
     line = "\r\n" if "\r\n" in text else "\n"
@@ -233,7 +246,7 @@ def _shown(text: str, value: Any, margin: str, *, is_flat: bool = False) -> str:
 
 
 def _unit(text: str) -> str:
-    """One step of the text's indents."""
+    """Return one level of the text's indentation."""
     found = _INDENT.search(text)
     return found[1] if found else "  "
 
@@ -243,7 +256,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _line_end(text: str, place: int) -> int:
-    """The end of the line that a place is in, before what ends it."""
+    """Return the end of the line at a position, before its line break."""
     end = text.find("\n", place)
     end = len(text) if end < 0 else end
     return end - 1 if text[end - 1 : end] == "\r" and end > place else end
@@ -254,13 +267,13 @@ def _begins_line(text: str, place: int) -> bool:
 
 
 def _margin(text: str, place: int) -> str:
-    """The blanks at the beginning of a place's line."""
+    """Return the indentation of the line at a position."""
     line = text[_line_start(text, place) : place].lstrip("\ufeff")
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _comma(text: str, place: int) -> int | None:
-    """The comma behind a value, whatever comments stand between."""
+    """Return the position of the comma after a value and any comments, or None."""
     end = _matched(_TRIVIA, text, place)
     return end if text[end : end + 1] == "," else None
 
@@ -271,7 +284,7 @@ def _matched(pattern: re.Pattern[str], text: str, place: int) -> int:
 
 
 class _JsonReader:
-    """Reads a text once, and knows where everything stands in it."""
+    """A parser that records the position of every value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -279,7 +292,7 @@ class _JsonReader:
         self._comments: list[int] = []
 
     def whole(self) -> Value:
-        """The text's one value. Raises JsoncError."""
+        """Parse the whole text. Raises JsoncError."""
         value = self._value(0)
         self._skip()
         if self._at < len(self._text):
@@ -287,12 +300,12 @@ class _JsonReader:
         return value
 
     def end_of(self, place: int) -> int:
-        """The end of the value that begins at a place."""
+        """Return the end of the value that begins at a position."""
         self._at = place
         return self._value(0).end
 
     def has_comment(self, value: Value) -> bool:
-        """Whether a comment stands in the object itself, which is read by `whole` already, or in what it holds."""
+        """Return True if a comment is inside the value; call `whole` before."""
         return any(value.start < place < value.end for place in self._comments)
 
     def _skip(self) -> None:
@@ -325,7 +338,9 @@ class _JsonReader:
         raise self._wrong()
 
     def _children(self, start: int, close: str, depth: int) -> Value:
-        """An object or a list; a comma behind the last child is let be, as the clients that read comments do."""
+        """Parse an object or a list. A trailing comma is accepted, as clients that read comments
+        do.
+        """
         self._at += 1
         found: list[Child] = []
         while True:

@@ -1,7 +1,8 @@
-"""The clients that `confide setup` knows: where each keeps its servers, its rules and its hooks, for a project and for a user.
+"""Clients that `confide setup` knows: where each keeps its servers, rules and hooks, for a project
+and for a user.
 
-Formats as read in the clients themselves (Claude Code 2.1, Codex 0.169, Gemini CLI 0.61, OpenCode 1.18) or in their documents (Cursor, VS
-Code, Zed).
+The formats were read in the clients themselves (Claude Code 2.1, Codex 0.169, Gemini CLI 0.61,
+OpenCode 1.18) or in their documentation (Cursor, VS Code, Zed).
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from confide_proxy.errors import SetupError
 
 NAME: Final = "confide"
 HOME_VARIABLE: Final = "CONFIDE_HOME"
-"""As `paths` reads it, and those below."""
+"""Read by `paths`, like the variables below."""
 _XDG: Final = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"}
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 OWN_VARIABLES: Final = frozenset((HOME_VARIABLE, *_XDG, *_CERTIFICATES))
-"""What `surroundings` may have an entry say."""
+"""Variables that `surroundings` may add to an entry."""
 
 
 def which_memory(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of an environment what decides which memory a program of ours uses (`paths.find`); nothing where that is the usual one."""
+    """Return the variables that decide which memory Confide uses (`paths.find`); empty for the
+    default one.
+    """
     if home := environment.get(HOME_VARIABLE):
         return {HOME_VARIABLE: str(Path(home).expanduser().absolute())}
     said = {name: environment.get(name, "").strip() for name in _XDG}
@@ -41,22 +44,25 @@ def which_memory(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def surroundings() -> dict[str, str]:
-    """What an entry has to say of this environment: clients pass few variables on, and those on a desktop have not the shell's."""
+    """Return the variables that an entry must contain: clients pass few on, and those started from
+    a desktop lack the shell's.
+    """
     certificates = {name: os.environ[name] for name in _CERTIFICATES if os.environ.get(name)}
     return {**which_memory(os.environ), **certificates}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """One client.
+    """A client.
 
     Attributes:
-        name: as the command line has it.
-        title: as its makers write it.
-        programs: what it is called on PATH.
-        of_user, of_project: its configuration; the latter from the project's folder, None where it has none for a project.
-        group: the key of the file below which servers stand.
-        has_comments: whether it reads JSON with comments there.
+        name: its name on the command line.
+        title: its name as its makers write it.
+        programs: its names on PATH.
+        of_user, of_project: its configuration file; the latter by the project's folder, None if it has
+            none for projects.
+        group: key of the file that holds the servers.
+        has_comments: True if it accepts comments in that JSON file.
     """
 
     name: str
@@ -72,14 +78,16 @@ class KnownClient:
         return self.name == "codex"
 
     def file(self, project: Path, *, for_user: bool) -> Path:
-        """Its configuration of one project, or of the user: the user's, too, where it has no other."""
+        """Return its configuration file for a project or the user; the user's if it has none for
+        projects.
+        """
         found = self.of_user() if for_user or self.of_project is None else self.of_project(project)
-        # OpenCode reads either name, and people with comments in it use the other one.
+        # OpenCode reads either name, and users with comments in the file use the other one.
         other = found.with_suffix(".jsonc")
         return other if self.name == "opencode" and other.exists() and not found.exists() else found
 
     def entry(self, program: str) -> dict[str, Any]:
-        """What its file says of Confide."""
+        """Return the content of its entry for Confide."""
         if self.name == "opencode":
             return {"type": "local", "command": [program, "mcp"], "enabled": True}
         plain: dict[str, object] = {"command": program, "args": ["mcp"]}
@@ -87,11 +95,13 @@ class KnownClient:
 
     @property
     def environment_key(self) -> str:
-        """What it calls the environment of an entry."""
+        """Its key for the environment of an entry."""
         return "environment" if self.name == "opencode" else "env"
 
     def server(self, file: Path, program: str, *, below: tuple[str, ...] = (), replaces: bool = False) -> ServerEntry:
-        """The entry as it is put into a file. `below`: where the group of servers is, if not at the top."""
+        """Return the entry for a file. `below` are the keys above the group of servers, if it isn't
+        at the top.
+        """
         return ServerEntry(
             file,
             (*below, self.group, NAME),
@@ -104,11 +114,11 @@ class KnownClient:
         )
 
     def is_here(self) -> bool:
-        """Whether this user seems to have it."""
+        """Return True if this user seems to have the client."""
         return any(shutil.which(program) for program in self.programs) or self.of_user().exists()
 
     def shown(self, program: str) -> str:
-        """The entry as it may be pasted."""
+        """Return the entry as text to paste."""
         text = self.server(Path(), program).added("")
         return text.rstrip() if self.is_toml else json.dumps(json.loads(text), indent=2)
 
@@ -122,12 +132,12 @@ def below(*parts: str) -> Callable[[Path], Path]:
 
 
 def settings(*parts: str) -> Path:
-    """A file below the user's folder for settings, as XDG has it."""
+    """Return a path below the user's settings folder (XDG)."""
     return _said("XDG_CONFIG_HOME", ".config").joinpath(*parts)
 
 
 def claude_folder() -> Path:
-    """Where Claude Code keeps the user's settings."""
+    """Return the folder of Claude Code's user settings."""
     return Path(plugin_answers.claude_folder())
 
 
@@ -179,9 +189,11 @@ CLIENTS: Final = {
 
 
 def program() -> str:
-    """The absolute path by which a client starts this `confide`: desktop programs do not have the shell's PATH.
+    """Return the absolute path by which a client starts this `confide`; desktop programs lack the
+    shell's PATH.
 
-    The name on PATH where it leads to this very program, since that one stays over updates. Raises SetupError: there is none.
+    The name on PATH is preferred if it leads to this very program, since it survives updates.
+    Raises SetupError if there is no such program.
     """
     on_path = shutil.which(NAME)
     own = Path(sys.executable).with_name(NAME)

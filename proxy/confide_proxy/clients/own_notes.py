@@ -1,10 +1,13 @@
-"""Where Claude Code keeps notes of its own in a project's memory: its `autoMemoryDirectory`, if a person has set it so (`auto_memory.py`).
+"""Claude Code's own notes in a project's memory: its `autoMemoryDirectory`, if the user has set it
+so (`auto_memory.py`).
 
-It writes such notes without a question, and gives its model the index of them, `MEMORY.md` beside them, as instructions of the person's
-that override all others. So of that folder an index comes from this machine alone, and what else goes out from it is nobody's word: an
-agent may have noted what a web page told it.
+Claude Code writes such notes without asking, and gives their index, `MEMORY.md`, to its model as
+the user's instructions that override all others. So an index in that folder is accepted only from
+this device, and other files in it don't count as the user's text: an agent may have written what a
+web page said.
 
-Asked about every file that is synced, so it loads next to nothing, and reads settings anew only where they have changed.
+Called for every synced file, so it loads next to nothing and reads the settings only if they have
+changed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _MOST_BYTES: Final = 2**24
 
 
 class OwnNotes:
-    """The folder of one project, as the settings are at each moment."""
+    """The folder of notes of one project, by the current settings."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -31,26 +34,30 @@ class OwnNotes:
         self._known: tuple[str, ...] = ()
 
     def has(self, path: str) -> bool:
-        """Whether the file at `path` lies there."""
+        """Return True if the file at `path` is in the folder."""
         return self._rest(_folded(path)) is not None
 
     def is_index(self, path: str) -> bool:
-        """Whether it is what Claude Code gives its model as instructions."""
+        """Return True if the file is the index, which Claude Code gives to its model as
+        instructions.
+        """
         folded = _folded(path)
-        # Next to no file has its name.
+        # The name is rare, so it is checked first.
         return folded.endswith(f"/{_INDEX}") and self._rest(folded) == _INDEX
 
     def _rest(self, folded: str) -> str | None:
-        """The path below the folder; None where it is not in it, or there is no such folder."""
+        """Return the path below the folder, or None if it isn't in it."""
         if not folded.startswith(f"{MEMORY_FOLDER}/"):
             return None
         inside = (folder for folder in self._folders() if folded.startswith(f"{folder}/"))
         return next((folded[len(folder) + 1 :] for folder in inside), None)
 
     def _folders(self) -> tuple[str, ...]:
-        """Relative to the root and folded: of the project's own settings and of the user's, either of which may be the one that counts."""
+        """Return the folders of the project's and the user's settings, either of which may apply,
+        relative to the root and folded.
+        """
         if not self._files:
-            from confide_proxy.clients.rules import claude_settings  # with all that `confide setup` needs
+            from confide_proxy.clients.rules import claude_settings  # heavy: loads all of `confide setup`
 
             self._files = tuple(claude_settings(self._root, for_user=for_user) for for_user in (False, True))
         stamps = tuple(map(_stamp, self._files))
@@ -82,5 +89,5 @@ def _said(file: Path) -> str:
 
 
 def _folded(path: str) -> str:
-    """On some file systems the same file has another case, or another spelling in Unicode."""
+    """Fold case and Unicode forms, which some file systems don't distinguish."""
     return composed(path.lower())

@@ -1,7 +1,9 @@
-"""What a person has answered about the plugin: Claude Code asks by its `userConfig`, and keeps the answers in their own settings.
+"""The user's answers about the plugin: Claude Code asks for its `userConfig` and stores the answers
+in the user's settings.
 
-Read there, and nowhere else: Claude Code takes no such answer from a project's settings, and tells hooks alone, by the environment, which
-a project's settings can fill as well. A hook reads it at the end of a turn, so this module needs the standard library alone.
+They are read only there: Claude Code accepts no such answer from a project's settings, and passes
+it to hooks only through the environment, which a project's settings can set too. A hook reads it at
+the end of a turn, so this module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ TYPE_CHECKING = False
 
 MODES: Final = ("off", "suggest", "auto")
 _PLUGIN: Final = "confide@"
-"""How the plugin is called, whatever the marketplace is."""
+"""Start of the plugin's name, in any marketplace."""
 _MOST_BYTES: Final = 2**20
 
 
 def claude_folder() -> str:
-    """Where Claude Code keeps the user's own settings."""
+    """Return the folder of Claude Code's user settings."""
     return os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
 
 
 def settings() -> str:
-    """The path of the user's own settings of Claude Code.
+    """Return the path of Claude Code's user settings.
 
-    A project's settings can set variables for hooks. So a folder that they could name and fill, in a repository or where the session
-    works, is not believed.
+    A project's settings can set variables for hooks. So a folder that they could name and fill, in
+    a repository or the session's working folder, isn't trusted.
     """
     folder = os.path.realpath(claude_folder())
     usual = os.path.join(os.path.expanduser("~"), ".claude")
@@ -40,7 +42,7 @@ def settings() -> str:
 def _may_be_a_projects(folder: str) -> bool:
     try:
         here = os.path.realpath(os.getcwd())
-    except OSError:  # deleted under us
+    except OSError:  # the working folder was deleted
         return True
     above = folder
     while not os.path.lexists(os.path.join(above, ".git")):
@@ -53,7 +55,9 @@ def _may_be_a_projects(folder: str) -> bool:
 
 
 def learning() -> str:
-    """One of `MODES`; "" where nobody has answered, the plugin is switched off, or somebody else could have written the answer."""
+    """Return one of `MODES`; "" without an answer, if the plugin is disabled, or if another user
+    could have written the answer.
+    """
     try:
         fd = os.open(settings(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:

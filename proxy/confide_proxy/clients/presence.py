@@ -1,7 +1,8 @@
-"""What of Confide a client has already, and whether it loads it: the server, hooks, or the plugin, which has both.
+"""Detection of Confide in a client: the server, hooks, or the plugin, which has both, and if the
+client loads them.
 
-What stands in a file is not what a client does: an entry may call an address, be switched off, or be one of several of which the client
-takes another; a plugin's folder may be gone. So each of these is looked at.
+An entry in a file may be ineffective: it may call a URL, be disabled, or be hidden by another
+entry, and a plugin's folder may be missing. Each of these is checked.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from confide_proxy.errors import SetupError
 
 _INSTRUCTIONS: Final = ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "GEMINI.md", "QWEN.md")
 _IMPORT: Final = re.compile(r"(?:^|(?<=\s))@(\S*\b(?:memory/\S+|memory\.md))", re.IGNORECASE | re.MULTILINE)
-"""`@path`, as Claude Code, Gemini CLI and Qwen Code write it."""
+"""`@path`, an import in Claude Code, Gemini CLI and Qwen Code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One entry of the server.
+    """An entry for the server.
 
     Attributes:
-        below: where in the file the group of servers is, if not at the top.
-        command: the program that it starts; "" where it starts none.
-        arguments: what stands behind it.
-        address: the host that it calls; "" where it calls none.
-        off: by what it is switched off; "" where it is on.
-        environment: the variables that it hands to the program.
+        below: keys above the group of servers, if it isn't at the top.
+        command: program that it starts; "" if none.
+        arguments: arguments of the program.
+        address: host that it calls; "" if none.
+        off: file that disables it; "" if it is enabled.
+        environment: variables that it passes to the program.
     """
 
     file: Path
@@ -47,13 +48,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Attributes:
-    starts: the entries of the server, the one that the client takes first.
-    hooked: the files with hooks of ours.
-    hooks_off: by what all hooks are switched off; "" where they are on.
-    has_plugin: whether the client loads the plugin, or the extension.
-    lost_plugin: the folder that it is to be read from, which is not there.
-    lost_hooks: files that the hooks are in, and that are not there.
+    """The state of Confide in a client.
+
+    Attributes:
+        starts: entries for the server, in the client's order of preference.
+        hooked: files with Confide's hooks.
+        hooks_off: file that disables all hooks; "" if they are enabled.
+        has_plugin: True if the client loads the plugin or extension.
+        lost_plugin: missing folders of the plugin.
+        lost_hooks: missing files of hooks.
     """
 
     starts: tuple[Start, ...]
@@ -69,12 +72,14 @@ class Presence:
 
     @property
     def has_hooks(self) -> bool:
-        """Whether the client runs them."""
+        """True if the client runs the hooks."""
         return (bool(self.hooked) or self.has_plugin) and not self.hooks_off and not self.lost_hooks
 
 
 def look(client: KnownClient, project: Path) -> Presence:
-    """What a client has, in the project's files and the user's. Raises SetupError: one of them is not what the client reads."""
+    """Return the state of Confide in a client, from the project's and the user's files. Raises
+    SetupError if one isn't in the client's format.
+    """
     starts = tuple(start for file, below in places(client, project) for start in _starts(client, project, file, below))
     hooked = [
         file
@@ -88,7 +93,9 @@ def look(client: KnownClient, project: Path) -> Presence:
 
 
 def importing(project: Path) -> Iterator[tuple[Path, str]]:
-    """The files of a person's orders that import memory, each with what it imports first: whoever writes there gives orders."""
+    """Yield the instruction files that import memory, each with its first import: writers of that
+    memory could give the agent orders.
+    """
     own = (claude_folder() / "CLAUDE.md", Path.home() / ".gemini" / "GEMINI.md")
     for file in (*(project / name for name in _INSTRUCTIONS), *own):
         try:
@@ -100,17 +107,21 @@ def importing(project: Path) -> Iterator[tuple[Path, str]]:
 
 
 def places(client: KnownClient, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
-    """The files with servers, in the order in which the client takes the first, each with the keys above its group of servers."""
+    """Return the files with servers in the client's order of preference, each with the keys above
+    its group of servers.
+    """
     found: dict[tuple[Path, tuple[str, ...]], None] = {}
     if client.name == "claude-code":
-        # What `claude mcp add` writes where nobody names a scope.
+        # `claude mcp add` writes here if no scope is given.
         found = dict.fromkeys((client.of_user(), ("projects", str(each))) for each in _tops(project))
     found |= dict.fromkeys((client.file(project, for_user=for_user), ()) for for_user in (False, True))
     return list(found)
 
 
 def _tops(project: Path) -> Iterator[Path]:
-    """A folder as Claude Code may call its project: as it is, resolved, and its repository."""
+    """Yield the possible names of a project in Claude Code: the folder itself, its resolved path,
+    and its repository.
+    """
     yield project
     yield (real := project.resolve())
     yield from (each for each in (real, *real.parents) if (each / ".git").exists())
@@ -127,14 +138,14 @@ def _starts(client: KnownClient, project: Path, file: Path, below: tuple[str, ..
     off = str(file) if server_entry.is_off(entry) else _switched_off(client, project, file, below)
     address = server_entry.address(entry)
     command = server_entry.command(entry)
-    # What calls an address as well is refused by the client, or calls it.
+    # A client rejects an entry with both, or calls the address.
     command_line = "" if address else str(command)
     environment = server_entry.environment_of(entry, client.environment_key)
     yield Start(file, command_line, server_entry.arguments(entry), below, address or "", off, environment)
 
 
 def _switched_off(client: KnownClient, project: Path, file: Path, below: tuple[str, ...]) -> str:
-    """The file by which the client leaves out an entry that is there; "" for none."""
+    """Return the file by which the client ignores an existing entry; "" if none."""
     if client.name == "gemini":
         for each in (client.file(project, for_user=False), client.of_user()):
             said = _object(client, each).get("mcp")
@@ -158,7 +169,7 @@ def _switched_off(client: KnownClient, project: Path, file: Path, below: tuple[s
 
 
 def _hooks_off(client: KnownClient, project: Path) -> str:
-    """The file by which all hooks are off; "" for none."""
+    """Return the file that disables all hooks; "" if none."""
     if client.name == "claude-code":
         for file in _claude_settings(project):
             if _object(client, file).get("disableAllHooks") is True:
@@ -188,7 +199,7 @@ def _hooks_of(client: KnownClient, project: Path, file: Path) -> list[Any]:
 
 
 def _lost_hooks(client: KnownClient, file: Path) -> Iterator[Path]:
-    """The script that OpenCode is to load, and a hook's program, where they are not there any more."""
+    """Yield the script that OpenCode would load, if it is missing."""
     if client.name != "opencode":
         return
     plugins = _object(client, file).get("plugin")
@@ -201,7 +212,7 @@ def _lost_hooks(client: KnownClient, file: Path) -> Iterator[Path]:
 
 
 def _lost_plugin(client: KnownClient) -> Iterator[Path]:
-    """The folder from which the client reads the plugin, where it is gone."""
+    """Yield the folder from which the client reads the plugin, if it is missing."""
     match client.name:
         case "claude-code":
             known = _json(claude_folder() / "plugins" / "known_marketplaces.json")
@@ -254,7 +265,7 @@ def _is_on(plugins: Mapping[str, object], is_on: Any) -> bool:
 
 
 def _object(client: KnownClient, file: Path) -> dict[str, Any]:
-    """A file that only says something beside; one that cannot be read says nothing."""
+    """Read an auxiliary file; an unreadable one counts as empty."""
     try:
         return _read(client, file)
     except SetupError:

@@ -1,6 +1,7 @@
-"""Rules by which a client lets an agent read and store without a question, and asks before what opens or destroys.
+"""Permission rules with which a client lets an agent read and store without a question, and asks
+before it opens secrets or deletes.
 
-A plugin cannot bring them: only a person's own settings may say so.
+A plugin cannot contain them: only the user's own settings may.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ READING: Final = (
     *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
     *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
 )
-"""Tools that change nothing."""
+"""Read-only tools."""
 UNASKED: Final = (*READING, "memory_store", "memory_update")
 ASKED: Final = ("secret_get", "memory_delete", "memory_dedupe")
-"""What a person decides on each time, whatever else the client's settings allow."""
+"""Tools that the user must allow each time, whatever else the client's settings allow."""
 SERVERS: Final = ("confide", "plugin_confide_confide")
-"""What Claude Code calls the server: that of an entry, and that of the plugin."""
+"""Claude Code's names of the server: with an entry, and with the plugin."""
 GEMINI_MARK: Final = "# Written by `confide setup gemini --allow`"
 
 _CODEX_PLUGIN: Final = ("plugins", "confide@confide", "mcp_servers")
@@ -30,14 +31,16 @@ NOT_POSSIBLE: Final = {
     "cursor": "Cursor asks once for each tool, and keeps your answers itself: docs/clients.md",
     "vscode": "VS Code asks once for each tool: choose “Always Allow” there; it keeps your answers itself",
 }
-"""Clients whose rules no file of a person's holds, or where writing one would take away what they said elsewhere."""
+"""Clients that keep such rules in no file of the user, or in one that cannot be written without
+losing other rules.
+"""
 
 
 def rules(client: KnownClient, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[ConfigEntry]:
-    """The entries; none where it is not possible.
+    """Return the entries for the rules; empty if the client supports none.
 
     Args:
-        has_plugin: the client starts the server by the plugin. Only Codex then looks for its rules in another place.
+        has_plugin: the plugin starts the server. Only Codex then looks for its rules elsewhere.
     """
     make = _RULES.get(client.name)
     if client.name == "codex":
@@ -46,7 +49,7 @@ def rules(client: KnownClient, project: Path, *, for_user: bool, has_plugin: boo
 
 
 def all_rules(client: KnownClient, project: Path, *, for_user: bool) -> Sequence[ConfigEntry]:
-    """The entries wherever they may stand: what is to be taken away."""
+    """Return the entries for the rules in all possible places, for removal."""
     places = (False, True) if client.name == "codex" else (False,)
     return [each for has_plugin in places for each in rules(client, project, for_user=for_user, has_plugin=has_plugin)]
 
@@ -58,7 +61,9 @@ def _claude_code(_client: KnownClient, project: Path, for_user: bool) -> Sequenc
 
 
 def claude_settings(project: Path, *, for_user: bool) -> Path:
-    """A person's own settings: those of the project that git is told to leave out, not those that a team shares."""
+    """Return the path of the user's own settings: for a project the file that git ignores, not the
+    shared one.
+    """
     return claude_folder() / "settings.json" if for_user else project / ".claude" / "settings.local.json"
 
 

@@ -1,7 +1,8 @@
-"""A client's entry of the server `confide`: how it is put beside what else the entry says, and what of it another transport excludes.
+"""A client's entry for the server `confide`, merged with the entry's other content.
 
-An entry either starts a program or calls an address. A client that finds both refuses its whole file, or calls the address; so the two are
-never merged. An entry that calls an address is a person's: it is replaced as a whole where they said so, and left alone otherwise.
+An entry either starts a program or calls an address. A client that finds both rejects its whole
+file, or calls the address, so the two are never merged. An entry that calls an address belongs to
+the user: it is replaced as a whole if the user says so, and otherwise left alone.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from urllib.parse import urlsplit
 from confide_proxy.clients import jsonc, toml_tables
 
 _ADDRESSES: Final = ("url", "httpUrl", "serverUrl", "server_url")
-"""The keys by which clients know an address."""
+"""Keys that clients use for an address."""
 _REMOTE: Final = frozenset({"http", "sse", "ws", "websocket", "remote", "streamable-http", "streamablehttp"})
 _PROGRAM: Final = "confide"
 
 
 def address(entry: Any) -> str | None:
-    """The host that an entry calls, without what may be secret in an address; None: it calls none."""
+    """Return the host that an entry calls, without parts of the URL that may be secret; None if it
+    calls none.
+    """
     if not isinstance(entry, dict):
         return None
     for key in _ADDRESSES:
@@ -36,7 +39,7 @@ def address(entry: Any) -> str | None:
 
 
 def command(entry: Any) -> str | None:
-    """The program that an entry starts; None: it starts none."""
+    """Return the program that an entry starts; None if it starts none."""
     found = entry.get("command") if isinstance(entry, dict) else None
     if isinstance(found, dict):  # of an older Zed
         found = found.get("path")
@@ -46,7 +49,7 @@ def command(entry: Any) -> str | None:
 
 
 def arguments(entry: Any) -> tuple[str, ...]:
-    """What an entry says behind its program."""
+    """Return the arguments of an entry's program."""
     if not isinstance(entry, dict):
         return ()
     said = entry.get("command")
@@ -55,20 +58,20 @@ def arguments(entry: Any) -> tuple[str, ...]:
 
 
 def is_off(entry: Any) -> bool:
-    """Whether the entry itself is switched off."""
+    """Return True if the entry disables itself."""
     return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """The entry, as an `Entry` of `clients.config_entries`.
+    """The entry for the server, a `ConfigEntry`.
 
     Attributes:
-        value: what it says but for the environment.
-        environment: variables that decide which memory the program uses; others that an entry has stay.
-        key: what the client calls an entry's environment.
-        has_comments: whether the client reads comments in that file.
-        replaces: a person said that an entry which calls an address may go.
+        value: its content except the environment.
+        environment: variables that decide which memory the program uses; other variables stay.
+        key: the client's key for an entry's environment.
+        has_comments: True if the client accepts comments in that file.
+        replaces: the user agreed to replace an entry that calls an address.
     """
 
     file: Path
@@ -81,11 +84,13 @@ class ServerEntry:
     replaces: bool = False
 
     def of(self, text: str) -> Any:
-        """What the file says now. Raises JsoncError, TomlError."""
+        """Return the entry's current content. Raises JsoncError, TomlError."""
         return jsonc.at(toml_tables.read(text) if self.is_toml else jsonc.read(text), self.path)
 
     def is_anothers(self, text: str) -> str | None:
-        """The host that a person's own entry calls; None where there is none such. Raises as `of`."""
+        """Return the host that the user's own entry calls; None if there is no such entry. Raises
+        as `of`.
+        """
         found = self.of(text)
         return None if self._is_mixed(found) else address(found)
 
@@ -117,7 +122,9 @@ class ServerEntry:
         return self.of(text) is not None and self.is_anothers(text) is None
 
     def _merged(self, old: dict[str, object]) -> dict[str, object]:
-        """Ours over what is there: arguments behind `mcp` stay, and a switch that keeps it off goes."""
+        """Merge Confide's values over the present ones: arguments after `mcp` stay, and a disabled
+        entry is enabled.
+        """
         new = {**old, **self.value}
         args = old.get("args")
         if isinstance(args, list) and args[:1] == ["mcp"] and "args" in self.value:
@@ -132,18 +139,20 @@ class ServerEntry:
         return new
 
     def _tables(self, old: Any, new: dict[str, object]) -> dict[tuple[str, ...], dict[str, object]]:
-        """The keys that are to be written; those of tables below it, such as its tools, are not looked at."""
+        """Return the keys to write; tables below the entry, such as its tools, are ignored."""
         had = old if isinstance(old, dict) else {}
         return {self.path: {key: value for key, value in new.items() if key in self.value or had.get(key) != value}}
 
     @staticmethod
     def _is_mixed(entry: Any) -> bool:
-        """Whether an earlier version put our program into an entry that calls an address: such a one works in no client."""
+        """Return True if an earlier version has added the program to an entry that calls an
+        address; no client accepts that.
+        """
         program = command(entry)
         return address(entry) is not None and program is not None and PurePath(program).name == _PROGRAM
 
 
 def environment_of(entry: Any, key: str) -> Mapping[str, str]:
-    """The variables of an entry."""
+    """Return the variables of an entry."""
     found = entry.get(key) if isinstance(entry, dict) else None
     return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}

@@ -1,7 +1,8 @@
-"""Tables of a TOML file, put there and taken away again: every other line, and every comment, stays as it is.
+"""Editing of tables in a TOML file that keeps every other line and comment.
 
-A change is made in the lines; then the text is read by `tomllib`, and has to say what was wanted, so that a file that is written in some
-other way (a table in one line, dotted keys) is left alone rather than harmed. No I/O.
+A change is made in the lines; the text is then parsed with `tomllib` and must have the wanted
+content. So a file in another style (inline tables, dotted keys) is left alone rather than damaged.
+No I/O.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import Any, Final
 
 _HEADER: Final = re.compile(r"^\s*\[\[?[^\[\]]+\]\]?\s*(#.*)?$")
 _TOKEN: Final = re.compile(r'''"""(?:\\.|[^\\])*?"""|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*''', re.DOTALL)
-"""What may hold brackets that are none: strings, and comments."""
+"""Strings and comments, which may contain brackets."""
 _NOTHING: Final = re.compile(r"^\s*(#.*)?$")
 
 Path = tuple[str, ...]
 
 
 class TomlError(ValueError):
-    """The text is no TOML, or cannot be changed safely."""
+    """The text isn't TOML, or cannot be changed safely."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Lines `begin` (the header) to `end` (behind the last one that says something) of the table at `path`."""
+    """A table with its lines: `begin` is the header, `end` follows the last line with content."""
 
     path: Path
     begin: int
@@ -36,7 +37,7 @@ class _Section:
 
 
 def read(text: str) -> dict[str, Any]:
-    """What the text says. Raises TomlError."""
+    """Parse the text. Raises TomlError."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -44,7 +45,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
-    """The text with these keys in these tables; other keys of theirs stay. Raises TomlError."""
+    """Return the text with these keys in these tables; their other keys stay. Raises TomlError."""
     document = read(text)
     wanted = copy.deepcopy(document)
     for path, keys in tables.items():
@@ -62,7 +63,7 @@ def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
 
 
 def drop(text: str, path: Path) -> str:
-    """The text without the table at the path and those below it. Raises TomlError."""
+    """Return the text without the table at the path and the tables below it. Raises TomlError."""
     document = read(text)
     wanted = copy.deepcopy(document)
     holders = [wanted]
@@ -79,10 +80,10 @@ def drop(text: str, path: Path) -> str:
         if section.path[: len(path)] == path:
             begin = section.begin
             if begin and not lines[begin - 1].strip():
-                begin -= 1  # the line that sets it apart
+                begin -= 1  # the blank line before it
             del lines[begin : section.end]
     changed = "".join(lines)
-    # `[mcp_servers]` has no line of its own where only its tables stand there.
+    # `[mcp_servers]` has no line of its own if the file holds only its subtables.
     return _checked(changed, wanted if read(changed) == wanted else _pruned(wanted, path[:-1]))
 
 
@@ -97,7 +98,7 @@ def _pruned(document: dict[str, object], path: Path) -> dict[str, object]:
 
 
 def _put_into(lines: list[str], own: _Section, keys: Mapping[str, Any], said: Mapping[str, str]) -> None:
-    """Have a table that is there say these keys, each line in the place of the one that said it otherwise."""
+    """Set keys of an existing table, each in the line that set it before."""
     body = read("".join(lines[own.begin + 1 : own.end]))
     for key, line in said.items():
         if key in body and body[key] == keys[key]:
@@ -117,7 +118,7 @@ def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
     keys = {key: value for key, value in keys.items() if (*path, key) not in paths}
     lines = text.splitlines(keepends=True)
     end_of_line = "\r\n" if "\r\n" in text else "\n"
-    # A JSON string, number, list or word is one of TOML as well.
+    # A JSON string, number, list or boolean is valid TOML too.
     said = {key: f"{key} = {_value(value)}{end_of_line}" for key, value in keys.items()}
     sections = list(_sections(lines))
     own = next((section for section in sections if section.path == path), None)
@@ -134,7 +135,7 @@ def _with_table(text: str, path: Path, keys: Mapping[str, Any]) -> str:
 
 
 def _sections(lines: Sequence[str]) -> Iterator[_Section]:
-    """Every table with a header."""
+    """Yield every table with a header."""
     text = "".join(lines)
     within = [range(found.start() + 1, found.end()) for found in _TOKEN.finditer(text) if "\n" in found[0]]
     begins, place = [], 0

@@ -208,8 +208,8 @@ class Keyring:
             await self._refresh(link)
 
     async def parted(self, link: RequestChannel) -> Fork | None:
-        """Return the fork between the daemon's roster and this device's, or None if there is none
-        or nothing to compare.
+        """Return the fork between the daemon's roster and this device's; None without a fork, or
+        without a roster to compare.
 
         Raises RosterError if the roster is invalid or of another space; RequestError,
         ConnectionLost, TimeoutError from the link.

@@ -1,1 +1,3 @@
-"""What clients tell of their sessions by hooks, and what is answered at once: a part of every turn, so it loads next to nothing."""
+"""Hooks: events that clients report about their sessions, and immediate answers to them. They run
+in every turn, so they load next to nothing.
+"""

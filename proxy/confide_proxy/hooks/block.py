@@ -1,7 +1,8 @@
-"""The frame around all that is put before a model unasked: whose words they are, and what they are not.
+"""The frame around text that is added to a model's context automatically. It names the source of
+the text and says that it contains no instructions.
 
-A client puts it where its own words stand (a message of role *system* or *developer*), so it states facts and gives no orders. What stands
-inside was made harmless by `form.py`; nothing else may go in.
+A client puts it into a message of role *system* or *developer*, so the frame states facts and gives
+no orders. Only text escaped by `form.py` may go inside.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 def framed(lines: Sequence[str], *, age_s: float | None = None) -> str:
-    """The block; `age_s` says how old its notes are, where that is to be told."""
+    """Return the block; `age_s`, the age of its notes in seconds, is mentioned if given."""
     when = "" if age_s is None else f", as they were {age(age_s)}"
     return "\n".join([OPEN, _NOTICE.format(when=when), *lines, CLOSE])
 
 
 def age(seconds: float) -> str:
-    """Words for it."""
+    """Return an age in words, such as "2 hours ago"."""
     for size, unit in _UNITS:
         if seconds >= size:
             number = int(seconds // size)

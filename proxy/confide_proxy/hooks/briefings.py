@@ -1,6 +1,8 @@
-"""The briefings on the disk: what a session begins with, one file a project, and a list of which folder has which.
+"""Briefings on disk: the text that starts a session, one file per project, and a list that maps
+folders to them.
 
-The seat's holder writes them; a hook reads one with nothing else running. What is in them has the form in which a model may see it.
+The process that holds the seat writes them; a hook reads one even if no other process runs. They
+are stored in the form in which a model may see them.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ FOLDER: Final = "briefing"
 _LIST: Final = "folders.json"
 _DEEPEST: Final = 64
 _OWN: Final = (".git", ".confide.toml", "MEMORY.md", "memory")
-"""What has one of these is no part of the project above it (`sync/project.py`)."""
+"""A folder with one of these isn't part of the project above it (`sync/project.py`)."""
 
 
 def read(state: str, cwd: str, *, now: float | None = None) -> str:
-    """The block for a session in that folder; "" where there is none."""
+    """Return the block for a session in the folder `cwd`; "" without a briefing."""
     folders = _object(os.path.join(state, FOLDER, _LIST))
     folder = os.path.realpath(cwd) if cwd else ""
     for _ in range(_DEEPEST):
@@ -50,7 +52,7 @@ def _block(kept: dict[str, object], now: float) -> str:
 
 
 def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float | None = None) -> None:
-    """Keep the briefing `name` (letters and digits) of the project in `folder`. Raises OSError: the disk refuses."""
+    """Store the briefing `name` (letters and digits) of the project in `folder`. Raises OSError."""
     place = os.path.join(state, FOLDER)
     os.makedirs(place, mode=0o700, exist_ok=True)
     kept = {"written": int(time.time() if now is None else now), "lines": list(lines)}
@@ -79,5 +81,5 @@ def _object(path: str) -> dict[str, Any]:
 
 
 def _write(path: str, value: dict[str, object]) -> None:
-    """Whole or not at all. Raises OSError."""
+    """Write a file atomically. Raises OSError."""
     atomic.write(path, json.dumps(value).encode(), is_kept=False)

@@ -1,6 +1,8 @@
-"""What became of each hook, a line of some thirty bytes each: what `confide doctor` tells, and no word of what was said.
+"""Outcomes of hooks, one line of about thirty bytes each, for `confide doctor`. They contain no
+text of a session.
 
-`CONFIDE_HOOKS=log` keeps a longer list beside it. Both are cut when they are large, and neither is worth an error.
+`CONFIDE_HOOKS=log` keeps a longer log beside them. Both files are rotated when they are large, and
+errors are ignored.
 """
 
 from __future__ import annotations
@@ -16,24 +18,24 @@ FOLDER: Final = "hooks"
 EVENTS: Final = "events"
 LOG: Final = "log"
 MOST_BYTES: Final = 64 * 1024
-"""Some two thousand events; when it is full the older half is what `.1` has."""
+"""About two thousand events; a full file becomes `.1`."""
 MOST_LOG_BYTES: Final = 1024 * 1024
 
 ANSWERED: Final = "answered"
 SILENT: Final = "silent"
-"""There was nothing to say."""
+"""The hook had nothing to say."""
 POINTED: Final = "pointed"
 LATE: Final = "late"
 ABSENT: Final = "absent"
-"""Nobody listened."""
+"""No process listened."""
 FAILED: Final = "failed"
-"""With what, as one word behind it."""
+"""The hook failed; one word for the cause follows."""
 
 
 def note(
     state: str, *, event: str, client: str, outcome: str, ms: int, why: str = "-", is_logged: bool = False
 ) -> None:
-    """Keep what became of an event. Never raises."""
+    """Record the outcome of an event. Never raises."""
     now = time.time()
     _append(state, EVENTS, MOST_BYTES, f"{int(now)} {_word(event)} {outcome} {ms} {_word(why)}\n")
     if is_logged:
@@ -42,7 +44,7 @@ def note(
 
 
 def read(state: str) -> list[tuple[float, str, str, int, str]]:
-    """When, event, outcome, milliseconds and why, of the last ones; the oldest first."""
+    """Return time, event, outcome, milliseconds and cause of the last events, the oldest first."""
     found: list[tuple[float, str, str, int, str]] = []
     for name in (f"{EVENTS}.1", EVENTS):
         try:
@@ -77,5 +79,5 @@ def _append(state: str, name: str, most: int, line: str) -> None:
 
 
 def _word(text: str) -> str:
-    """As one word of a line: an event's name comes from whoever calls."""
+    """Reduce a text to one word of a line, since an event's name comes from the calling client."""
     return "".join(letter for letter in text[:32] if letter.isascii() and (letter.isalnum() or letter in ".-_")) or "-"

@@ -1,8 +1,8 @@
-"""What the clients tell, each in its own way, as one kind of event; and how each of them is answered.
+"""Hook events of all clients as one class, and the form of the answer for each client.
 
-Claude Code and Codex speak alike, Gemini CLI nearly so; Cursor and VS Code have other names; OpenCode has no hooks of its own, and our
-plugin there speaks as Claude Code does, with its own name as `client` (docs/agents.md). Names and forms were read from real clients
-(tests/fixtures/hooks).
+Claude Code and Codex use the same format, and Gemini CLI nearly the same; Cursor and VS Code use
+other names. OpenCode has no hooks; Confide's plugin there sends Claude Code's format with its own
+name as `client` (docs/agents.md). Names and formats come from real clients (tests/fixtures/hooks).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:  # to import it costs a hook some milliseconds
     from typing import Any, Final
 
 START: Final = "start"
-"""A session begins, or goes on without what it knew: the briefing."""
+"""A session starts, or continues without its context. Answered with the briefing."""
 PROMPT: Final = "prompt"
-"""A person has said something: hits."""
+"""The user has sent a prompt. Answered with hits."""
 PERMISSION: Final = "permission"
-"""The client would ask whether one of our tools may run."""
+"""The client asks if a tool of Confide may run."""
 POINTER: Final = "pointer"
-"""Something may be learned from, later. Nothing is answered."""
+"""The learner may use the transcript later. Not answered."""
 
 KINDS: Final = {
     "SessionStart": START,
@@ -33,40 +33,43 @@ KINDS: Final = {
     **dict.fromkeys(("stop", "subagentStop", "preCompact", "sessionEnd"), POINTER),
 }
 TURN_ENDS: Final = frozenset({"Stop", "AfterAgent", "stop"})
-"""After these the notes may be others than before."""
+"""Events after which notes may have changed."""
 REPLAYED: Final = frozenset({"resume", "fork"})
-"""Starts where the client shows again what it had, our words among it."""
+"""Sources of starts that repeat the former context, including Confide's text."""
 ANEW: Final = frozenset({"clear", "compact"})
-"""Starts after which nothing of what was shown is left."""
+"""Sources of starts that discard everything shown before."""
 
 OURS: Final = ("mcp__confide__", "mcp__plugin_confide_confide__")
-"""What our tools are called: an entry of `confide setup`, and the plugin's."""
+"""Prefixes of Confide's tools: with an entry of `confide setup`, and with the plugin."""
 ALLOWED: Final = frozenset(
     {
         *("memory_search", "memory_read", "memory_get", "memory_list", "memory_history", "memory_status"),
         *("context_info", "entity_list", "entity_search", "task_list", "task_results"),
     }
 )
-"""What reads. What changes or deletes, opens a secret or reads the disk is a person's to allow."""
+"""Read-only tools. The user must allow those that change, delete, open a secret or read the disk.
+"""
 ADDING: Final = "memory_store"
-"""Allowed where it only adds: a note, or lines to the log of a day. A path or a mode of its own may put words over other words."""
+"""Allowed if it only adds: a note, or lines to a daily note. Its own path or mode may overwrite
+text.
+"""
 
 PROMPT_CHARS: Final = 65_536
-"""Of a prompt; more is not looked at."""
+"""Characters of a prompt that are used."""
 _MOST_TEXT: Final = 4096
 _MORE: Final = ("compact_summary", "agent_transcript_path", "agent_type")
 
 
 class HookEvent:
-    """One event.
+    """A hook event.
 
     Attributes:
-        name: the client's own.
-        kind: of START, PROMPT, PERMISSION and POINTER.
+        name: the client's name for it.
+        kind: START, PROMPT, PERMISSION or POINTER.
         client: "claude-code", "codex", "gemini", "opencode", "cursor" or "vscode".
-        source: of a start: why it is one.
-        cwd: where the client works.
-        told: all that it said.
+        source: reason of a start.
+        cwd: working folder of the client.
+        told: the whole JSON object.
     """
 
     __slots__ = ("client", "cwd", "kind", "name", "session", "source", "told", "transcript")
@@ -85,31 +88,35 @@ class HookEvent:
 
     @property
     def prompt(self) -> str:
-        """What the person said."""
+        """The user's prompt."""
         found = self.told.get("prompt")
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it asks about a tool of ours that may run without a person."""
+        """True if it asks about a tool of Confide that may run without the user's permission."""
         tool = _text(self.told, "tool_name")
         name = next((tool[len(prefix) :] for prefix in OURS if tool.startswith(prefix)), "")
         return name in ALLOWED or (name == ADDING and _only_adds(self.told.get("tool_input")))
 
     @property
     def is_summariser(self) -> bool:
-        """Whether the subagent that stops is the client's own, which writes the summary of a compaction."""
+        """True if the stopping subagent is the client's own, which summarizes a session for
+        compaction.
+        """
         return self.name == "SubagentStop" and self.told.get("agent_type") == ""
 
     @property
     def more(self) -> dict[str, str]:
-        """What no transcript has."""
+        """Data that no transcript contains."""
         found = {"cwd": self.cwd, **{key: self.told.get(key) for key in _MORE}}
         return {key: value for key, value in found.items() if isinstance(value, str) and value}
 
 
 def read(data: bytes) -> HookEvent | None:
-    """The event; None where it is none that anything is done at. Raises ValueError, RecursionError: it is no JSON object."""
+    """Parse an event; return None for one that hooks ignore. Raises ValueError or RecursionError if
+    it isn't a JSON object.
+    """
     told = json.loads(data)
     if not isinstance(told, dict):
         raise ValueError("no object")
@@ -119,7 +126,9 @@ def read(data: bytes) -> HookEvent | None:
 
 
 def answer(event: HookEvent, context: str, message: str) -> dict[str, Any]:
-    """What the client reads: `context` is for the model, `message` for the person; "" where there is none."""
+    """Return the answer in the client's form: `context` is for the model and `message` for the
+    user; either may be "".
+    """
     if event.client == "cursor":
         return {"additional_context": context} if context else {}
     found: dict[str, Any] = {"systemMessage": message} if message else {}
@@ -129,12 +138,12 @@ def answer(event: HookEvent, context: str, message: str) -> dict[str, Any]:
 
 
 def allowing(event: HookEvent) -> dict[str, object]:
-    """The answer that lets a tool run."""
+    """Return the answer that allows a tool to run."""
     return {"hookSpecificOutput": {"hookEventName": event.name, "decision": {"behavior": "allow"}}}
 
 
 def _only_adds(arguments: Any) -> bool:
-    """Whether a store puts nothing in the place of anything."""
+    """Return True if the arguments of a store overwrite nothing."""
     if not isinstance(arguments, dict):
         return False
     path, mode = (arguments.get(key) or "" for key in ("path", "mode"))
@@ -145,7 +154,7 @@ def _only_adds(arguments: Any) -> bool:
 
 
 def _client(name: str, transcript: str, told: dict[str, Any]) -> str:
-    if told.get("client") == "opencode":  # our own plugin's word
+    if told.get("client") == "opencode":  # sent by Confide's own plugin
         return "opencode"
     if "cursor_version" in told or "conversation_id" in told:
         return "cursor"

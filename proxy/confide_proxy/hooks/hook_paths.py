@@ -1,4 +1,4 @@
-"""Where a hook finds what it needs, without what `confide_proxy.paths` costs to load; a test compares the two."""
+"""Paths that a hook needs, without the import cost of `confide_proxy.paths`; a test compares both."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 HOME_VARIABLE: Final = "CONFIDE_HOME"
 _VARIABLES: Final = (HOME_VARIABLE, "XDG_DATA_HOME", "XDG_CONFIG_HOME")
 MOST_ADDRESS: Final = 103
-"""Bytes of a Unix socket's path: 104 with the NUL at its end on macOS, 108 on Linux."""
+"""Most bytes of a Unix socket's path: 104 with the final NUL on macOS, 108 on Linux."""
 MOST_CONFIG: Final = 64 * 1024
 _PROJECT_FILE: Final = ".confide.toml"
 _DEEPEST: Final = 64
 
 
 def find() -> tuple[str, str]:
-    """The state folder and `proxy.toml`."""
+    """Return the paths of the state folder and of `proxy.toml`."""
     found = _found()
     if any(os.environ.get(name) for name in _VARIABLES) or _is_set_up(found[0]):
         return found
-    # Where this user's memory may be elsewhere is noted; only who finds none pays for the look.
+    # The memory may be elsewhere, as a note file says; it is read only if none is in the usual
+    # place.
     from confide_proxy import paths
 
     paths.follow_note()
@@ -51,9 +52,10 @@ def _found() -> tuple[str, str]:
 
 
 def addresses(state: str) -> list[str]:
-    """Where the seat's holder may listen: in the state folder, or in a runtime folder where that path is too long for a socket.
+    """Return the possible paths of the hook socket: in the state folder, or in a runtime folder if
+    that path is too long.
 
-    Raises OSError: there is no state folder.
+    Raises OSError if the state folder doesn't exist.
     """
     own = os.path.join(state, "hooks.sock")
     if len(os.fsencode(own)) <= MOST_ADDRESS:
@@ -67,7 +69,9 @@ def addresses(state: str) -> list[str]:
 
 
 def is_off(config: str, cwd: str) -> bool:
-    """Whether `proxy.toml` or the `.confide.toml` of a folder above `cwd` says `hooks = false`, or cannot be read."""
+    """Return True if `proxy.toml`, or the `.confide.toml` of a folder above `cwd`, says `hooks =
+    false` or cannot be read.
+    """
     if _says_off(config, is_ours=True):
         return True
     folder = os.path.realpath(cwd) if cwd else ""
@@ -84,7 +88,9 @@ def is_off(config: str, cwd: str) -> bool:
 
 
 def plain(path: str, most: int) -> bytes:
-    """At most so many bytes of a plain file. Raises OSError: it is not there, or is no plain file, which might not end."""
+    """Read at most `most` bytes of a regular file. Raises OSError if it doesn't exist or isn't
+    regular, since reading others may not end.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -95,7 +101,7 @@ def plain(path: str, most: int) -> bytes:
 def _says_off(path: str, *, is_ours: bool) -> bool:
     try:
         if is_ours:
-            path = os.path.realpath(path)  # a person may keep it elsewhere, and link to it
+            path = os.path.realpath(path)  # the user may link to it
         data = plain(path, MOST_CONFIG + 1)
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -103,12 +109,12 @@ def _says_off(path: str, *, is_ours: bool) -> bool:
         return is_ours
     if b"hooks" not in data:
         return False
-    import tomllib  # as long as all else that a hook loads: only who says something of hooks pays for it
+    import tomllib  # doubles a hook's import time, so only if needed
 
     try:
         table: dict[str, object] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
     except (ValueError, RecursionError):
-        return True  # whatever it was meant to say
+        return True  # unreadable counts as off
     return table.get("hooks") is False
 
 

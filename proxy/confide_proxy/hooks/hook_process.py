@@ -1,8 +1,10 @@
-"""The process of one `confide hook`: an event on stdin, nothing or one JSON object on stdout; always silent on stderr, always code 0.
+"""The process of `confide hook`: reads an event on stdin and writes one JSON object or nothing to
+stdout. It never writes to stderr and always exits with code 0.
 
-It asks whoever holds the seat `hooks` (`seat.py`) over a Unix socket, and dials nothing. A person waits for it at every turn: all that it
-loads is this folder's light half and json, os and socket (a test walks the imports), and all that it waits for has an end. While a session
-starts that will answer, a prompt waits for it.
+It asks the process that holds the seat `hooks` (`seat.py`) over a Unix socket and opens no other
+connection. The user waits for it in every turn, so it imports only the light modules of this
+folder, json, os and socket (a test checks the imports), and each wait has a timeout. While a
+session that will answer is starting, a prompt waits for it.
 """
 
 from __future__ import annotations
@@ -24,30 +26,36 @@ if TYPE_CHECKING:
 
 CONNECT_S: Final = 0.05
 DEADLINE_S: Final = 0.38
-"""From the process's start, where the system tells of it, to the last line here: a client waits for all of it."""
+"""Time from the start of the process, if the system reports it, to the last statement; the client
+waits for all of it.
+"""
 MOST_START_S: Final = 0.15
-"""What of it the start may take. The interpreter needs some 15 ms, or 100 on a busy machine, and a process may have been stopped then."""
+"""Most of that time counted for the start. The interpreter takes about 15 ms, or 100 on a busy
+machine, and a process may have been suspended.
+"""
 AGAIN_S: Final = 0.01
-"""A session that starts is looked for again so soon."""
+"""Interval at which a starting session is tried again."""
 LEAST_S: Final = 0.05
-"""With less time left nothing is asked: no search is answered within it."""
+"""No request is sent with less time left, since no search is answered within it."""
 MOST_STDIN: Final = 256 * 1024
 MOST_ANSWER: Final = 64 * 1024
 SWITCH: Final = "CONFIDE_HOOKS"
 LEARNING: Final = "CONFIDE_LEARNING"
-"""Set for the clients that the learner starts: their hooks would feed it with itself."""
+"""Set for clients that the learner starts: their hooks would feed the learner with its own
+sessions.
+"""
 _PART: Final = 65_536
 
 
 def main() -> NoReturn:
-    """Do what an event asks for, and end."""
-    with contextlib.suppress(BaseException):  # a client shows its person what a hook says of its troubles
+    """Handle one event, then exit."""
+    with contextlib.suppress(BaseException):  # a client shows a hook's errors to the user
         Hook(started()).run()
     os._exit(0)
 
 
 class Hook:
-    """One event, and the time that it has."""
+    """A hook's event and its deadline."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -60,7 +68,7 @@ class Hook:
         if switch == "off" or os.environ.get(LEARNING):
             return
         self._state, self._config = hook_paths.find()
-        if not os.path.isdir(self._state):  # nothing was ever set up here
+        if not os.path.isdir(self._state):  # Confide isn't set up here
             return
         name = client = "-"
         outcome, why = counts.FAILED, "-"
@@ -119,7 +127,9 @@ class Hook:
         return self._say(said) if said or outcome == counts.ANSWERED else outcome
 
     def _is_awaited(self, event: events.HookEvent) -> bool:
-        """Whether a session starts that will listen in a moment, and is to be asked something then."""
+        """Return True if a starting session will listen soon and the prompt contains a question for
+        it.
+        """
         if not startup_marks.is_noted(self._state):
             return False
         from confide_proxy.hooks import (
@@ -146,7 +156,7 @@ class Hook:
             more=event.more,
         )
         if event.name in events.TURN_ENDS:
-            # Its notes may have changed; nothing is waited for.
+            # The notes may have changed. The hook doesn't wait for an answer.
             self._ask({"kind": "turn", "cwd": event.cwd}, is_waiting=False)
         return counts.POINTED if is_written else counts.SILENT
 
@@ -159,7 +169,9 @@ class Hook:
         return counts.ANSWERED
 
     def _stdin(self) -> bytes:
-        """What the client writes; of more than `MOST_STDIN` enough to see that. All of it is read, or its pipe would break."""
+        """Read all of stdin, so that the client's pipe doesn't break, but keep little more than
+        `MOST_STDIN` bytes.
+        """
         data = bytearray()
         try:
             while (left := self._left()) > 0 and select.select([0], [], [], left)[0]:
@@ -173,7 +185,7 @@ class Hook:
         return bytes(data)
 
     def _ask(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
-        """What the seat's holder says, and how that went."""
+        """Send a request to the process that holds the seat; return the outcome and its answer."""
         try:
             connection = self._connected()
         except OSError as error:
@@ -185,7 +197,7 @@ class Hook:
             try:
                 left = max(0.001, self._left())
                 connection.settimeout(left)
-                # What is answered later reaches nobody, and must not count as shown.
+                # A later answer would be lost, and must not count as shown.
                 connection.sendall(json.dumps({**asked, "ms": int(left * 1000)}).encode() + b"\n")
                 if not is_waiting:
                     return counts.SILENT, {}
@@ -194,7 +206,7 @@ class Hook:
                     connection.settimeout(max(0.001, self._left()))
                     part = connection.recv(_PART)
                     if not part:
-                        return counts.ABSENT, {}  # it ended just then
+                        return counts.ABSENT, {}  # the listener has just ended
                     data += part
             except TimeoutError:
                 return counts.LATE, {}
@@ -204,7 +216,7 @@ class Hook:
         return counts.ANSWERED, told if isinstance(told, dict) else {}
 
     def _connected(self) -> socket.socket | None:
-        """A connection to a listener of this user; None where there is none. Raises OSError."""
+        """Connect to a listener of this user; return None if there isn't any. Raises OSError."""
         for address in hook_paths.addresses(self._state):
             try:
                 status = os.lstat(address)
@@ -229,7 +241,9 @@ class Hook:
 
 
 def started() -> float:
-    """When this process began, by `time.monotonic`; now, where the system does not tell."""
+    """Return the start time of this process on the `time.monotonic` clock; the current time if the
+    system doesn't report it.
+    """
     now = time.monotonic()
     try:
         with open("/proc/self/stat", "rb") as file:  # proc(5): the 22nd is counted in ticks since boot
@@ -242,7 +256,9 @@ def started() -> float:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Whether this user's process is at the other end; True where the system does not tell: the folder is this user's alone."""
+    """Return True if the peer process belongs to this user, or if the system doesn't report that:
+    the folder belongs to this user alone.
+    """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return True

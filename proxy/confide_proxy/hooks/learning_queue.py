@@ -1,10 +1,12 @@
-"""Pointers: where in a client's own transcript something may be learned from (docs/learning.md). A hook writes one, the learner reads them.
+"""Pointers to places in clients' transcripts from which the learner may learn (docs/learning.md).
+Hooks write them, the learner reads them.
 
-A pointer is one line of JSON in `learn/pointers.jsonl` of the state folder, and no text of the session. Hooks run at every turn of a
-person who waits, so this module needs the standard library alone, and `append` never raises.
+A pointer is one JSON line in `learn/pointers.jsonl` of the state folder, without any text of the
+session. Hooks run in every turn while the user waits, so this module needs only the standard
+library, and `append` never raises.
 
-Writers take the file's lock for some microseconds: so no line is torn, none is lost while another process shortens the file, and what a
-full disk has cut off is taken back.
+Writers lock the file for some microseconds, so no line is torn, none is lost while another process
+shortens the file, and a line that a full disk has truncated is removed.
 """
 
 from __future__ import annotations
@@ -26,25 +28,27 @@ MOST_LINES: Final = 10_000
 MOST_AGE_S: Final = 30 * 86_400
 MOST_BYTES: Final = 32 * 2**20
 MORE_CHARS: Final = 16_384
-"""Of each value of `more`: a client's own summary of a session takes some 8,000."""
+"""Most characters of each value of `more`; a client's own summary of a session takes about 8,000.
+"""
 _SHORTEST_LINE: Final = 96
 _MOST_TEXT: Final = 4096
 _MOST_MORE: Final = 8
 _MOST_CONFIG: Final = 2**20
 _LOCK_S: Final = 0.1
-"""Who holds it for longer is stopped, and a hook does not wait for that."""
+"""A process that holds the lock longer is suspended, and a hook doesn't wait for it."""
 _PATIENT_LOCK_S: Final = 5.0
-"""The learner has time, and fifty hooks at once may be before it."""
+"""The learner waits longer, since fifty hooks at once may be before it."""
 _LOOK_AGAIN_S: Final = 0.001
 _REOPENED: Final = 5
 _MODES: Final = ("suggest", "auto")
 
 
 def learns(config: str | os.PathLike[str]) -> bool:
-    """Whether the configuration (`proxy.toml`) asks for learning, or the plugin's answer where that says nothing. False where it cannot be
-    read, or somebody else could have written it.
+    """Return True if `proxy.toml` enables learning, or if it says nothing and the plugin's answer
+    does. False if the file is unreadable, or another user could have written it.
 
-    The whole check of who could have (docs/decisions/0020) is the learner's: what a pointer says is in the client's own files already.
+    The full check of who could have written it (docs/decisions/0020) is the learner's. A pointer
+    contains nothing that isn't in the client's own files.
     """
     try:
         fd = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -60,7 +64,7 @@ def learns(config: str | os.PathLike[str]) -> bool:
         return False
     if b"learn" not in data:
         return _answered() in _MODES
-    import tomllib  # half of what a hook takes, and only who learns pays for it
+    import tomllib  # half of a hook's time, so only if needed
 
     try:
         section = tomllib.loads(data.decode("utf-8")).get("learn", {})
@@ -72,7 +76,7 @@ def learns(config: str | os.PathLike[str]) -> bool:
 
 
 def _answered() -> str:
-    from confide_proxy.clients import plugin_answers  # read at the end of a turn alone
+    from confide_proxy.clients import plugin_answers  # read only at the end of a turn
 
     return plugin_answers.learning()
 
@@ -88,16 +92,18 @@ def append(
     event: str,
     more: Mapping[str, str] | None = None,
 ) -> bool:
-    """Add a pointer, if this machine learns; whether it was written. Nothing is written, no folder either, where it does not learn.
+    """Append a pointer if learning is enabled; return True if it was written. Otherwise nothing is
+    written and no folder created.
 
     Args:
-        state: the state folder, which is there.
-        config: `proxy.toml`, which need not be.
-        client: as the transcripts are called: "claude-code", "codex".
-        transcript: the file's path; "" where the client names none.
-        offset: the size of it now, in bytes.
-        event: the client's own name of it.
-        more: what the event says beside it and no transcript has, such as `compact_summary` and `cwd`; cut at `MORE_CHARS`.
+        state: the state folder, which must exist.
+        config: path of `proxy.toml`, which need not exist.
+        client: source of the transcripts, such as "claude-code" or "codex".
+        transcript: path of the file; "" if the client names none.
+        offset: current size of the file in bytes.
+        event: the client's name of the event.
+        more: data of the event that no transcript contains, such as `compact_summary` and `cwd`; each
+            value is cut at `MORE_CHARS`.
     """
     if os.environ.get("CONFIDE_LEARNING") or not learns(config):
         return False
@@ -134,9 +140,10 @@ def append(
 
 
 def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
-    """The pointers of the last 30 days, the oldest first, and the lines as they are, to `forget` them by. What is no pointer is left out.
+    """Return the pointers of the last 30 days, the oldest first, and all lines as bytes for
+    `forget`. Invalid lines are skipped.
 
-    Raises OSError: the file cannot be read.
+    Raises OSError if the file cannot be read.
     """
     try:
         fd = os.open(os.path.join(state, "learn", "pointers.jsonl"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -151,9 +158,11 @@ def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
 
 
 def forget(state: str | os.PathLike[str], lines: bytes) -> None:
-    """Take out the lines that `read` has given; none where the file was shortened since, so that they come once more.
+    """Remove the lines that `read` has returned. Nothing is removed if the file was shortened
+    since; the pointers then come again.
 
-    Raises OSError: the disk refuses, or somebody has held the lock for `_PATIENT_LOCK_S`; then all of them are still there.
+    Raises OSError if the write fails or the lock stays taken for `_PATIENT_LOCK_S`; all lines are
+    still there then.
     """
     file = os.path.join(state, "learn", "pointers.jsonl")
     if not lines or not os.path.exists(file):
@@ -186,7 +195,9 @@ def _pointer(line: bytes) -> dict[str, Any] | None:
 
 
 def _locked(file: str, wait_s: float = _LOCK_S) -> int:
-    """The file, with its lock, as it is called now: another process may have put a shorter one in its place. Raises OSError."""
+    """Open and lock the current file, which another process may have replaced by a shorter one.
+    Raises OSError.
+    """
     end = time.monotonic() + wait_s
     for _ in range(_REOPENED):
         fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -217,7 +228,7 @@ def _appended(fd: int, file: str, line: bytes) -> bool:
         _replace(file, shorter + line)
         return True
     if size and os.pread(fd, 1, size - 1) != b"\n":
-        line = b"\n" + line  # somebody was killed in the middle of theirs
+        line = b"\n" + line  # a killed writer left an incomplete line
     if os.write(fd, line) == len(line):
         return True
     os.ftruncate(fd, size)
@@ -232,7 +243,9 @@ def _all(fd: int) -> bytes:
 
 
 def _shortened(data: bytes) -> bytes | None:
-    """The newest nine of ten lines, and none over 30 days; None while it is short enough."""
+    """Return the newest nine tenths of the lines, none older than 30 days; None if the file is
+    short enough.
+    """
     lines = data.splitlines(keepends=True)
     if len(lines) < MOST_LINES and len(data) < MOST_BYTES:
         return None
@@ -251,5 +264,5 @@ def _shortened(data: bytes) -> bytes | None:
 
 
 def _replace(file: str, data: bytes) -> None:
-    """Put other lines in the file's place, whole or not at all; the caller has its lock. Raises OSError."""
+    """Replace the file's content atomically; the caller holds its lock. Raises OSError."""
     atomic.write(file, data, is_kept=False)

@@ -1,6 +1,8 @@
-"""What of a prompt is asked of the memory, if anything: most of what people say needs no memory, and every hit costs tokens for good.
+"""Selection of the part of a prompt that is searched in memory. Most prompts need no memory, and
+every hit costs tokens for the rest of the session.
 
-Pure: no I/O, no model. What is kept out here is never searched for; the rest is kept down by `holder.recall.HIT_SCORE`.
+Pure functions without I/O or a model. Prompts rejected here are never searched for;
+`server.recall.HIT_SCORE` limits the hits of the others.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Final
 
 MOST_CHARS: Final = 1000
 LEAST_WORDS: Final = 3
-"""Content words that a question has."""
+"""Fewest content words of a question."""
 
 _OPENED: Final = re.compile(r"(?:<|&lt;)(confide-memory|hook_context)(?:>|&gt;)", re.IGNORECASE)
 _CLOSED: Final = {
@@ -19,7 +21,7 @@ _CLOSED: Final = {
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _WORD: Final = re.compile(r"[^\W_][\w'’.+#-]*")
 _NO_QUESTIONS: Final = ("/", "!", "#")
-"""How commands of clients, shells and notes begin."""
+"""Starts of commands of clients and shells, and of notes."""
 
 _EMPTY: Final = frozenset(
     """a an and are as at be been being but by can could did do does doing done for from had has have he her him his i i'd i'll i'm
@@ -27,7 +29,9 @@ _EMPTY: Final = frozenset(
     so some such than thanks thank that that's the their them then there these they this those to too up us very was were will
     with would yeah yes you your also here all any again more back down over well""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
 )
-"""Words that say nothing by themselves. Question words and "we" are not among them: they are what asks for memory."""
+"""Words without content of their own. Question words and "we" aren't in it, as they often ask for
+memory.
+"""
 _EVERYDAY: Final = frozenset(
     """add after again anything apply before big bit block branch bug build bump change changed changes check clean cleanup close
     code comment comments commit compile continue correct could create debug delete deploy diff directory docs done edit error
@@ -41,11 +45,13 @@ _EVERYDAY: Final = frozenset(
     told try tweak two type types typo undo update use value values variable version versions want wanted warning warnings what
     when where which who whole why work works write wrong""".split()  # noqa: SIM905
 )
-"""What instructions to a coding agent and words about its last answer consist of; whoever says nothing else asks nothing of a memory."""
+"""Words of instructions to a coding agent and of comments on its last answer. A prompt of these
+alone needs no memory.
+"""
 
 
 def question(prompt: str) -> str:
-    """What to search for; "" for nothing."""
+    """Return the text to search for; "" for none."""
     text = _without_blocks(prompt).strip()
     if text.startswith(_NO_QUESTIONS):
         return ""
@@ -58,7 +64,9 @@ def question(prompt: str) -> str:
 
 
 def _without_blocks(text: str) -> str:
-    """Without what we or the client have put before the prompt, which Gemini repeats in it; what is not closed goes to the end."""
+    """Remove the blocks that Confide or the client has put before the prompt, which Gemini repeats
+    in it. An unclosed block extends to the end.
+    """
     kept: list[str] = []
     place = 0
     while (opened := _OPENED.search(text, place)) is not None:
@@ -71,7 +79,7 @@ def _without_blocks(text: str) -> str:
 
 
 def _without_code(text: str) -> str:
-    """Without what stands between fences; what is not closed goes to the end."""
+    """Remove fenced code. An unclosed fence extends to the end."""
     kept: list[str] = []
     fence = ""
     for line in text.split("\n"):

@@ -1,7 +1,9 @@
-"""Sessions whose hooks fire before anybody listens: marks on the disk that tell a hook of a session, and whoever listens later of a hook.
+"""Marks on disk for sessions whose hooks fire before any process listens: a hook reads from them
+that a session is starting, and a later listener that a hook was not answered.
 
-A client fires its first hooks while `confide mcp` still loads; one that is started for one prompt alone fires all of them within a second.
-So a prompt waits for a session that starts, as far as it has time, and a start that nobody could answer is made up for at the first prompt.
+A client fires its first hooks while `confide mcp` is still loading; a client started for a single
+prompt fires all of them within a second. So a prompt waits for a starting session as long as it has
+time, and an unanswered start is answered at the first prompt.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
     from typing import Final
 
 FRESH_S: Final = 2.0
-"""A session that does not listen within so long of its start will not do so soon."""
+"""A session that isn't listening this long after its start won't do so soon."""
 MOST_BYTES: Final = 8192
-"""Of the list of starts; it is begun anew then: who has not said anything for so many sessions is briefed by the next."""
+"""Size at which the list of starts is cleared. A session without a prompt for so long is briefed at
+the next start.
+"""
 _FOLDER: Final = "hooks"
 _STARTING: Final = "starting"
 _MISSED: Final = "unanswered"
@@ -26,13 +30,13 @@ _AWAITED: Final = "awaited"
 
 
 def note(state: str) -> None:
-    """A session starts now. A disk that refuses costs a prompt its hits, and nothing else."""
-    if os.path.isdir(state):  # else nothing was ever set up here
+    """Mark that a session is starting. A failed write only costs a prompt its hits."""
+    if os.path.isdir(state):  # otherwise Confide isn't set up here
         _append(state, _STARTING, b"")
 
 
 def is_noted(state: str) -> bool:
-    """Whether one started a moment ago."""
+    """Return True if a session has just started."""
     try:
         age_s = time.time() - os.lstat(os.path.join(state, _FOLDER, _STARTING)).st_mtime
     except OSError:
@@ -41,12 +45,12 @@ def is_noted(state: str) -> bool:
 
 
 def hurry(state: str) -> None:
-    """A prompt waits for a session that starts: it need not spare its client any longer."""
+    """Mark that a prompt waits for a starting session, which then should start at full speed."""
     _append(state, _AWAITED, b"")
 
 
 def is_hurried(state: str, since: float) -> bool:
-    """Whether a prompt has begun to wait at or after `since` (seconds, as `time.time`)."""
+    """Return True if a prompt began to wait at or after `since` (seconds, as `time.time`)."""
     try:
         return os.lstat(os.path.join(state, _FOLDER, _AWAITED)).st_mtime >= since
     except OSError:
@@ -54,13 +58,13 @@ def is_hurried(state: str, since: float) -> bool:
 
 
 def miss(state: str, session: str) -> None:
-    """The start of that session has brought nothing. A disk that refuses costs it its briefing."""
+    """Mark that the start of the session was not answered. A failed write costs it its briefing."""
     if line := _line(session):
         _append(state, _MISSED, line)
 
 
 def is_missed(state: str, session: str) -> bool:
-    """Whether the start of that session has brought nothing."""
+    """Return True if the start of the session was not answered."""
     try:
         listed = hook_paths.plain(os.path.join(state, _FOLDER, _MISSED), 2 * MOST_BYTES)
     except OSError:
@@ -70,7 +74,7 @@ def is_missed(state: str, session: str) -> bool:
 
 
 def _line(session: str) -> bytes:
-    """Clients' names of sessions are UUIDs; what is longer or looks otherwise is none of theirs."""
+    """Return the line for a session; empty for a name that no client uses (theirs are UUIDs)."""
     data = session.encode("utf-8", "replace")
     return data + b"\n" if data.isascii() and len(data) <= 128 and session.isprintable() else b""
 

@@ -1,1 +1,3 @@
-"""Who answers the hooks of this machine: one session or `confide sync --watch`, for as long as it has the seat."""
+"""The server for this device's hooks: one session, or `confide sync --watch`, while it holds the
+seat.
+"""

@@ -1,6 +1,8 @@
-"""Stored texts as a model may see them: quoted, on one line, and unable to end the block that they stand in or to hide anything in it.
+"""Stored texts in the form in which a model may see them: quoted, on one line, and unable to close
+their block or to hide text in it.
 
-Pure. What comes from the daemon is read with suspicion: what has another form than agreed, or no class that may come unasked, is not there.
+Pure functions. Data from the daemon isn't trusted: items with another form than agreed, or without
+a class that may come automatically, are dropped.
 """
 
 from __future__ import annotations
@@ -19,31 +21,38 @@ from confide_proxy.hooks import block
 HIT_CHARS: Final = 240
 SUMMARY_CHARS: Final = 480
 HEAD_CHARS: Final = 720
-"""Of the beginning of a `MEMORY.md`."""
+"""Most characters from the start of a `MEMORY.md`."""
 HITS: Final = 3
 NOTES: Final = 8
 HIT_TOKENS: Final = 300
 BRIEFING_TOKENS: Final = 600
 TRUSTED: Final = ("owner", "agent", "derived")
-"""The classes of what may come before a model unasked. One that a newer daemon has is not among them."""
+"""Classes whose texts may be added to a model's context automatically. Unknown classes of a newer
+daemon aren't.
+"""
 CUT: Final = " …"
 _PLACE_CHARS: Final = 96
 _NAME_CHARS: Final = 32
 _CHARS_PER_TOKEN: Final = 3.0
-"""At least, of what is quoted."""
+"""Fewest characters per token that a quotation may have."""
 _RUN: Final = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
 _LETTERS: Final = 7
 _DIGITS: Final = 3
 _OTHER: Final = 1.25
 _MARGIN: Final = 1.08
-"""Letters and digits of one token, tokens of one letter that is not ASCII, and what makes the estimate one that is hardly ever below."""
+"""Factor that makes the estimate of tokens almost always an upper bound.
+
+The constants above: letters and digits per token, and tokens per non-ASCII letter.
+"""
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode's categories of controls, bidi marks, tags, halves of pairs, letters of nobody, and ends of lines."""
+"""Unicode categories of controls, direction marks, tags, surrogates, unassigned characters and line
+separators.
+"""
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks of other categories that nobody sees: a text can be written in variation selectors alone."""
+"""Invisible characters of other categories: a text can be encoded in variation selectors alone."""
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LEVELS: Final = {"core": 0, "high": 1}
 _LOW: Final = "low"
@@ -55,12 +64,14 @@ class Quoted(NamedTuple):
     """A line of a block.
 
     Attributes:
-        document: project and path of what it quotes.
-        place: the same, with the line that the quoted piece begins at.
-        is_whole: all that it quotes stands in it.
+        document: project and path of the quoted document.
+        place: the same with the first line of the quoted piece.
+        is_whole: True if the quotation is complete.
         text: the quotation alone.
-        when: when the document was changed, as the daemon says it.
-        covers: documents and places of which it says all, together with others where that takes several `parts`.
+        when: time of the document's last change, as the daemon gives it.
+        covers: documents and places that the line quotes completely, or together with others if they
+            have several `parts`.
+        parts: number of lines that together quote `covers` completely.
     """
 
     line: str
@@ -74,7 +85,9 @@ class Quoted(NamedTuple):
 
 
 def plain(text: str, most: int) -> str:
-    """A text as it may stand in a block: one line of at most so many characters, escapes among them."""
+    """Return a text as one line of at most `most` characters, escapes included, that may stand in a
+    block.
+    """
     looked_at = _INVISIBLE.sub("", text[: 16 * most])
     shown = "".join(" " if unicodedata.category(letter) in _HIDDEN else letter for letter in looked_at)
     parts = [_escaped(letter) for letter in " ".join(shown.split())]
@@ -89,12 +102,12 @@ def plain(text: str, most: int) -> str:
 
 
 def _escaped(letter: str) -> str:
-    # Full width brackets and the like are read as brackets too.
+    # Full-width brackets and the like read as brackets too.
     return _ESCAPES.get(letter if letter.isascii() else unicodedata.normalize("NFKC", letter), letter)
 
 
 def tokens(text: str) -> float:
-    """How many it is, at most, as near as that can be said without a tokenizer (a test compares with a real one)."""
+    """Estimate the most tokens of a text without a tokenizer (a test compares it with a real one)."""
     spent = 1.0
     for run in _RUN.findall(text):
         if run.isascii():
@@ -105,12 +118,14 @@ def tokens(text: str) -> float:
 
 
 def hits(result: Mapping[str, object]) -> list[Quoted]:
-    """What a search found, the best first, as far as it may come unasked."""
+    """Return the hits of a search that may come automatically, the best first."""
     return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
 
 
 def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
-    """The notes of a list that are of importance core or high and of these projects; core first, as they were in the list."""
+    """Return the listed notes of these projects with importance core or high, core first, else in
+    the order of the list.
+    """
     wanted = frozenset(projects)
     found = [
         (_LEVELS[note["level"]], each)
@@ -121,7 +136,9 @@ def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
 
 
 def newest_notes(result: Mapping[str, object], project: str, *, without: str) -> list[Quoted]:
-    """The notes of a list that are of this project, as they were in the list: none of importance low, none of the type `without`."""
+    """Return the listed notes of this project in the order of the list, without those of importance
+    low or of the type `without`.
+    """
     return [
         each
         for note in _items(result.get("memories"))
@@ -133,7 +150,9 @@ def newest_notes(result: Mapping[str, object], project: str, *, without: str) ->
 
 
 def head(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
-    """How each `MEMORY.md` of a project begins, on a line of its own: as many whole lines of the file as there is room for."""
+    """Return the start of each `MEMORY.md` of a project as one line: as many whole lines of the
+    file as fit.
+    """
     own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
     found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
     return [each for each in found if each is not None]
@@ -147,7 +166,7 @@ def _head(pieces: Sequence[BriefingPiece]) -> Quoted | None:
         room = next((at for at, _ in enumerate(lines) if not _fits([*kept, *lines[: at + 1]])), len(lines))
         kept += lines[:room]
         if room < len(lines):
-            # Cut at the end of a line; within one only where the first is too long by itself.
+            # Cut at the end of a line; within a line only if the first alone is too long.
             kept = [*kept, CUT] if kept else lines[:1]
             break
         covers.append(_place(piece))
@@ -161,7 +180,7 @@ def _fits(lines: Sequence[str]) -> bool:
 
 
 def entries(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
-    """The entries of pieces that come from the ends of files, the last one of each piece first."""
+    """Return the entries of pieces from the ends of files, the last entry of each piece first."""
     found: list[Quoted] = []
     for piece in pieces:
         parts = _entries(piece["snippet"], piece["heading"]) if piece["project"] == project else []
@@ -173,7 +192,9 @@ def entries(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
 
 
 def _entries(text: str, heading: str) -> list[tuple[int, str]]:
-    """The paragraphs and the items of lists of a piece, below their heading, each with the line that it begins at, counted from 0."""
+    """Return the paragraphs and list items of a piece, with their heading, each with its first line
+    counted from 0.
+    """
     found: list[tuple[int, str, list[str]]] = []
     is_open = False
     for number, line in enumerate(text.split("\n")):
@@ -195,18 +216,25 @@ def _place(piece: Mapping[str, object]) -> str:
 
 
 def covered(lines: Iterable[Quoted]) -> list[str]:
-    """Documents and places of which these lines say all, so that nothing of them need come again."""
+    """Return the documents and places that these lines quote completely, so that they needn't be
+    shown again.
+    """
     counts = Counter((place, each.parts) for each in lines for place in each.covers)
     return [place for (place, parts), count in counts.items() if count >= parts]
 
 
 def summary(note: Mapping[str, object], content: str) -> Quoted | None:
-    """The line for the summary of a session, of which `memory_list` tells and `content` is the text; None where it may not come unasked."""
+    """Return the line for a session summary; None if it may not come automatically.
+
+    `note` is its row in `memory_list`, and `content` its text.
+    """
     return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
 
 
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:
-    """As many of them as the budget of tokens has room for, the frame counted. `once`: none that says again what one before it says."""
+    """Return as many lines as fit into the budget of tokens, frame included. `once` drops lines
+    whose text an earlier line contains.
+    """
     kept: list[Quoted] = []
     spent = tokens(block.framed([], age_s=86_400.0))
     for each in lines:
@@ -249,12 +277,14 @@ def _quoted(
     if kind not in TRUSTED or not _DAY.match(day):
         return None
     quoted = plain(text, most)
-    # Scripts and code of which a letter takes more tokens have fewer of them, rather than the other lines none.
+    # Scripts and code with many tokens per character get fewer characters, so that the other lines
+    # keep their room.
     if (cost := tokens(quoted)) > most / _CHARS_PER_TOKEN:
         quoted = plain(text, int(most * most / _CHARS_PER_TOKEN / cost))
     if not quoted:
         return None
-    # A model reads and changes a note by its id; that of a hostile daemon may look like anything.
+    # A model uses the id to read or change a note; the id from a hostile daemon may look like
+    # anything.
     short = found.get("shortId")
     if isinstance(short, str) and is_id(short):
         where = plain(short, _PLACE_CHARS)
@@ -263,7 +293,7 @@ def _quoted(
     told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
     place = f"{document}\0{line}"
-    # What the daemon itself has cut ends so too.
+    # Texts that the daemon has cut end in the same way.
     is_whole = not quoted.endswith("…")
     covers = (place if line else document,) if is_whole else ()
     return Quoted(told, document, place, is_whole, quoted, day, covers)

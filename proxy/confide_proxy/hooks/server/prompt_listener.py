@@ -1,4 +1,6 @@
-"""The socket on which the seat's holder answers hooks: a line of JSON each way, of this user alone, each of bounded size and time."""
+"""The socket that answers hooks: one JSON line each way, for this user only, limited in size and
+time.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from confide_proxy.hooks.hook_process import MOST_ANSWER, is_same_user
 log = logging.getLogger(__name__)
 
 MOST_LINE: Final = 512 * 1024
-"""A prompt of `events.PROMPT_CHARS` letters, each written as JSON writes the longest."""
+"""Room for a prompt of `events.PROMPT_CHARS` characters with the longest JSON escapes."""
 MOST_AT_ONCE: Final = 64
 READ_S: Final = 1.0
 BACKLOG: Final = 128
 
 
 class PromptListener:
-    """Listens until it is closed."""
+    """A listener for hooks."""
 
     def __init__(self, state: str, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]) -> None:
         self._state = state
@@ -36,7 +38,9 @@ class PromptListener:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen, in place of whoever did. Raises OSError: there is no place, or it cannot be made."""
+        """Listen, and replace an earlier listener. Raises OSError if no path is short enough, or if
+        the socket cannot be created.
+        """
         found = hook_paths.addresses(self._state)
         if not found:
             raise OSError(None, "no folder has a path short enough for a socket")
@@ -58,7 +62,7 @@ class PromptListener:
             raise
 
     def is_in_place(self) -> bool:
-        """Whether hooks find this listener, and not one that has taken its place meanwhile."""
+        """Return True if the socket file is still this listener's."""
         try:
             return os.lstat(self._address).st_ino == self._inode
         except OSError:
@@ -76,7 +80,7 @@ class PromptListener:
         self._at_once += 1
         try:
             peer = writer.get_extra_info("socket")
-            # asyncio shows its sockets in a wrapper that has all that is asked of them here.
+            # asyncio wraps its sockets; the wrapper has all methods used here.
             if self._at_once <= MOST_AT_ONCE and is_same_user(peer):
                 async with asyncio.timeout(READ_S):
                     line = await reader.readuntil(b"\n")
@@ -94,9 +98,9 @@ class PromptListener:
             asyncio.IncompleteReadError,
             asyncio.LimitOverrunError,
         ):
-            pass  # a hook that was killed, or somebody else's idea of one
+            pass  # a killed hook, or an invalid request
         except Exception as error:
-            # A fault of ours must not stay unseen; its text may quote anything.
+            # A bug must be logged; the error's text may quote anything, so only its type is.
             log.error("a hook was not answered: %s", type(error).__name__)
         finally:
             self._at_once -= 1

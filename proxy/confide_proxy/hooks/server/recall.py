@@ -1,6 +1,8 @@
-"""What the seat's holder answers a hook: briefings and hits, asked of the daemon over the session's own link, within a hook's time.
+"""Answers to hooks: briefings and hits, fetched from the daemon over the session's own link within
+a hook's time.
 
-A machine whose link is down has briefings alone, from its disk: hits need the classes that the daemon keeps.
+While the link is down only briefings are available, from disk: hits need the classes that the
+daemon stores.
 """
 
 from __future__ import annotations
@@ -33,20 +35,24 @@ from confide_proxy.sync.project_names import before
 log = logging.getLogger(__name__)
 
 HIT_SCORE: Final = 0.4
-"""What a hit scores at least, of a score made for what nobody asked for (`python -m bench.hook_prompts`). Of 120 everyday prompts without
-an answer 97.5 % got nothing beside 50 notes, and 100 % beside our own documents; of 52 with an answer 2 % lost it. At 0.3 it were 92.5,
-99 and 2 %, at 0.5 99, 100 and 4 %. Of 40 prompts that no weight was fitted on, 92.5 and 100 % got nothing."""
+"""Lowest score of a hit, on a scale for searches that no one asked for (`python -m
+bench.hook_prompts`).
+
+Of 120 everyday prompts without an answer 97.5 % got nothing beside 50 notes, and 100 % beside our
+own documents; of 52 with an answer 2 % lost it. At 0.3 it was 92.5, 99 and 2 %, at 0.5 99, 100 and
+4 %. Of 40 prompts that no weight was fitted on, 92.5 and 100 % got nothing.
+"""
 ANSWER_S: Final = 0.3
-"""What a hook leaves of its time for an answer, when it has started and connected."""
+"""Time for an answer, after a hook has started and connected."""
 WAY_S: Final = 0.02
-"""What an answer needs on its way to a hook, of the time that the hook says it has left."""
+"""Time for an answer's way back, subtracted from the time that the hook has left."""
 DAEMON_S: Final = 0.25
-"""What of it the daemon has at a start; the rest is for the briefing on the disk."""
+"""Share of it for the daemon at a start; the rest is for the briefing on disk."""
 KNOWN_S: Final = 60.0
-"""Which project a folder is, is looked up again after so long: it costs three processes of git."""
+"""Time for which a folder's project is cached; looking it up starts three git processes."""
 MOST_KNOWN: Final = 64
 SETTLE_S: Final = 2.0
-"""Turns that end within this time have one new briefing."""
+"""Turns that end within this time share one new briefing."""
 _LISTED: Final = 40
 _FOUND: Final = 8
 _REQUEST_S: Final = 5.0
@@ -55,15 +61,17 @@ _CLASSES: Final = "confide/classes"
 _UNASKED: Final = "confide/unasked"
 _SUMMARY: Final = "session-summary"
 _FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
-"""Why a link is down that only a person can mend."""
+"""Reasons for a broken link that only the user can fix."""
 _MESSAGE_CHARS: Final = 400
 
 
 class PromptRecall:
-    """Answers hooks. Runs in the event loop of the process that holds the seat."""
+    """Answers hooks, in the event loop of the process that holds the seat."""
 
     def __init__(self, paths: ProxyPaths, link: Link, sealing: SessionSealing, folders: list[Path]) -> None:
-        """`folders`: of the projects that this process serves, whose briefings are made when the link comes up."""
+        """`folders` are those of the projects that this process serves; their briefings are made
+        when the link comes up.
+        """
         self._paths = paths
         self._state = os.fspath(paths.state)
         self._link = link
@@ -76,11 +84,11 @@ class PromptRecall:
         self._is_kept = True
 
     async def begin(self) -> None:
-        """This process has sat down."""
+        """Load the record of shown texts, once this process holds the seat."""
         await asyncio.to_thread(self._shown.load)
 
     def on_up(self) -> None:
-        """The link is up."""
+        """Refresh the briefings when the link comes up."""
         for folder in self._folders:
             self._refresh_soon(
                 folder, settle_s=0.0
@@ -91,7 +99,9 @@ class PromptRecall:
             task.cancel()
 
     async def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What a hook is told: `context` for the model, `message` for the person. Nothing where there is nothing, or not in time."""
+        """Return the answer for a hook: `context` for the model, `message` for the user; empty if
+        there is nothing, or too late.
+        """
         kind, folder, session = (_text(asked, name) for name in ("kind", "cwd", "session"))
         if not os.path.isabs(folder):
             return {}
@@ -134,12 +144,12 @@ class PromptRecall:
         return {"context": context} if context else {}
 
     def _needed(self, session: str) -> str:
-        """What a person must do before there is a memory at all; once a session."""
+        """Return what the user must do before memory is available; once per session."""
         reason = self._link.reason
         if self._link.is_up or not isinstance(reason, _FOR_A_PERSON):
             return ""
         told = form.plain(f"Confide: {reason}" + (f"; hint: {reason.hint}" if reason.hint else ""), _MESSAGE_CHARS)
-        persons = f"{session}\0person"  # who remembers what the model forgets
+        persons = f"{session}\0person"  # kept when the model's context is cleared
         if self._shown.has(persons, told):
             return ""
         self._shown.add(persons, [told])
@@ -158,13 +168,15 @@ class PromptRecall:
             kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
         if not briefing and not kept:
             return {}
-        # Before the answer is written: the same event may be here a second time already.
+        # Before the answer is written: the same event may already have arrived a second time.
         self._shown.add(session, [each.place for each in kept])
         self._keep_shown()
         return {"context": block.framed([each.line for each in (*briefing, *kept)])}
 
     async def _first_briefing(self, folder: str, session: str) -> list[form.Quoted]:
-        """What the start of a session would have said, had anybody listened or the disk had it: mostly in a project's first session."""
+        """Return the briefing that the session's start missed, as no process listened and none was
+        on disk: mostly in a project's first session.
+        """
         if self._shown.has_begun(session) or not await asyncio.to_thread(startup_marks.is_missed, self._state, session):
             return []
         lines = await self._refreshed(folder) if await self._is_linked() else None
@@ -179,8 +191,8 @@ class PromptRecall:
         return self._shown.has(session, hit.place) or self._shown.has(session, hit.document)
 
     async def _is_linked(self) -> bool:
-        """Whether the link is up; a first attempt is waited for as long as the hook has time."""
-        while self._link.is_up is None and self._link.reason is None:  # noqa: ASYNC110 - the link tells its session alone
+        """Return True if the link is up; wait for a first attempt as long as the hook has time."""
+        while self._link.is_up is None and self._link.reason is None:  # noqa: ASYNC110 - the link notifies only its session
             await asyncio.sleep(_LOOK_S)
         return bool(self._link.is_up)
 
@@ -193,7 +205,7 @@ class PromptRecall:
     # -- briefings ------------------------------------------------------------------------------------------------
 
     def _refresh_soon(self, folder: str, *, settle_s: float = SETTLE_S) -> None:
-        """Make the briefing of a folder's project anew, in a moment."""
+        """Refresh the briefing of a folder's project after a moment."""
         task = self._tasks.get(folder)
         if task is None or task.done():
             self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
@@ -209,7 +221,9 @@ class PromptRecall:
             log.info("no new briefing: %s", type(error).__name__)
 
     async def _refreshed(self, folder: str) -> list[form.Quoted] | None:
-        """The lines of a folder's briefing as they are now, which the disk gets too; None where the folder is no known project."""
+        """Fetch and store the lines of a folder's briefing; return None if the folder belongs to no
+        known project.
+        """
         project = await self._project(folder)
         if project is None:
             return None
@@ -235,7 +249,7 @@ class PromptRecall:
         )
         notes = form.notes(important, (project, GLOBAL_PROJECT))
         summary = await self._summary(project, summaries)
-        # The last session's comes last, and has its room before the least important note has.
+        # The last session's summary comes last, but has priority over the least important note.
         ending = [summary] if summary else []
         lines = [*notes[:-1], *ending, *notes[-1:]] if len(notes) == form.NOTES else [*notes, *ending]
         heads = [each for name in dict.fromkeys((project, GLOBAL_PROJECT)) for each in form.head(pieces["head"], name)]
@@ -243,25 +257,27 @@ class PromptRecall:
             *form.newest_notes(newest, project, without=_SUMMARY),
             *form.entries(pieces["newest"], project),
         ]
-        # What changed in the same second stays in this order.
+        # The sort is stable: entries of the same second keep this order.
         written.sort(key=lambda each: each.when, reverse=True)
         return [*first, *lines, *heads, *written]
 
     async def _pieces(self, project: str) -> BriefingAnswer:
-        """How the `MEMORY.md` begins, and how the files that changed last end; nothing where the daemon knows of no such request."""
+        """Fetch the starts of `MEMORY.md` files and the ends of the last changed files; empty if
+        the daemon lacks this request.
+        """
         try:
             return await BRIEFING.ask(self._link, {"project": project}, timeout_s=_REQUEST_S)
         except (RequestError, UnfitAnswerError):
             return {"head": [], "newest": []}
 
     async def _of_addons(self) -> list[form.Quoted]:
-        """What add-ons have to say before all else."""
+        """Return the lines of add-ons, which come first."""
         found = []
         for briefing in await asyncio.to_thread(addons.each, "briefing"):
             try:
                 line = await briefing(self._link)
             except (RequestError, UnfitAnswerError):
-                continue  # the notes are worth more than this
+                continue  # the notes matter more
             found += [form.Quoted(line, "", "", is_whole=False)] if line else []
         return found
 
@@ -283,7 +299,9 @@ class PromptRecall:
         return found[0] if found else None
 
     async def _found(self, folder: str) -> tuple[str, str] | None:
-        """Name and root of the project that a folder is in; None where nobody has decided yet which it is."""
+        """Return name and root of the project that contains a folder, or None if that isn't decided
+        yet.
+        """
         known = self._known.pop(folder, None)
         if known is None or time.monotonic() - known[0] > KNOWN_S:
             known = (time.monotonic(), await asyncio.to_thread(_identified, self._paths, folder))
@@ -304,7 +322,9 @@ class PromptRecall:
 
 
 async def found(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
-    """What a search for a prompt's question finds that may come unasked, the best first. Raises ConfideError, TimeoutError."""
+    """Search for a prompt's question; return the hits that may come automatically, the best first.
+    Raises ConfideError, TimeoutError.
+    """
     return form.hits(await _searched(link, sealing, project, question, HIT_SCORE))
 
 
@@ -327,7 +347,7 @@ async def _searched(
 ) -> dict[str, object]:
     """Search the memory that may be added automatically, down to the score `least`."""
     arguments = {"query": question, "maxResults": _FOUND, "minScore": least}
-    # Whatever of it is a credential goes out as its placeholder, or not at all.
+    # Credentials in it are sent as placeholders, or not at all.
     sealed = SealedCalls(sealing, project)
     given = await sealed.arguments(link, ToolCall("memory_search", arguments, project), is_lookup=True)
     return await _looked_up(link, project, "memory_search", given)
@@ -336,15 +356,15 @@ async def _searched(
 async def _looked_up(
     link: RequestChannel, project: str, tool: str, arguments: Mapping[str, object]
 ) -> dict[str, object]:
-    # What is of another class is not even looked at; what comes all the same is left out by `form`.
+    # The daemon searches only these classes; `form` drops others that it returns anyway.
     meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
     body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
     return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
 
 
 def _time_for(asked: Mapping[str, object]) -> float:
-    """Seconds that an answer may take."""
-    left_ms = asked.get("ms")  # an older hook does not say it
+    """Return the seconds for an answer."""
+    left_ms = asked.get("ms")  # an older hook doesn't send it
     return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 
 

@@ -1,8 +1,8 @@
-"""Who answers the hooks of this machine: one process of it, which holds the seat `hooks` for as long as it runs.
+"""The seat `hooks`: one process of this device holds it while it runs, and answers all hooks.
 
-Sessions and `confide sync --watch` all try to get it; when its holder ends, for any reason, another gets it and listens. A holder
-that is frozen (a client that a person has stopped with Ctrl-Z) would cost every turn of the others a hook's whole time: another listens
-in its place, and the frozen one lets go when it goes on.
+Sessions and `confide sync --watch` all try to get it; when the holder ends, another gets it and
+listens. A suspended holder (a client stopped with Ctrl-Z) would cost the others a hook's timeout in
+every turn, so another process listens instead, and the suspended one gives up when it continues.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NAME: Final = "hooks"
 AGAIN_S: Final = 1.0
 PULSE_S: Final = 1.0
 SILENT_S: Final = 5.0
-"""A holder that has shown no life for so long is frozen."""
+"""A holder that has shown no sign of life for this long is suspended."""
 
 
 class Hooks:
-    """Answers hooks while it has the seat."""
+    """Answers hooks while this process holds the seat."""
 
     def __init__(self, paths: ProxyPaths, link: Link, sealing: SessionSealing, folders: list[Path]) -> None:
         self._paths = paths
@@ -39,7 +39,7 @@ class Hooks:
         self._folders = folders
 
     async def run(self) -> None:
-        """Answer hooks until cancelled. Raises OSError: the seat or the socket cannot be had."""
+        """Answer hooks until cancelled. Raises OSError if the seat or the socket is unavailable."""
         while True:
             seat = Seat(self._paths.seats, NAME)
             try:
@@ -50,8 +50,9 @@ class Hooks:
             await asyncio.sleep(SILENT_S)
 
     async def _hold(self, seat: Seat) -> None:
-        """Listen for as long as hooks find this process."""
-        # Imported late: all sessions look for the seat, and one of them needs what answers, with a megabyte of Unicode's tables.
+        """Listen as long as the socket is this process's."""
+        # Imported late: all sessions try to get the seat, but only one needs these modules, with a
+        # megabyte of Unicode tables.
         answers = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.recall")
         sockets = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.prompt_listener")
         recall: PromptRecall = answers.PromptRecall(self._paths, self._link, self._sealing, self._folders)
@@ -74,10 +75,12 @@ class Hooks:
 
 
 async def _wait_for(seat: Seat) -> None:
-    """Until the seat is ours, or its holder is frozen. Raises OSError: there can be no seats here."""
+    """Wait until this process gets the seat, or its holder is suspended. Raises OSError if seats
+    are unavailable.
+    """
     looks = 0
     while not seat.try_take():
-        # Seen twice, since a holder that has just sat down shows its first life a moment later.
+        # Checked twice, since a new holder shows its first sign of life a moment later.
         looks = looks + 1 if seat.silent_s() > SILENT_S else 0
         if looks > 1:
             return

@@ -1,5 +1,6 @@
-"""What each session has been shown, so that nothing comes before a model twice. Digests and times alone; small, and kept on the disk, so
-that whoever takes over the seat goes on with it."""
+"""Record of the texts that each session has been shown, so that no text comes twice. It holds only
+digests and times, and is stored on disk for the next holder of the seat.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +16,26 @@ from confide_proxy.hooks import hook_paths
 
 MOST_SESSIONS: Final = 64
 MOST_SHOWN: Final = 256
-"""Of a session; the oldest may come again."""
+"""Most texts of a session; older ones may come again."""
 TWICE_S: Final = 5.0
-"""Some hosts run a plugin's hooks beside those of the client: the same start within so long is one."""
+"""Some hosts run the hooks of a plugin and of the client; equal starts within this time count as
+one.
+"""
 _MOST_BYTES: Final = 1024 * 1024
 _CHARS: Final = 12
 
 
 class ShownLedger:
-    """The ledger. `load` and `save` touch the disk briefly, one at a time; a disk that refuses costs nothing but the memory of it."""
+    """The record of shown texts. `load` and `save` access the disk briefly, one at a time; if
+    writing fails, the record is only lost with the process.
+    """
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._sessions: dict[str, dict[str, object]] = {}
 
     def load(self) -> None:
-        """Go on with what another holder has kept."""
+        """Load the record of an earlier holder."""
         try:
             kept = json.loads(hook_paths.plain(self._file, _MOST_BYTES))
         except (OSError, ValueError, RecursionError):
@@ -42,11 +47,11 @@ class ShownLedger:
                 self._sessions[name] = {"keys": keys, "starts": starts if isinstance(starts, dict) else {}}
 
     def kept(self) -> str:
-        """What `save` takes: as it is at this moment, for a thread."""
+        """Return the current record as text for `save` on a thread."""
         return json.dumps(self._sessions)
 
     def save(self, kept: str) -> None:
-        """Keep it. A full disk is passed over."""
+        """Write the record; errors are ignored."""
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
             atomic.write(self._file, kept.encode(), is_kept=False)
@@ -62,11 +67,13 @@ class ShownLedger:
         del keys[:-MOST_SHOWN]
 
     def has_begun(self, session: str) -> bool:
-        """Whether a start of it was noted."""
+        """Return True if a start of the session was recorded."""
         return bool(self._of(session)["starts"])
 
     def starts(self, session: str, source: str, *, is_anew: bool) -> bool:
-        """Note a start; whether it is none that was told a moment ago. `is_anew`: nothing of what was shown is left."""
+        """Record a start; return False if the same one was recorded a moment ago. `is_anew` means
+        that the session lost everything shown before.
+        """
         now = time.time()
         found = self._of(session)
         before = found["starts"].get(source)

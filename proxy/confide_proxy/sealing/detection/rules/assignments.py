@@ -112,8 +112,8 @@ def _reversed(text: str, begin: int) -> tuple[int, int, Context] | None:
 
 
 def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Context] | None:
-    """Return the span and context of the value after an operator; None if there is none, or if it
-    is an expression.
+    """Return the span and context of the value after an operator; None without a value, or if it is
+    an expression.
     """
     how, sign, at = _how(text, begin, operator), operator["sign"] or "", operator.end()
     if how is None:
