@@ -1,4 +1,6 @@
-"""Embedding models behind an HTTP API. Voyage's and OpenAI's answers have one shape; what differs is the request, given by `wire`."""
+"""Embedding models behind an HTTP API. Voyage's and OpenAI's answers have one shape; `wire` gives
+the differing request.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,23 @@ from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 
 log = logging.getLogger(__name__)
 
-# The tokens are what binds: pieces of 48 fill them with 166. OpenAI takes 2,048 texts in a request, Voyage 1,000.
+# Tokens are the tighter limit: 166 chunks of 48 reach it. OpenAI accepts 2,048 texts in a request,
+# Voyage 1,000.
 REMOTE_LIMITS = BatchLimits(texts=1000, tokens=8_000, concurrency=4)
 TRIES = 5
 # Tries per request in the search for the one text that a provider refuses.
 SEEKING_TRIES = 2
-# Below the search's own deadline (model.QUERY_DEADLINE_S), so that the reason is known and not only that it took too long.
+# Below the search's own deadline (model.QUERY_DEADLINE_S), so that the error states the cause, not
+# only a timeout.
 QUERY_DEADLINE_S = 1.4
-# A float in JSON takes up to 25 bytes, in base64 5.4; an answer that is longer than this is not an answer.
+# A float takes up to 25 bytes in JSON and 5.4 in base64; a longer answer is invalid.
 BYTES_PER_NUMBER = 32
 MOST_DIMENSIONS = 16_384
-# To ask whether a provider answers at all, and to learn a model's dimensions.
+# Text to check that a provider answers at all, and to find a model's dimensions.
 HARMLESS = "a short sentence"
-# A question does not wait for a free connection behind documents.
+# Connections reserved for queries, which must not wait behind documents.
 QUERY_CONNECTIONS = 4
-# A text that is refused is tried again with half of it, so often.
+# Number of times that a refused text is halved and retried.
 HALVINGS = 3
 REFUSALS_KEPT = 4096
 
@@ -59,17 +63,18 @@ class ProviderUsage:
 class RemoteEmbedder:
     """A model on the network.
 
-    A text that the provider refuses for what it is, while it takes others, must not stop all that wait behind it. It is tried
-    shortened; when that is refused too, it gets a direction of its own (random, the same each time), which is near no question: such a
-    piece is found by its words alone, and `usage.refused` counts it.
+    A text that the provider refuses while it accepts others must not block the texts after it. It
+    is retried shortened. If that is refused too, it gets a direction of its own (random but fixed),
+    which is similar to no query: only its words find such a chunk, and `usage.refused` counts it.
 
     Args:
         id: the provider as the configuration calls it.
         model: its name in generations.
-        dimensions: None asks the provider, now.
-        max_tokens: of one text, in `cl100k_base`; what is beyond is cut off.
-        deadline_s: for a call of `embed_documents`, retries included.
-    Raises EmbedderError: the dimensions were asked for in vain.
+        dimensions: None queries the provider now.
+        max_tokens: limit on one text, in `cl100k_base`; the rest is cut off.
+        deadline_s: for a call of `embed_documents`, including retries.
+
+    Raises EmbedderError if the provider does not return the dimensions.
     """
 
     def __init__(
@@ -266,12 +271,14 @@ def connect(
     limits: BatchLimits = REMOTE_LIMITS,
     key_is_needed: bool = True,
 ) -> RemoteEmbedder:
-    """The model that a provider's settings mean, at `<base_url>/embeddings`.
+    """Return the model that a provider's settings describe, at `<base_url>/embeddings`.
 
     Args:
-        name: the provider for people.
-        model: its name in generations, where that is not the provider's.
-    Raises EmbedderError: the dimensions were asked for in vain. A key that is missing shows with the first request, since it may come.
+        name: the provider's name in messages.
+        model: its name in generations, if it differs from the provider's.
+
+    Raises EmbedderError if the dimensions cannot be queried. A missing key shows with the first
+    request, since it may be added later.
     """
     key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
     endpoint = ProviderEndpoint(

@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # A pasted key rather than a path: one long word without slash or dot.
 KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+=]{20,}")
 MOST_DIMENSIONS = 16_384
-# For `fallback`: what is configured besides the first, in the order of the original plan.
+# Value of `fallback`: all other configured providers, in the order of the original plan.
 AUTO = "auto"
 
 
@@ -27,12 +27,12 @@ class EmbeddingSettings:
 
     Attributes:
         provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
-        fallback: the providers that serve while the ones before them cannot, in order. `["auto"]` is, behind a provider on the network,
-            those others that have a key file, and `local`; behind one on this machine it is nothing.
-        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, in place of the packaged one.
-        threads: how many cores a model on this machine may use.
-        unload_after_s: a model on this machine is dropped from memory after so many seconds without use; 0 keeps it.
-        sections: by the provider's name, its own options (`[embedding.voyage]`).
+        fallback: the providers used, in order, while those before them fail. `["auto"]` means, for a provider on the
+            network, the others that have a key file, then `local`; for a local one, nothing.
+        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, instead of the packaged one.
+        threads: cores that a local model may use.
+        unload_after_s: idle time after which a local model is dropped from memory; 0 keeps it.
+        sections: each provider's own options by its name (`[embedding.voyage]`).
     """
 
     provider: str = "local"
@@ -52,14 +52,14 @@ class RemoteSettings:
 
     Attributes:
         model: its name, as the provider has it.
-        dimensions: of the vectors, where the model lets one choose; 0 leaves it to the model.
+        dimensions: length of the vectors, if the model offers a choice; 0 leaves it to the model.
         base_url: of the API, without `/embeddings`.
-        allow_plain_http: `http://` also to an address that is neither this machine nor a private network.
+        allow_plain_http: allow `http://` to an address that is neither this computer nor in a private network.
         key_file: a file of mode 0600 with the key alone.
-        key_env: the variable of the daemon's environment with the key, where there is no such file and no systemd credential.
-        timeout_s: for embedding one batch of documents, retries included. Questions have 1.5 s.
-        price_per_million: US dollars for a million tokens; -1 takes the documented one, where it is known.
-        monthly_tokens: that one space may have embedded in a month, documents and questions; 0 is no limit.
+        key_env: the environment variable with the key, if there is no such file and no systemd credential.
+        timeout_s: for embedding one batch of documents, including retries. Queries have 1.5 s.
+        price_per_million: US dollars for a million tokens; -1 takes the documented price, if known.
+        monthly_tokens: limit on the tokens of documents and queries of one space in a month; 0 is no limit.
     """
 
     PRICES: ClassVar[Mapping[str, float]] = {}
@@ -129,10 +129,10 @@ def _is_near(host: str) -> bool:
         return False
 
 
-# What open models want before a question and before a document, and how much they read, by the name they go under: from the models' cards.
-# A model that is not here gets no prefix; the options `query_prefix` and `document_prefix` say otherwise.
+# Prefixes for queries and documents, and maximum tokens, of open models by name, from their model
+# cards. A model not listed gets no prefix unless `query_prefix` and `document_prefix` set one.
 
-# What BERT-like models read at most, for a model that is not known.
+# Maximum tokens of BERT-like models, for an unknown model.
 DEFAULT_TOKENS = 512
 
 _PASSAGES = "Represent this sentence for searching relevant passages: "
@@ -141,9 +141,11 @@ _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Attributes:
-    query, document: put before each.
-    max_tokens: that the model reads, in its own tokens.
+    """The prefixes of a model.
+
+    Attributes:
+        query, document: put before each.
+        max_tokens: limit of the model, in its own tokens.
     """
 
     query: str = ""
@@ -151,7 +153,7 @@ class Prefixes:
     max_tokens: int = DEFAULT_TOKENS
 
 
-# The first that is found in the name counts, so the longer names of a family stand before the shorter.
+# The first match in the name counts, so longer names of a family come before shorter ones.
 KNOWN: tuple[tuple[str, Prefixes], ...] = (
     (r"nomic-embed-(text|code)", Prefixes("search_query: ", "search_document: ", 2048)),
     (r"e5-.*instruct", Prefixes(_INSTRUCT, "", 512)),

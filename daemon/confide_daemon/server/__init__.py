@@ -1,1 +1,1 @@
-"""The daemon on the network: sessions, the MCP server in each, and the machines' requests."""
+"""The daemon's network side: sessions, the MCP server of each, and the devices' requests."""

@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 RESERVE: Final = 128
 """Open files for the registry, the model, the log and short-lived uses by Python."""
 PER_SPACE: Final = 10
-"""Open files of an open space: a writer and two readers, each with the database, its WAL and its
-shared memory; one more for a checkpoint.
+"""Open files of an open space: a writer and two readers, each with the database, its log and the
+log's index; one more while a change is merged in.
 """
 FEWEST_SESSIONS: Final = 16
 LOOPBACK: Final = "127.0.0.1"

@@ -217,7 +217,9 @@ class Copies:
         return await self._in_time(asking, "did not say where it works")
 
     async def _in_time(self, asking: Awaitable[_Answer], failing: str) -> _Answer | None:
-        """Return the device's answer, or None if it fails or is late; log that it `failing`."""
+        """Return the device's answer, or None after a failure or timeout, which is logged with the
+        words of `failing`.
+        """
         try:
             return await asking
         except (TimeoutError, ConnectionLost, RequestError) as error:

@@ -105,8 +105,8 @@ async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 
 def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
-    """Return the projects to search, and True if entities of tasks are requested too, which are
-    otherwise left out.
+    """Return the projects to search, and True if the call asks for entities of tasks, which are
+    left out otherwise.
     """
     grants = context.grants
     grants.require_source("memory")

@@ -1,4 +1,6 @@
-"""Sentence models in a folder, run on this machine with ONNX Runtime. onnxruntime and tokenizers are imported when a model is loaded."""
+"""Sentence models in a folder, run locally with ONNX Runtime. onnxruntime and tokenizers are
+imported when a model is loaded.
+"""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ TEXTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """`[embedding.compatible]`.
+    """Options of `[embedding.compatible]`.
 
     Attributes:
-        query_prefix, document_prefix: put before each text; `auto` takes what is known of the model by its name.
-        max_tokens: of one text, in the model's own tokens; 0 takes what is known of the model, else 512.
+        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the model's name.
+        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the model, else 512.
     """
 
     key_env: str = ""
@@ -36,7 +36,9 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The configured model. Asks the server for its dimensions, where they are not set. Raises EmbedderError."""
+    """Return the configured model. It asks the server for its dimensions if they are not set.
+    Raises EmbedderError.
+    """
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("compatible")
@@ -65,7 +67,8 @@ def create(config: EmbeddingSettings) -> Embedder:
         name="the embedding server",
         model=named(settings.model, prefixes),
         dimensions=settings.dimensions or None,
-        # These models split text finer than cl100k_base does; a text that is refused all the same is halved.
+        # These models split text finer than cl100k_base does; a text that is refused nevertheless
+        # is halved.
         max_tokens=max(1, prefixes.max_tokens * 3 // 4 - len(prefixes.document) // 2),
         limits=BatchLimits(texts=TEXTS, tokens=8_000, concurrency=4),
         key_is_needed=False,

@@ -1,6 +1,7 @@
 """`fastembed`: a model of Qdrant's FastEmbed (the extra `fastembed`), from a folder.
 
-FastEmbed downloads a model that has no folder; a private daemon must not, so the folder is asked for.
+FastEmbed downloads a model without a folder, which a private daemon must not do, so the folder is
+required.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from confide_memory.errors import with_extra
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`[embedding.fastembed]`."""
+    """Options of `[embedding.fastembed]`."""
 
     model: str = "BAAI/bge-small-en-v1.5"  # as FastEmbed lists it
     folder: str = ""  # with the files of that model
 
     def problem(self) -> tuple[str, str] | None:
-        """Nothing: what a model is called is FastEmbed's business."""
+        """Return None: FastEmbed itself checks the model's name."""
         return None
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The model in the configured folder. Raises EmbedderError."""
+    """Return the model in the configured folder. Raises EmbedderError."""
     settings: Settings = config.section("fastembed")
     folder = Path(settings.folder).expanduser()
     if not settings.folder or not folder.is_dir():
@@ -52,7 +53,7 @@ def create(config: EmbeddingSettings) -> Embedder:
 
 
 class FastEmbedder:
-    """A model of FastEmbed's, which knows itself what to put before a question and a document."""
+    """A model of FastEmbed, which adds the prefixes for queries and documents by itself."""
 
     id = "fastembed"
 

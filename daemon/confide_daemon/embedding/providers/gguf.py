@@ -17,19 +17,20 @@ from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes,
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
 
-# No piece is longer, and what llama.cpp sets aside grows with the square of it: bge-m3 would take gigabytes for the 8,192 it could read.
+# Limit on a text: no chunk is longer, and llama.cpp's memory grows with its square. bge-m3 would
+# take gigabytes for the 8,192 it can read.
 TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`[embedding.gguf]`.
+    """Options of `[embedding.gguf]`.
 
     Attributes:
         path: the model's file.
-        query_prefix, document_prefix: put before each text; `auto` takes what is known of the model by the file's name.
-        max_tokens: of one text, in the model's own tokens; 0 takes what is known of the model, else 512, and 2,048 at most. Never more than
-            the file itself says that the model reads.
+        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the file's name.
+        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the model, else 512, and 2,048
+            at most. Never more than the file states.
     """
 
     path: str = ""
@@ -38,17 +39,17 @@ class Settings:
     max_tokens: int = 0
 
     def problem(self) -> tuple[str, str] | None:
-        """The tokens, when they are no number of tokens."""
+        """Return a problem with `max_tokens`, or None."""
         return None if 0 <= self.max_tokens <= 1_000_000 else ("max_tokens", "it is at least 0 and at most 1,000,000")
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The model of the configured file. Raises EmbedderError."""
+    """Return the model of the configured file. Raises EmbedderError."""
     settings: Settings = config.section("gguf")
     if not settings.path:
         raise EmbedderError("no GGUF model is configured", hint="set path in [embedding.gguf] of daemon.toml")
-    # Read when the library is loaded. Threads of OpenMP that wait for each other burn their cores: with two, a question took ten times the
-    # CPU time, and on a busy machine ten times as long.
+    # Read when the library is loaded. Spinning OpenMP threads waste their cores: with two, a query
+    # took ten times the CPU time, and on a busy computer ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import llama_cpp
@@ -72,15 +73,15 @@ def create(config: EmbeddingSettings) -> Embedder:
 
 
 class GgufEmbedder:
-    """A model of llama.cpp's; one text after another, since a context serves one caller."""
+    """A llama.cpp model; it embeds one text after another, since a context serves one caller."""
 
     id = "gguf"
 
     def __init__(self, library: Any, path: Path, prefixes: Prefixes, *, threads: int) -> None:
 
-        # Nothing is gained by many in a call.
+        # Larger calls gain nothing.
         self.limits = BatchLimits(texts=4)
-        # The weights are part of the name: another file at the same place is another model.
+        # The name includes a hash of the weights: another file at the same path is another model.
         self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes
         self._door = threading.Lock()
@@ -88,7 +89,7 @@ class GgufEmbedder:
         self._is_closed = False
         size = min(prefixes.max_tokens, TOKENS)
         self._model = _loaded(library, path, size, threads=threads)
-        # llama.cpp ends the whole process where a text is longer than the model has positions for.
+        # llama.cpp ends the whole process if a text is longer than the model's positions.
         fitting = min(prefixes.max_tokens, _own_tokens(self._model.metadata))
         if fitting != size:
             self._model.close()
@@ -109,7 +110,7 @@ class GgufEmbedder:
         return self._embed([self._prefixes.document + text for text in texts])
 
     def close(self) -> None:
-        """Gives the memory back, once the text that is under way is done."""
+        """Free the memory once the current text is done."""
         with self._door, self._lock:
             self._is_closed = True
             self._model.close()
@@ -121,7 +122,7 @@ class GgufEmbedder:
         return unit([self._row(text) for text in texts], count=len(texts), dimensions=self.dimensions)
 
     def _row(self, text: str) -> list[float]:
-        # Who waits holds the door meanwhile: a question waits for one text of the documents, not for as many as slip in before it.
+        # Callers queue at `_door`, so a query waits for one text of the documents only.
         with self._door:
             self._lock.acquire()
         try:
@@ -138,9 +139,9 @@ class GgufEmbedder:
 
 
 def _loaded(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
-    """The library's model, for texts of so many tokens. Raises EmbedderError."""
+    """Load the model for texts of so many tokens. Raises EmbedderError."""
     try:
-        # A text has to fit into one physical batch (n_ubatch) where every token sees every other.
+        # A text must fit into one physical batch (n_ubatch), as every token sees every other.
         return library.Llama(
             model_path=str(path),
             embedding=True,
@@ -159,6 +160,6 @@ def _loaded(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
 
 
 def _own_tokens(metadata: dict[str, str]) -> int:
-    """How many tokens the model was made for, as its file says."""
+    """Return the model's maximum number of tokens, as its file states it."""
     stated = metadata.get(f"{metadata.get('general.architecture')}.context_length", "")
     return int(stated) if stated.isdecimal() and int(stated) else TOKENS

@@ -1,6 +1,8 @@
-"""`hashed`: words hashed into a fixed number of signed features, for machines too small for a model.
+"""`hashed`: words hashed into a fixed number of signed features, for computers too small for a
+model.
 
-Texts with words in common are near each other, nothing more. Tests of logic use it as well; it is never chosen silently.
+Texts with common words are similar, nothing more. Tests of logic use it as well; it is never chosen
+silently.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class HashedEmbedder:
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts; one without words gets a constant direction, since no vector may be zero."""
+        """Return the vectors of the texts; a text without words gets a constant direction, since no
+        vector may be zero.
+        """
 
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):

@@ -1,4 +1,6 @@
-"""`local`: a sentence model that runs in the daemon (`embedding.local`). Its options are those of `[embedding]` itself."""
+"""`local`: a sentence model that runs in the daemon (`embedding.local`). It uses the options of
+`[embedding]` itself.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The model in the configured folder, else the packaged one. Raises EmbedderError."""
+    """Return the model in the configured folder, else the packaged one. Raises EmbedderError."""
     if config.folder:
         from confide_daemon.embedding.local.onnx import load_folder
 
         return load_folder(Path(config.folder).expanduser(), threads=config.threads)
-    # ONNX Runtime is not loaded for it: what that takes, a process does not give back.
+    # Without ONNX Runtime, whose memory a process never frees.
     from confide_daemon.embedding.local.minilm import load_minilm
 
     return load_minilm(threads=config.threads)

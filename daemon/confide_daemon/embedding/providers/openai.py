@@ -1,7 +1,8 @@
-"""`openai`: OpenAI's embeddings (developers.openai.com/api/reference/resources/embeddings). Texts and questions go to them.
+"""`openai`: OpenAI's embeddings (developers.openai.com/api/reference/resources/embeddings). Texts
+and queries are sent to OpenAI.
 
-A text may have 8,192 tokens, a request 2,048 texts and 300,000 tokens. What is longer is an error there, so it is cut here, in the same
-tokens that OpenAI counts.
+A text may have 8,192 tokens, a request 2,048 texts and 300,000 tokens. OpenAI rejects longer texts,
+so they are cut here, in its own tokens.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import ClassVar
 from confide_daemon.embedding.embedder import Embedder, Purpose
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 
-# What a model gives where nothing else is asked of it; models that are not here are asked.
+# Default dimensions of each model; a model not listed is queried.
 OWN_DIMENSIONS: Mapping[str, int] = {
     "text-embedding-3-small": 1536,
     "text-embedding-3-large": 3072,
     "text-embedding-ada-002": 1536,
 }
-# Only these shorten their vectors.
+# Models that can shorten their vectors.
 CHOOSABLE = "text-embedding-3-"
 MAX_TOKENS = 8191
 
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """`[embedding.openai]`."""
+    """Options of `[embedding.openai]`."""
 
     # developers.openai.com/api/docs/pricing, US dollars for a million tokens.
     PRICES: ClassVar[Mapping[str, float]] = {
@@ -40,7 +41,9 @@ class Settings(RemoteSettings):
     key_env: str = "OPENAI_API_KEY"
 
     def problem(self) -> tuple[str, str] | None:
-        """As `RemoteSettings.problem`, and how far OpenAI's models shorten their vectors."""
+        """Return the first invalid option as `RemoteSettings.problem`, including dimensions that
+        OpenAI's models lack.
+        """
         own = OWN_DIMENSIONS.get(self.model, 0)
         if own and self.dimensions > own:
             return "dimensions", f"{self.model} has {own:,} at most"
@@ -50,13 +53,15 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The configured model; nothing is asked of OpenAI yet, unless the model is one that is not known here. Raises EmbedderError."""
+    """Return the configured model; contacts OpenAI only for an unlisted model. Raises
+    EmbedderError.
+    """
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("openai")
     own = OWN_DIMENSIONS.get(settings.model)
     dimensions = settings.dimensions or own
-    # A model that cannot shorten its vectors refuses the option even where it changes nothing.
+    # A model that cannot shorten its vectors rejects the option even if it changes nothing.
     asked = {} if dimensions in (None, own) else {"dimensions": dimensions}
 
     def wire(texts: list[str], purpose: Purpose) -> dict[str, object]:  # noqa: ARG001 - its models know no difference

@@ -13,7 +13,7 @@ from typing import ClassVar
 from confide_daemon.embedding.embedder import Embedder, Purpose
 from confide_daemon.embedding.settings import EmbeddingSettings, RemoteSettings
 
-# Dimensions to choose from; the first is the default. Models that are not here are asked.
+# Available dimensions of each model, the default first. A model not listed is queried.
 CHOICES: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
         (
@@ -36,7 +36,9 @@ MAX_TOKENS = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """`[embedding.voyage]`. The default model is the one that Voyage recommends for retrieval quality."""
+    """Options of `[embedding.voyage]`. The default model is the one that Voyage recommends for
+    retrieval quality.
+    """
 
     # docs.voyageai.com/docs/pricing, US dollars for a million tokens.
     PRICES: ClassVar[Mapping[str, float]] = {
@@ -61,7 +63,9 @@ class Settings(RemoteSettings):
     key_env: str = "VOYAGE_API_KEY"
 
     def problem(self) -> tuple[str, str] | None:
-        """As `RemoteSettings.problem`, and the dimensions that Voyage's models have."""
+        """Return the first invalid option as `RemoteSettings.problem`, including dimensions that
+        Voyage's models lack.
+        """
         choices = CHOICES.get(self.model, ())
         if self.dimensions and choices and self.dimensions not in choices:
             return "dimensions", f"{self.model} has {' or '.join(map(str, sorted(choices)))}"
@@ -69,7 +73,7 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """The configured model; nothing is asked of Voyage yet. Raises EmbedderError."""
+    """Return the configured model without contacting Voyage. Raises EmbedderError."""
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("voyage")

@@ -52,8 +52,8 @@ GATHERED_S = 0.25
 MAX_BUFFERED = 1024
 
 MAX_OLDER = 32
-"""Limit on the HTTP sessions of the older era that get notifications; no subscriber keeps more of
-them.
+"""Limit on the HTTP sessions of the older era that get notifications; beyond it, those idle longest
+lose theirs.
 """
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"

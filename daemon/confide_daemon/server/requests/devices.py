@@ -196,8 +196,8 @@ class RosterRequests:
             raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
         if caller.public_key not in roster.devices:
             raise GrantError("this machine is not among the devices of the space that it brings")
-        # A locked space is empty here: a database whose key its devices keep gets that key after
-        # its roster.
+        # A locked space without a roster is still empty: a database key that devices keep is
+        # created only after the roster.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
             async with self._spaces.held(caller.space_id) as space:
                 if not await Receipts(space.threads).is_empty():
