@@ -148,7 +148,6 @@ CONFIDED = [
         ("help", "nonsense"),
         ("serve", "--listen"),
         ("serve", "--idle-exit", "0"),
-        ("invite",),
         ("invite", "rm"),
         ("invite", LATIN),
         ("invite", "laptop", "--nonsense"),

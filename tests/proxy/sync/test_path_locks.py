@@ -46,7 +46,7 @@ async def test_a_holder_that_stands_still_is_waited_for_with_a_deadline(
     locks = ledger.path_locks(file)
     with holding(file):
         monkeypatch.setattr(ledger, "LONGEST_STEP_S", 0.2)
-        with pytest.raises(FolderError, match="stands still"):
+        with pytest.raises(FolderError, match="is stopped"):
             async with locks.held("memory/a.md"):
                 pass
         async with locks.held("memory/b.md"):
