@@ -102,7 +102,10 @@ class Nightly(SpacePart):
         near = await Deduplication(self._threads, self._space.notes).find(None, NEAR, _untold)
         unsealed, is_proven = await asyncio.to_thread(self._space.around)
         duplicates = sum(len(merger.older) for merger in near.mergers)
-        found = Findings(now, duplicates, unused, strays, clashes, self._space.waiting, unsealed, is_proven)
+        # The indexer's own count is as old as its last step.
+        progress = await self._threads.read(self._space.index.progress)
+        lacking = 0 if progress.complete else self._space.waiting
+        found = Findings(now, duplicates, unused, strays, clashes, lacking, unsealed, is_proven)
         text = json.dumps(asdict(found))
 
         def keep(store: Store) -> None:
