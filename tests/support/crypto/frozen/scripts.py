@@ -75,7 +75,8 @@ def told(event: Event | None) -> list[Any] | None:
         return None
     names = getattr(event, "_fields", None) or event.__slots__  # type: ignore[union-attr]
     values = [getattr(event, name) for name in names]
-    return [_NAMES.get(type(event).__name__, type(event).__name__), *(shown(value) if isinstance(value, bytes) else value for value in values)]
+    name = type(event).__name__
+    return [_NAMES.get(name, name), *(shown(value) if isinstance(value, bytes) else value for value in values)]
 
 
 def perform(end: Channel, action: list[Any]) -> Any:
