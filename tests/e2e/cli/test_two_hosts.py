@@ -93,7 +93,7 @@ def test_the_servers_page_works_between_two_hosts(hosts: tuple[Host, Host]) -> N
         assert f"confide://{NAME}:7733, version" in laptop.run(CONFIDE, "status")
         told = server.run(CONFIDED, "status")
         assert "serves on 0.0.0.0:7733; on this machine at confide://127.0.0.1:7733" in told
-        assert "machines: 1" in told
+        assert "devices: 1" in told
     finally:
         daemon.kill()
         daemon.wait(COMMAND_DEADLINE_S)

@@ -51,7 +51,7 @@ def test_a_vault_is_left_while_a_machine_is_connected_and_doctor_tells_of_what_i
 
             daemon.stop()
             said = daemon.run("vault", "move", "--back", code=1)
-            assert "left out" in said
+            assert "skipped: this space is locked" in said
             assert "hint: " in said
             # Taken out too early.
             (home / "daemon.toml").write_text(NO_MODEL)

@@ -94,7 +94,7 @@ async def test_a_space_that_the_store_was_put_back_for_is_not_opened_before_a_pe
         for _ in range(2):
             with pytest.raises(StorageError, match="was put back") as caught:
                 await node.space()
-            assert "store accept" in str(caught.value.hint)
+            assert "store --accept" in str(caught.value.hint)
         assert "storage" in node.spaces.health_problems()
     for entry in entries:  # the right database is there again
         store.sql("INSERT INTO entry VALUES (%s, %s, %s, %s, %s)", *entry)
@@ -139,7 +139,7 @@ async def test_a_memory_that_was_never_moved_to_the_store_is_not_thrown_away(sto
     async with store.node() as node:
         with pytest.raises(StorageError, match="has nothing of it") as caught:
             await node.space()
-        assert "store move --to" in str(caught.value.hint)
+        assert "store --to" in str(caught.value.hint)
     async with store.node(url="") as node:
         assert list(await node.texts()) == [SECOND]
 

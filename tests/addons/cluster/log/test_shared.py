@@ -379,7 +379,7 @@ def test_access_that_was_taken_away_stays_so_whatever_the_store_shows(nodes: Nod
     with pytest.raises(DeniedError) as refused:
         asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))
     assert refused.value.reason == "busy"
-    assert "store accept" in str(refused.value.hint)
+    assert "store --accept" in str(refused.value.hint)
     assert shared.accept()
     assert asyncio.run(callers.admit(KEYS[35], {}, KEYS[35]))["caller"] == "new"
 
