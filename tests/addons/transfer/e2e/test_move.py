@@ -83,9 +83,7 @@ def test_a_memory_goes_to_a_server_and_back_whole(ann: Machine, tmp_path: Path) 
         # The server calls the machine as its invite does; people read the name that the devices of the space know.
         (mine,) = ann.json("device", "ls")["devices"]
         ann.run("recovery", "new")
-        assert f"1 device and 1 recovery code, secrets are sealed; this device is {mine['name']}: " in ann.run(
-            "status"
-        )
+        assert f"1 device and 1 recovery code, secrets are sealed; this device is {mine['name']}: " in ann.run("status")
         with Wire(ann) as wire:
             wire.open()
             status = wire.tool("memory_status", {})
