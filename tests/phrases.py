@@ -42,6 +42,11 @@ OPENINGS = re.compile(r"(What|Whether|Those|One|Ones|Who|Whose|Whom)\b")
 _COMPILED = [(re.compile(rf"\b{phrase}\b", re.IGNORECASE), instead) for phrase, instead in PHRASES.items()]
 DATA = {
     "memory/confide_memory/classes/hostile.py": "the phrases that it looks for",
+    "memory/confide_memory/documents.py": "the mark of a conflict in files that exist",
+    "memory/confide_memory/tools/question.py": "words that a query does without",
+    "daemon/confide_daemon/store/tables/document_tables.py": "SQL in parts",
+    "proxy/confide_proxy/hooks/prompt_filter.py": "words that a prompt does without",
+    "proxy/confide_proxy/sealing/detection/plausibility.py": "words that are no password",
 }
 """Modules whose string literals are data and not prose, with the reason."""
 
@@ -57,6 +62,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.phrase!r}: {self.instead}"
+
+
+_NAMES = re.compile(r"`[^`\n]*`|^ *\w+:(?= )", re.MULTILINE)
+"""Names of code in a docstring: they are renamed, not reworded."""
+_SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|WHERE)\b")
 
 
 def in_text(text: str) -> Iterator[tuple[int, str, str]]:
@@ -79,8 +89,9 @@ def in_code(path: Path) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
-        if node in docstrings or name not in DATA:
-            for offset, phrase, instead in in_text(node.value):
+        text = _NAMES.sub(lambda name: "_" * len(name[0]), node.value) if node in docstrings else node.value
+        if node in docstrings or not (name in DATA or " " not in text or _SQL.match(text)):
+            for offset, phrase, instead in in_text(text):
                 yield Finding(name, node.lineno + offset, phrase, instead)
         if node in docstrings and (opening := OPENINGS.match(node.value)):
             yield Finding(name, node.lineno, opening[0], "open with a verb or a noun that names the thing")

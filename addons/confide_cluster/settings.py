@@ -48,7 +48,7 @@ class StoreConfig:
 class NodeConfig:
     """The settings of a daemon that is one of several over a store (docs/cluster.md)."""
 
-    listen: str = ""  # host and port of a socket for other nodes alone; "" is none
+    listen: str = ""  # host and port of a socket for other nodes alone; "" for no socket
     address: str = ""  # host and port by which other nodes reach it
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:

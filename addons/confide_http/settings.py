@@ -21,12 +21,12 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-
 class GatewayConfig:
     """MCP over HTTP, for clients that support nothing else (docs/http-server.md)."""
 
-    listen: str = ""  # host and port of a socket of its own; "" is none
+    listen: str = ""  # host and port of a socket of its own; "" for no socket
     # PEM files: the certificate with its chain, and its private key, of mode 0600; "" if TLS ends
     # in front of the gateway
     cert: str = ""
     key: str = ""
-    public_url: str = ""  # what clients are told, such as `https://memory.example.org`; "" is where it listens
+    public_url: str = ""  # the address that clients get, such as `https://memory.example.org`; "" is where it listens
     hosts: tuple[str, ...] = ()  # further names that it is called by, as they stand in `Host`
     # hosts of metadata documents by which programs request access, and the space for which they may
     client_hosts: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ def root_of(desk: PageContext, project: str) -> Path | None:
 
 
 def picture_file(root: Path, place: str) -> Path | None:
-    """Return the file of a picture below a folder; None if there is none, or if it lies elsewhere or in a hidden folder."""
+    """Return the file of a picture below a folder; None if it does not exist or lies elsewhere or in a hidden folder."""
     is_hidden = any(part.startswith(".") for part in place.split("/"))
     if is_hidden or leads_out(place) or "\0" in place or not place.lower().endswith(_NAMES):
         return None

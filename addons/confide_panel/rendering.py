@@ -148,7 +148,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def size(count: float | None) -> str:
     """Return a number of bytes with a unit."""
     if count is None:
-        return "not told"
+        return "not reported"
     for unit in ("bytes", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"

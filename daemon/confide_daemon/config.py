@@ -237,7 +237,7 @@ def _vault_url_problem(url: str) -> str | None:
     if url_problem(url, allow_plain_http=True):
         return "it is an address such as https://vault.example.org:8200"
     if url_problem(url, allow_plain_http=False):
-        return "it begins with https://, since the token goes along; http:// is for this machine and private addresses only"
+        return "it begins with https://, since the token is sent with it; http:// is for this machine and private addresses only"
     return None
 
 

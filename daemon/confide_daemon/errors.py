@@ -113,7 +113,7 @@ class SpaceFullError(ConfideError):
     def __init__(self, held: str, option: str) -> None:
         super().__init__(
             f"this space is full: {held}, and may have no more",
-            hint=f"whoever runs the daemon can raise {option} under [quota] in daemon.toml; deleting works as ever",
+            hint=f"the daemon's operator can raise {option} under [quota] in daemon.toml; deleting works as ever",
         )
 
 
@@ -135,7 +135,7 @@ class CrowdedError(ConfideError):
     def __init__(self, count: int) -> None:
         super().__init__(
             f"cannot open the space: {count} others are in use, and no more may be open at once",
-            hint="try again in a moment; whoever runs the daemon allows more with max_open_spaces in daemon.toml",
+            hint="try again in a moment; the daemon's operator allows more with max_open_spaces in daemon.toml",
         )
 
 

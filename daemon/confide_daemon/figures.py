@@ -34,7 +34,7 @@ def _times(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Hi
 
 
 TOOL_DURATION: Final = _times(
-    "tool_duration_seconds", "Tool calls, whatever they came to.", "tool", buckets=(0.01, 0.05, 0.25, 1.0, 5.0)
+    "tool_duration_seconds", "Tool calls, whatever their outcome.", "tool", buckets=(0.01, 0.05, 0.25, 1.0, 5.0)
 )
 TOOL_ERRORS: Final = _counter("tool_errors", "Tool calls that failed, by the code of the error.", "tool", "code")
 SEARCH_STAGE: Final = _times(

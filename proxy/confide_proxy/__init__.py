@@ -1,4 +1,4 @@
 """The proxy on the machine where the agent runs: the command `confide`."""
 
 VERSION = "0.3.0"
-"""As it is told to the daemon and to people."""
+"""The version, as the daemon and users see it."""

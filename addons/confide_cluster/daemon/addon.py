@@ -89,7 +89,7 @@ def _store(found: DaemonPaths) -> Iterator[Check]:
     if had := sorted(path.name for path in found.data.root.glob("registry.db.ahead*")):
         yield Check(
             "what the store has lost of the registry",
-            f"it was put back to an earlier state, and nobody new is let in; kept in the data folder: {', '.join(had[:3])}",
+            f"it was put back to an earlier state, and no new device is let in; kept in the data folder: {', '.join(had[:3])}",
             "see with confided device and confided audit what is missing; then: confided store --accept",
         )
     if back := sorted(path.name for path in found.data.spaces.glob("*.db.put-back")):

@@ -27,7 +27,7 @@ def serve(
     project: ProjectDir = Path(),
     idle_exit: Annotated[float | None, typer.Option("--idle-exit", hidden=True, min=0, metavar="SECONDS")] = None,
 ) -> None:
-    """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is told to end."""
+    """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is stopped."""
     here: CommandContext = context.obj
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     asyncio.run(_serve(here, host, port, project, idle_exit))
@@ -40,7 +40,7 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
         if (error.name or "").startswith("confide"):
             raise  # a fault of ours, and no library
         raise GatewayMissingError from None
-    # Taken before anything is asked of the daemon: a port that is not free is told at once.
+    # Taken before anything is asked of the daemon: a port that is in use is reported at once.
     listening = gateway_server.listen(gateway_server.loopback(host), port)
     this = await identified(here, folder)
 
@@ -108,7 +108,7 @@ def remove(
 ) -> Output:
     """Take a token away: it is refused from now on, and what it has open ends within a second."""
     token = TokenFile(here.paths.gateway).remove(name)
-    return Output({"removed": token.name}, f"token {token.name} is gone")
+    return Output({"removed": token.name}, f"token {token.name} was removed")
 
 
 def _told(token: LocalToken) -> str:

@@ -42,7 +42,7 @@ async def http_approve(
             remark("It has not asked to write, so it cannot: for that it has to ask for the scope memory:write.")
         remark(f"It would send you back to {asked['redirect']}")
         if asked["registered"]:
-            remark("It has registered itself: nobody has verified its name.")
+            remark("It has registered itself: its name was not verified.")
         remark("Approve it only if you have asked for this yourself. Its vendor can read what it asks for and finds.")
         await agreed("let it in?", is_sure=is_sure)
         given, days = await by_http.approve(

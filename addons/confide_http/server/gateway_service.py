@@ -47,7 +47,7 @@ MAX_CONNECTIONS: Final = MOST_FILES - MOST_HANDSHAKES
 """More than the places for streams and requests: the rest is for connections without a request."""
 GOODBYE_S: Final = 2.0
 CERTIFICATE_ENDS: Final = "gateway_certificate_end_timestamp_seconds"
-_LOG: Final = "whoever runs the daemon finds it in its log"
+_LOG: Final = "the daemon's operator finds it in its log"
 _WHERE: Final = "for the gateway"
 _HINT: Final = "choose another listen of [gateway] in daemon.toml"
 

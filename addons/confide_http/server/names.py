@@ -9,7 +9,7 @@ from confide_daemon.config import parse_listen
 from confide_http.door.guard import LOOPBACK
 from confide_http.settings import GatewayConfig, as_clients_write_it
 
-_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - what is listened on, to be told by what can be reached
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - an address to listen on, as opposed to one that clients reach
 _PORTS: Final = {"https": 443, "http": 80}
 
 

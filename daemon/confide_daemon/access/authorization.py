@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 LOCAL_SPACE = "local"
 CUT_OFF = "this node cannot reach its store; another one may, or try again later"
-PUT_BACK = "its store was put back to an earlier state, so nobody new is let in; whoever runs the daemon says: confided store --accept"
+PUT_BACK = "its store was put back to an earlier state, so no new device is let in; the daemon's operator runs: confided store --accept"
 # A drop-in folder holds a few lines for one user's devices; larger files and more entries are not
 # ours.
 MAX_DROP_INS = 256

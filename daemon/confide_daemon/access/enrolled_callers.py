@@ -131,7 +131,7 @@ class Grants:
         value = shlex.quote(",".join(sorted(dict.fromkeys(values))))
         return GrantError(
             f"this machine {what}",
-            hint=f"whoever runs the daemon gives it with: confided device edit {self.alias} --{option} {value}",
+            hint=f"the daemon's operator gives it with: confided device edit {self.alias} --{option} {value}",
         )
 
 

@@ -191,8 +191,8 @@ class Registry:
         """
         if self.is_put_back:
             raise TakenError(
-                "the store was put back to an earlier state, so nobody new is let in",
-                hint="whoever runs the daemon looks at it, and says: confided store --accept",
+                "the store was put back to an earlier state, so no new device is let in",
+                hint="the daemon's operator looks at it, and runs: confided store --accept",
             )
 
     def leave_store(self) -> None:

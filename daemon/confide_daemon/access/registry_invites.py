@@ -134,7 +134,7 @@ class Invites:
             if SCOPES.index(scope) > SCOPES.index(caller.grants.scope):
                 raise GrantError(
                     f"this machine's scope is {caller.grants.scope}, so it cannot give {scope}",
-                    hint="whoever runs the daemon can: confided invite",
+                    hint="the daemon's operator can: confided invite",
                 )
             alias = self._free_name(database, alias, caller, now)
             self._check_unused(database, invite_id, alias, inviter)

@@ -189,7 +189,7 @@ class _RevocationFile:
             raise self._unusable("written", error.strerror or type(error).__name__) from error
 
     def _unusable(self, verb: str, why: str) -> StorageError:
-        hint = "without it, a data folder that is put back lets revoked machines in again; mend it, or change [backup] revoked"
+        hint = "without it, a data folder that is put back lets revoked devices in again; repair it, or change [backup] revoked"
         return StorageError(f"the revocations in {self._file} cannot be {verb}: {why.lower()}", hint=hint)
 
 

@@ -55,7 +55,7 @@ class Custody:
             return cls.parse(read_private_file(path))
         except ValueError:
             raise StorageError(
-                f"cannot tell who keeps the key of a space: {path.name} is damaged, or of a newer version of confide",
+                f"it is not known who keeps the key of a space: {path.name} is damaged, or of a newer version of confide",
                 hint="restore it from a backup, or upgrade confide on this machine",
             ) from None
 

@@ -220,7 +220,7 @@ class ProviderEndpoint:
             )
         if 300 <= status < 400:
             return QuotaError(
-                f"{self.name} answers with a redirect ({status}), which is not followed: the key would go along",
+                f"{self.name} answers with a redirect ({status}), which is not followed: the key would be sent there",
                 hint="set base_url to the address it leads to",
             )
         if status in (400, 413, 422):
@@ -294,7 +294,7 @@ def _kind(error: BaseException) -> str:
         if isinstance(cause, socket.gaierror):
             return "there is no such name"
         if isinstance(cause, ConnectionRefusedError):
-            return "nobody listens there"
+            return "no server listens there"
         cause = cause.__cause__ or cause.__context__
     kinds = {
         "ConnectError": "no connection",
@@ -303,7 +303,7 @@ def _kind(error: BaseException) -> str:
         "WriteError": "the connection broke off",
         "CloseError": "the connection broke off",
         "RemoteProtocolError": "it does not speak HTTP, or broke off",
-        "UnsupportedProtocol": "the address is none",
+        "UnsupportedProtocol": "it is not an address",
     }
     return kinds.get(type(error).__name__, type(error).__name__)
 

@@ -149,7 +149,7 @@ class Deduplication:
             now = store.notes.named([row.id for row in older], None)
             for row in older:
                 if row.id not in now:
-                    raise NotFoundError("a note of the group is gone", hint="look for duplicates again")
+                    raise NotFoundError("a note of the group was deleted", hint="look for duplicates again")
                 if now[row.id].revision != row.revision:
                     raise ConflictError(row.revision, now[row.id].revision)
 

@@ -374,7 +374,7 @@ def _row_at(store: Store, project: str, path: str) -> NoteRow:
     document = store.documents.find(project, path)
     row = store.notes.of_document(document.id) if document is not None else None
     if row is None:
-        raise NotFoundError("the note is gone", hint="it was stored before, and has been deleted since")
+        raise NotFoundError("the note was deleted", hint="it was stored before, and has been deleted since")
     return row
 
 

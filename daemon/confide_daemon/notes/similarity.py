@@ -267,7 +267,7 @@ def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
 
 
 def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
-    """Return the fingerprints of these notes, by document; without vectors if `generation` is None.
+    """Return the fingerprints of these notes, by document; without vectors if there is no `generation`.
     Call within a snapshot of the store.
     """
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)

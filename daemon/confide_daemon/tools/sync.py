@@ -28,7 +28,7 @@ DEFINITION = Definition(
     properties={
         "force": {"type": "boolean", "default": False, "description": "Hash every file again"},
         "source": {"type": "string", "enum": SOURCES},
-        "reembed": {"type": "boolean", "default": False, "description": "Compute all vectors anew"},
+        "reembed": {"type": "boolean", "default": False, "description": "Compute all vectors again"},
     },
     shown_with=dict.fromkeys(("source", "reembed"), "notes"),
     output=record(
@@ -44,7 +44,7 @@ DEFINITION = Definition(
             "skipped": {"type": "array", "items": record({"path": TEXT, "reason": TEXT})},
             "reembedding": record({"generation": COUNT, "done": COUNT, "total": COUNT}),
             "warnings": TEXTS,
-            "notCompared": {**TEXT, "description": "Code of why not all files could be compared; warnings tell more"},
+            "notCompared": {**TEXT, "description": "Code of why not all files could be compared; warnings say more"},
         },
         optional=("reembedding", "notCompared"),
     ),
@@ -63,7 +63,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     warnings: list[str] = []
     if arguments["reembed"]:
         context.grants.require_scope()
-        context.grants.require_every_project("computing the vectors anew")
+        context.grants.require_every_project("computing the vectors again")
     source = arguments.get("source")
     if source:
         context.grants.require_source(source)
@@ -148,7 +148,7 @@ async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:
 
 def _reembedding_lines(told: dict[str, Any]) -> list[str]:
     now = told.get("reembedding")
-    return [f"vectors computed anew: {now['done']} of {now['total']}"] if now else []
+    return [f"vectors computed again: {now['done']} of {now['total']}"] if now else []
 
 
 def _lines(told: dict[str, Any]) -> list[str]:

@@ -59,7 +59,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
             if stored.following is not None:
                 raise KeyChangeError(
                     "an earlier rotation could not be finished",
-                    hint="confide device key show tells where the keys are; is the disk full?",
+                    hint="confide device key show prints where the keys are; is the disk full?",
                 )
             # Before creating another key: the record of an earlier rotation is needed until its key
             # has left the roster.

@@ -99,7 +99,7 @@ def refusal_of(stream: PendingCall) -> str | None:
         return "'notifications' is missing: an object that names what the stream is to bring"
     uris = uris_of(stream)
     if len(uris) > MAX_SUBSCRIBED or any(not isinstance(uri, str) or len(uri) > MAX_URI for uri in uris):
-        return f"a stream is told of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
+        return f"a stream is notified of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
     return None
 
 

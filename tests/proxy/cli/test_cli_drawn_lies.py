@@ -141,7 +141,7 @@ async def test_no_lie_of_a_daemon_breaks_a_join(tmp_path: Path, seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(20 if IS_THOROUGH else 2))
 async def test_no_lie_of_a_daemon_breaks_a_watch(tmp_path: Path, seed: int) -> None:
-    """It goes on until it is told to end, or says why it cannot; as text in one half of the draws, as JSON in the other."""
+    """It goes on until it is stopped, or says why it cannot; as text in one half of the draws, as JSON in the other."""
     machine = prepared(tmp_path)
     draw = random.Random(seed)
     as_json = ["--json"] if seed % 2 else []

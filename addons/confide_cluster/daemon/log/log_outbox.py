@@ -262,7 +262,7 @@ class LogOutbox:
         standing = self._log.take(anew=True)
         self.lease = standing.lease
         if standing.head != self._number or not self._log.has(self._number, self._tag, standing):
-            log.warning("the log of space %s has another end than this copy: it is opened anew", self._log.id)
+            log.warning("the log of space %s has another end than this copy: it is opened again", self._log.id)
             self._be_stale()
             raise _being_renewed()
         self._is_doubtful = False

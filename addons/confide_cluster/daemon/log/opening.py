@@ -65,7 +65,7 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
     except (LogError, DamagedError) as error:
         if is_fresh:
             raise
-        log.warning("the copy of space %s is fetched anew: %s", space_log.id, error)
+        log.warning("the copy of space %s is fetched again: %s", space_log.id, error)
         log_snapshot.remove(path)
         _prepare(space_log, standing, sealing, path, key)
         return _replayed(space_log, standing, sealing, path, key, now=now)

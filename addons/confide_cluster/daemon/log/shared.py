@@ -476,7 +476,7 @@ class SharedLog:
             kept.unlink()
             raise
         log.error(
-            "the store was put back: access that had ended stays so, what was here is kept as %s, and nobody new is let in before: "
+            "the store was put back: access that had ended stays so, what was here is kept as %s, and no new device is let in before: "
             "confided store --accept",
             kept.name,
         )

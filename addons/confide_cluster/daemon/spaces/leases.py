@@ -82,7 +82,7 @@ class SpaceLease:
             return None if said is None else Custody.of_json(said)
         except ValueError:
             raise StorageError(
-                "cannot tell who keeps the key of a space: its log was written by a newer version of confide",
+                "it is not known who keeps the key of a space: its log was written by a newer version of confide",
                 hint="upgrade confide on this machine",
             ) from None
 

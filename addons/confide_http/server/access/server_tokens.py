@@ -44,7 +44,7 @@ def allow(
     if space not in (known := registry.spaces()):
         raise no_space(check_name(space, "space"), known)
     if len(registry.gateway_clients()) >= MOST:
-        raise TakenError(f"there are {MOST} gateway clients already", hint="confided http ls shows which nobody uses")
+        raise TakenError(f"there are {MOST} gateway clients already", hint="confided http ls shows which are unused")
     text, digest = new_token()
     expires_at = registry.clock() + days * 86_400
     return text, registry.add_gateway_client(digest, grants, space=space, gateway=gateway, expires_at=expires_at)

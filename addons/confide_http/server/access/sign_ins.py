@@ -380,7 +380,7 @@ class SignIns:
         ).get
         self._registry.require_accepted()
         if there >= MOST:
-            raise TakenError(f"there are {MOST} gateway clients already", hint="end one that nobody uses")
+            raise TakenError(f"there are {MOST} gateway clients already", hint="end one that is unused")
         projects = None if granted.projects is None else frozenset(granted.projects)
         grants = Grants(free_name(granted.name, taken), granted.scope, projects)
         expires_at = now + min(granted.days, MOST_DAYS) * 86_400

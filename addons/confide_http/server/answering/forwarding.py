@@ -77,7 +77,7 @@ class Forwarder:
                     raise RefusalError(
                         502,
                         "unavailable",
-                        "the node that holds the space has ended meanwhile, and nobody knows whether it did what was asked",
+                        "the node that holds the space has ended meanwhile, and it is not known whether it did what was asked",
                         hint="look before you ask again",
                     ) from error
             else:
@@ -228,7 +228,7 @@ class _Channel:
     async def _answered(self, op: str, said: dict[str, object], body: Body) -> dict[str, Any]:
         answering = self._answers.get(number_of(said)) if op == ANSWER else None
         if answering is None or answering.has_begun:
-            raise RequestError("cancelled", "nobody waits for this")
+            raise RequestError("cancelled", "no client waits for this")
         await answering.take(said, body)
         return {}
 
@@ -244,7 +244,7 @@ async def _left(receive: Receive) -> None:
 
 
 async def _refuse(_op: str, _body: dict[str, object]) -> dict[str, object]:
-    raise RequestError("invalid", "nothing is asked of whoever passes requests on")
+    raise RequestError("invalid", "a forwarding node cannot be asked for anything")
 
 
 def _unreachable() -> RefusalError:
@@ -252,7 +252,7 @@ def _unreachable() -> RefusalError:
         503,
         "unavailable",
         "the node that holds the space cannot be asked",
-        hint="every node needs [gateway] in its daemon.toml; whoever runs the daemon sees why in its log",
+        hint="every node needs [gateway] in its daemon.toml; the daemon's operator sees why in its log",
     )
 
 

@@ -116,9 +116,7 @@ class ClientMetadata:
                 document = None
         application = self._read(identifier, document)
         if application is None:
-            raise RefusalError(
-                400, "invalid", "the document of that program cannot be had, or is none that counts here"
-            )
+            raise RefusalError(400, "invalid", "the document of that program cannot be fetched, or does not count here")
         try:
             noted = await asyncio.to_thread(
                 self._applications.note_document,

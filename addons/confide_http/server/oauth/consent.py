@@ -50,11 +50,11 @@ _WRITES: Final = "It would read what your memory holds, but for what is sealed, 
 def waiting_page(waiting: PendingSignIn, words: str) -> Response:
     """Return the page, which reloads itself until the words are approved."""
     redirect = waiting.asked.redirect
-    registered = "<p>It has registered itself: nobody has checked that it is called so.</p>\n"
+    registered = "<p>It has registered itself: its name was not verified.</p>\n"
     text = (
         f"<p><strong>{escape(waiting.application.name)}</strong> asks to use your memory.</p>\n"
         f"{registered if waiting.application.is_registered else ''}"
-        f"<p>{_WRITES if waiting.asked.scope == 'write' else _READS} Whoever makes it reads what it asks and finds.</p>\n"
+        f"<p>{_WRITES if waiting.asked.scope == 'write' else _READS} Its maker can read what it asks and finds.</p>\n"
         f"<p>You would be sent back to <strong>{escape(_where(redirect))}</strong>: {escape(redirect)}</p>\n"
         "<p>Have you asked for this yourself, just now, in this browser? Then approve it on one of your machines, within ten minutes:</p>\n"
         f"<p><code>confide http approve {escape(words)}</code></p>\n"

@@ -179,7 +179,7 @@ class SignInRoutes:
 
     async def _register(self, request: Request) -> Response:
         if await asyncio.to_thread(self._applications.open_space) is None:
-            hint = "whoever runs the daemon opens it for ten minutes: confided http allow --open --space SPACE"
+            hint = "the daemon's operator opens it for ten minutes: confided http allow --open --space SPACE"
             raise RefusalError(403, "denied", "programs cannot register themselves here now", hint=hint)
         body = await body_of(request, within_s=BODY_S, most=MAX_FORM_BYTES)
         # As sent: the SDK normalizes addresses, and they are compared exactly.
@@ -196,7 +196,7 @@ class SignInRoutes:
         return RedirectResponse(address, status_code=302)
 
 
-_KNOWN: Final = "whoever runs the daemon adds it with: confided http allow"
+_KNOWN: Final = "the daemon's operator adds it with: confided http allow"
 
 
 def _redirects_of(body: bytes) -> list[str]:

@@ -202,7 +202,7 @@ class AgentServer:
                 raise_if_cancelled()
                 # A bug must not stop all later notifications. Its text may quote anything, so log
                 # the class only.
-                log.error("telling of changed resources broke: %s", type(error).__name__)
+                log.error("notifying of changed resources failed: %s", type(error).__name__)
 
     async def _send_notifications(self) -> None:
         changed, self._changed = sorted(self._changed), set()
@@ -308,7 +308,7 @@ class AgentServer:
         said = wanted(asked.params)
         stream = _Stream(said)
         if len(stream.uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in stream.uris):
-            bounds = f"a stream is told of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
+            bounds = f"a stream is notified of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
             raise ProtocolError(INVALID_PARAMS, bounds)
         if sum(not each.is_over for each in self._streams) >= self._most_streams:
             raise ProtocolError(INTERNAL_ERROR, "Subscription limit reached")

@@ -152,7 +152,7 @@ def _place(cursor: str) -> tuple[str, str]:
                 return project, path
     except (ValueError, RecursionError):
         pass
-    raise ToolError("the cursor is not one that resources/list gave", hint="leave it out to begin anew")
+    raise ToolError("the cursor is not one that resources/list gave", hint="leave it out to start again")
 
 
 def _file(row: DocumentRow) -> dict[str, Any]:
@@ -218,7 +218,7 @@ async def _document(context: ToolContext, uri: str) -> tuple[str, dict[str, obje
             continue
         context.space.usage.count([document.document])
         said = f"{path} [{project}], revision {document.revision}, by {document.author}, {document.updated_at}."
-        said += " Nobody vouches for it." if document.class_ == UNTRUSTED else ""
+        said += " No user has vouched for it." if document.class_ == UNTRUSTED else ""
         meta = {
             "confide/project": project,
             "confide/path": path,

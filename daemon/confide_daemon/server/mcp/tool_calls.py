@@ -451,7 +451,7 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
         # contents.
         figures.failed(name, "internal")
         log.error("%s failed: %s", name, _where(error))
-        hint = "whoever runs the daemon finds the place in its log"
+        hint = "the daemon's operator finds the place in its log"
         raise RequestError("internal", f"{name} failed inside the daemon", hint) from None
     finally:
         took_s = time.monotonic() - started

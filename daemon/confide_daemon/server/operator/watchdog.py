@@ -87,7 +87,7 @@ class WatchdogService:
         self._asked = {name: task for name, task in self._asked.items() if task not in done}
         if late:
             log.error(
-                "%d of %d writers have not come to anything for %.1f s",
+                "%d of %d writers have finished nothing for %.1f s",
                 len(late),
                 len(late) + len(done),
                 self._watchdog_s / SLOWEST,
@@ -107,7 +107,7 @@ class WatchdogService:
                 sending.setblocking(False)
                 sending.sendto(said.encode(), self._address)
         except OSError as error:
-            log.warning("systemd was not told %s: %s", said.partition("=")[0], error.strerror)
+            log.warning("systemd was not notified: %s: %s", said.partition("=")[0], error.strerror)
 
 
 async def _asked(answer: Callable[[], Awaitable[None]]) -> None:

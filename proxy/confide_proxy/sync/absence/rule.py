@@ -326,7 +326,7 @@ class Absence:
         if self.is_another():
             return "the folder is another one than before, such as a new clone"
         if self._ledger.folder().get(_GIT) and not identity_of(self._folder.root / _GIT):
-            return "the folder's .git is gone"
+            return "the folder's .git is missing"
         return ""
 
     def note_dropped(self) -> None:
@@ -357,7 +357,7 @@ class Absence:
             elif there and lost == inside and len(inside) >= FEW:
                 found |= dict.fromkeys(lost, f"{folder}/ is empty, as without its disk")
             elif not there and folder == MEMORY_FOLDER:
-                found |= dict.fromkeys(lost, f"{folder}/ is gone altogether")
+                found |= dict.fromkeys(lost, f"{folder}/ is missing altogether")
         return found
 
     def _is_held(self, now: float) -> bool:

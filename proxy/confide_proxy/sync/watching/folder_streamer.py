@@ -296,7 +296,7 @@ def _taken(seat: Seat) -> bool:
     except OSError as error:
         # The state folder is not writable: two streamers of one folder waste work, but without any,
         # changes would be lost.
-        log.warning("cannot tell whether another session watches this folder: %s", error.strerror)
+        log.warning("it is not known whether another session watches this folder: %s", error.strerror)
         return True
 
 
