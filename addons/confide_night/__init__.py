@@ -1,1 +1,3 @@
-"""Tasks for the night: what is ordered, when it is due, who runs it, and what came of it."""
+"""The add-on for night tasks: signed orders, their schedules, the runner that executes them, and
+their results.
+"""

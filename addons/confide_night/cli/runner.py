@@ -21,7 +21,7 @@ from confide_proxy.cli.console import AsJson, CommandContext, Output, clock, pri
 from confide_proxy.errors import InputError
 
 END_S: Final = 20.0
-"""Within which a runner that is told to end has told the daemon of its run."""
+"""Seconds in which a runner that is stopped must report its run to the daemon."""
 _MARKS: Final = {True: "ok", None: "note", False: "no"}
 
 
@@ -68,7 +68,7 @@ def _init(here: CommandContext, *, is_printed: bool) -> Output:
     path = _file(here)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        # The folder is people's own, who may let others read the rest of it.
+        # The user owns the folder and may let others read the rest of it.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -124,7 +124,7 @@ def _list_runs(here: CommandContext, most: int) -> Output:
 
 
 async def _serve(here: CommandContext, *, once: bool) -> str | None:
-    # Loaded late: the list of commands does without all of it.
+    # Imported late, since listing the commands needs none of it.
     from confide_night.runner.runner_service import RunnerService, end_message
 
     service = RunnerService(here.paths, here.config, _settings(here))

@@ -168,7 +168,9 @@ async def show(
 
 
 async def _log(here: CommandContext, identity: str, at: str | None, project: Path) -> Output:
-    """Print the log of a run, which only the space's devices can decrypt. Raises ToolError: there is no such run or log."""
+    """Print the log of a run, which only the space's devices can decrypt. Raises ToolError if there
+    is no such run or log.
+    """
     async with here.client(await identified(here, project)) as client:
         found, _, _ = await _shown(client, identity)
         slot = _slot(found, at)
@@ -190,9 +192,10 @@ async def _log(here: CommandContext, identity: str, at: str | None, project: Pat
 
 
 def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
-    """A log from its parts by number, and which of them cannot be read: in their place it is said why.
+    """Decrypt a log from its parts by number; also return the numbers of the unreadable parts, each
+    replaced by an explanation.
 
-    Raises SealingError: none can.
+    Raises SealingError if no part can be read.
     """
 
     texts: list[bytes] = []
@@ -206,7 +209,7 @@ def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]
                 continue
             except SealingError as error:
                 problem, why = problem or error, f"cannot be read: {error.message}"
-        # A line of its own, wherever the part before it was cut.
+        # Start a new line, wherever the previous part was cut.
         begins = b"" if not texts or texts[-1].endswith(b"\n") else b"\n"
         texts.append(begins + f"(part {number} of this log {why})\n".encode())
         unreadable.append(number)
@@ -272,7 +275,8 @@ async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = P
 async def accept(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
     """Make a usual note of a result, after a look at it. Asks at a terminal, always."""
     if not sys.stdin.isatty():
-        # As `confide trust`: an agent that runs commands must not vouch for what another one wrote.
+        # Confirm as `confide trust` does: an agent that runs commands must not approve what another
+        # agent wrote.
         raise DeclinedError(
             "this needs an answer, and there is no terminal to ask in",
             hint="a person runs it in a terminal; there is no option for it",
@@ -294,7 +298,7 @@ async def accept(here: CommandContext, identity: TaskId, at: At = None, project:
     stored = await call(here, this, "memory_store", {**fields, "project": order.project})
     gone = await call(here, this, "memory_delete", {"path": slot["path"], "project": order.project})
     async with here.client(this) as client:
-        # The daemon knows the text again, as one that nobody vouches for: now somebody does.
+        # The daemon recognizes the text of the untrusted result; mark the note as trusted.
         of_note: TrustRequest = {"project": order.project, "path": stored["path"]}
         looked = await TRUST.ask(client.connection, of_note, timeout_s=DEADLINE_S)
         await TRUST.ask(client.connection, {**of_note, "hash": looked["hash"]}, timeout_s=DEADLINE_S)
@@ -323,7 +327,7 @@ async def report(
 
 
 async def _again(here: CommandContext, identity: str, project: Path) -> Output:
-    """Queue a copy of a task that is due at once; this device signs it."""
+    """Add a copy of a task that is due at once, signed by this device."""
     async with here.client(await identified(here, project)) as client:
         _, order, _ = await _shown(client, identity)
     usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
@@ -361,16 +365,17 @@ async def _set(here: CommandContext, identity: str, state: str, folder: Path) ->
 
 
 async def _shown(client: CommandClient, identity: str) -> tuple[TaskShown, Order, str | None]:
-    """What the daemon shows of a task; its order; and why it would not be followed, if it would not.
+    """Request a task; return the daemon's answer, the parsed order, and the reason why a runner
+    would refuse it, or None.
 
-    Raises OrderError: what it shows is no order.
+    Raises OrderError if the bytes are not an order.
     """
     found = await SHOW.ask(client.connection, {"task": identity}, timeout_s=DEADLINE_S)
     return found, *checked(found, client.sealing.keyring.roster)
 
 
 def _slot(found: TaskShown, at: str | None) -> RunShown:
-    """The run of a task that a person means. Raises ToolError: there is none."""
+    """Find the run of a task that the user names. Raises ToolError if there is none."""
     wanted = [
         one
         for one in found["slots"]

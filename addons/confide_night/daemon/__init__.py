@@ -1,5 +1,8 @@
-"""Tasks for the night as a daemon keeps them: what is ordered, when it is due, who has it, and what became of it. It runs none of them.
+"""The daemon's part of night tasks: it stores orders, plans and leases their slots, and records
+results. It executes none of them.
 
-`slot_states` is the only place in which a slot changes its state. `planning` makes slots and ends those that nobody begins, `claims` hears
-runners, `task_actions` hears people and agents, and `task_service` puts them together for an open space.
+A slot is one scheduled execution of a task. `slot_states` is the only module that changes a slot's
+state. `planning` creates slots and ends those that no runner starts, `claims` serves the runners'
+requests, `task_actions` serves users and agents, and `task_service` combines them for an open
+space.
 """

@@ -1,4 +1,4 @@
-"""Tasks for the night, as the daemon sees them: tools, a prompt, what each space and each session has of them."""
+"""Declares to the daemon the tools, prompt, space parts and session parts of night tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _morning_report(context: ToolContext, _arguments: Mapping[str, str]) -
 
 
 class Night(Addon):
-    """Tasks for the night."""
+    """The add-on for night tasks."""
 
     toolsets: ClassVar = {
         "tasks": (
@@ -59,9 +59,9 @@ class Night(Addon):
     )
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return the queue of a space, and what looks after its memory at night."""
+        """Return the task queue of a space and its nightly check of the memory."""
         return Tasks(space, monthly=microusd(config.table(TasksConfig).monthly_usd) or UNLIMITED), Nightly(space)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests about tasks."""
+        """Return the handlers of the requests about tasks."""
         return (TaskRequests(session),)

@@ -1,5 +1,7 @@
-"""What runners ask and tell (PROTOCOL.md 9.10), each in one transaction: a slot has one runner at a time, by a lease that ends and a fence
-that only grows, and money is put aside before anything may cost some."""
+"""The runners' requests (PROTOCOL.md 9.10), each in one transaction. A slot has at most one runner
+at a time, ensured by a lease that expires and a fencing number that only grows; the price of a run
+is reserved before it starts.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ from confide_night.order.order import FINAL, Order, Slot, SlotEvent, TaskStatus
 from confide_night.order.wire import AGAIN, LEASE_S
 
 LEAST_MICROUSD: Final = 10_000
-"""With less than a cent left, nothing is begun that costs anything."""
+"""Smallest remaining budget (one cent) with which a run that costs money may start."""
 _LOOKED_AT: Final = 32
 _LOOKS: Final = 8
-"""At slots of which some turn out to be too late; what is left then, the next look ends."""
+"""Passes of one claim over the claimable slots; slots found too late in a pass are ended, and the
+rest waits for the next claim.
+"""
 UNLIMITED: Final = 2**53 - 1
 NO_MONEY: Final = "the money of the month is spent"
 LAST_FENCE: Final = "task_fence"
@@ -39,7 +43,9 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Who asks, as far as it says of itself and its grants go."""
+    """A runner that claims a slot: what it reports about itself, and the projects that its grants
+    allow.
+    """
 
     key: str  # of the device, hex
     name: str
@@ -51,7 +57,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class SlotId:
-    """Which slot, and whose, as a runner says."""
+    """A slot, its attempt and its fencing number, as a runner names them in a request."""
 
     task: str
     at: int
@@ -61,7 +67,7 @@ class SlotId:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended, as its runner says."""
+    """The outcome of a run, as its runner reports it."""
 
     state: str
     reason: str = ""
@@ -75,7 +81,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """A slot that a runner was given."""
+    """A slot leased to a runner."""
 
     slot: SlotRow
     task: TaskRow
@@ -83,19 +89,25 @@ class SlotLease:
 
 
 def is_idle(store: Store) -> bool:
-    """Whether there is nothing of tasks to look after."""
+    """Return True if no task and no restore of the database needs attention."""
     living = queue(store).tasks.count_living() or queue(store).slots.held()
     return not living and planning.is_restore_noted(store)
 
 
 def lengthen_leases(store: Store, *, now: float) -> None:
-    """What a daemon does that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
+    """Extend every lease by one lease length. Called at the daemon's start, since no runner could
+    renew while it was down.
+    """
     queue(store).slots.lengthen(now, LEASE_S)
 
 
 def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random) -> None:
-    """Has all be as it is by now, whatever the clock says since the last time: leases end, slots become due, devices leave, and a
-    database may have been put back. `roster`: the devices of the space; None: they are not known."""
+    """Bring all tasks up to date with the clock: handle a restored database, pause tasks of removed
+    devices, end expired leases, and plan and end slots.
+
+    Args:
+        roster: the devices of the space; None if unknown: then no task is paused.
+    """
     planning.note_restore(store, now)
     if roster is not None:
         pause_removed(store, roster)
@@ -106,11 +118,12 @@ def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random
 def claim(
     store: Store, runner: Runner, roster: Roster, *, monthly: int, now: float, draw: random.Random
 ) -> SlotLease | None:
-    """The best slot for a runner, once what has ended meanwhile has, leased to it; None: there is none, or no money for it.
+    """Lease the best due slot to a runner, after ending expired leases; return None if no slot is
+    claimable or the budget does not cover it.
 
     Args:
-        roster: the orders of devices that are not on it are paused.
-        monthly: what all runners of the space together may spend in a month.
+        roster: the devices of the space; orders of devices that are not on it are paused.
+        monthly: the budget of all runners of the space for one month, in millionths of a dollar.
     """
     planning.note_restore(store, now)
     end_leases(store, now=now, draw=draw)
@@ -122,7 +135,8 @@ def claim(
     if any(one.state is Slot.RUNNING for one in mine):
         return None  # one at once
     if mine and mine[0].to_cancel is None:
-        # Its answer was lost: the same again, under a fence of its own.
+        # The answer to the earlier claim was lost: lease the same slot again, under a new fencing
+        # number.
         return _leased(store, mine[0], runner, mine[0].reserved, now)
     left = min(runner.left, monthly - queue(store).runners.spent(month_of(now)) - queue(store).slots.reserved())
     for _ in range(_LOOKS):
@@ -157,7 +171,8 @@ def _price(runner: Runner, task: TaskRow, order: Order) -> int:
 
 
 def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> SlotLease:
-    # Of a database that was put back no fence is given again, as long as the clock goes on.
+    # The clock keeps the number above every earlier one even if an older copy of the database was
+    # restored.
     fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
     store.marks.put(LAST_FENCE, fence)
     given = replace(slot, runner=runner.key, fence=fence, lease_until=now + LEASE_S, reserved=limit)
@@ -172,9 +187,11 @@ def _ask_for_approvals(store: Store, runner: Runner) -> None:
 
 
 def pause_removed(store: Store, roster: Roster) -> None:
-    """Pauses the tasks of devices that are not on the roster any more, and has what runs of them killed.
+    """Pause the tasks of devices that are no longer on the roster, and mark their runs to be
+    killed.
 
-    An approval of such a device counts no more; what has no other one is not active until it has.
+    Drop the approvals of such devices; an active task left without an approval becomes proposed
+    again.
     """
     for task in queue(store).tasks.approved():
         kept = tuple(one for one in task.approvals if one.key in roster.devices)
@@ -192,7 +209,7 @@ def pause_removed(store: Store, roster: Roster) -> None:
 
 
 def to_be_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
-    """Has what runs of a task killed; those slots."""
+    """Mark the held slots of a task to be killed by their runners, and return them."""
     found = [one for one in queue(store).slots.held() if one.task == task]
     for one in found:
         if one.to_cancel is None:
@@ -201,13 +218,13 @@ def to_be_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
 
 
 def name_of(roster: Roster | None, key: str) -> str:
-    """What a device is called that is or was on the roster."""
+    """Return the name of a device that is or was on the roster; "unknown" if it never was."""
     known = (entry.device for entry in (roster.entries if roster else ()) if entry.device is not None)
     return next((one.name for one in known if one.key.hex() == key), "unknown")
 
 
 def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
-    """What a runner has that was given to it under an earlier key of its machine: it is the same one, and goes on with it."""
+    """Transfer to a runner the slots that were leased to it under earlier keys of its device."""
     for slot in queue(store).slots.held():
         if slot.runner is not None and slot.runner in earlier:
             queue(store).slots.write(replace(slot, runner=runner))
@@ -216,7 +233,9 @@ def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
 
 
 def begin(store: Store, name: SlotId, runner: str, *, is_repeatable: bool, now: float) -> None:
-    """The runner is about to begin what it was given. Raises RequestError: it must not."""
+    """Mark a leased slot as running. Raises RequestError if it is to be killed or belongs to
+    another runner.
+    """
     slot = _held(store, name, runner)
     if slot.to_cancel is not None:
         raise _stale()
@@ -228,7 +247,9 @@ def begin(store: Store, name: SlotId, runner: str, *, is_repeatable: bool, now: 
 
 
 def renew(store: Store, name: SlotId, runner: str, *, now: float) -> bool:
-    """Has the lease begin anew; whether the run is to be killed. Raises RequestError: it is not this runner's any more."""
+    """Renew the lease of a slot, unless its run is to be killed; return True if it is. Raises
+    RequestError if the slot no longer belongs to this runner.
+    """
     slot = _held(store, name, runner)
     if slot.to_cancel is None:
         queue(store).slots.write(replace(slot, lease_until=now + LEASE_S))
@@ -238,9 +259,10 @@ def renew(store: Store, name: SlotId, runner: str, *, now: float) -> bool:
 def end(
     store: Store, name: SlotId, runner: str, ending: Ending, *, now: float, draw: random.Random
 ) -> tuple[SlotRow, bool]:
-    """What has become of the slot, and whether that was so before: then the answer was lost.
+    """Record the outcome of a run. Return the slot, and True if this outcome was recorded before:
+    then the earlier answer was lost.
 
-    Raises RequestError: it is not this runner's any more.
+    Raises RequestError if the slot no longer belongs to this runner.
     """
     slot = queue(store).slots.find(name.task, name.at)
     if slot is not None and slot.state in FINAL and _is(slot, name, runner) and slot.reason != LEASE_ENDED:
@@ -272,14 +294,16 @@ def end(
 
 
 def may_log(store: Store, name: SlotId, runner: str) -> None:
-    """Check that a part of this run's log may come. Raises RequestError."""
+    """Check that a runner may upload log parts for this run. Raises RequestError if the slot
+    belongs to another runner or run.
+    """
     slot = queue(store).slots.find(name.task, name.at)
     if slot is None or not _is(slot, name, runner) or not (slot.state in FINAL or slot.is_held):
         raise _stale()
 
 
 def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
-    """Ends what runners have not been heard of for the length of their lease."""
+    """End the slots whose lease has expired: cancel, retry or lose them, depending on their state."""
     for slot in queue(store).slots.held():
         if slot.lease_until is not None and now < slot.lease_until:
             continue
@@ -292,7 +316,7 @@ def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
 
 
 def month_of(now: float) -> str:
-    """The month of a moment, in UTC."""
+    """Return the UTC month of a time, as YYYY-MM."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
 
 

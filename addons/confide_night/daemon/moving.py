@@ -1,10 +1,13 @@
-"""Tasks that go to another daemon with their space (PROTOCOL.md 9.8), so that no slot is begun at both.
+"""Tasks that move to another daemon with their space (PROTOCOL.md 9.8), such that no slot starts at
+both daemons.
 
-They go last. The daemon that is left hands them out once it is closed for good, and begins nothing from then on; the one that they go to
-rests until it has all of them. So a move that was broken off between the two leaves tasks that wait, and none that runs twice.
+Tasks move last. The old daemon hands them out once the space is closed there for good, and starts
+no slot from then on; the new daemon starts none until it has all of them. A move that breaks off in
+between leaves tasks that wait, and none that runs twice.
 
-What cannot be read goes along as what it is, apart from the rest: a task with what was noted of it, its slots, and parts of logs. Where it
-has come to, the task is known. Were it left behind, whoever sends its order again would have it begun a second time.
+What cannot be read moves too, apart from the rest: a task with the fields recorded when it was
+added, its slots, and log parts. The new daemon thus knows the task. If it were left behind, sending
+its order again would start it a second time.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from confide_night.order.wire import (
 )
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
-"""Of orders and logs in one page; one of each fits always."""
+"""Limit for orders and logs in one page; a single order or log part always fits."""
 _MOST_LOGS: Final = PAGE_BYTES // MAX_LOG_PART
 _MOST_ORDERS: Final = 32
 GIVEN_UP: Final = "it was given up on its way here, and nobody knows what was begun of it"
@@ -51,21 +54,27 @@ _MICRO: Final = 1_000_000
 
 
 def rests(store: Store) -> bool:
-    """Whether nothing of tasks is done here: they have gone to another daemon, or are still on their way from one."""
+    """Return True if no task may start here: the tasks have moved to another daemon, or are still
+    being moved here.
+    """
     return store.marks.find(SPACE_LEFT) > 0 or store.marks.find(PARTS_AWAITED) > 0
 
 
 def require_here(store: Store) -> None:
-    """Raises RequestError: as `rests`."""
+    """Check that tasks may start here; raise RequestError if `rests` is true."""
     if rests(store):
         problem = "the tasks of this memory are still on their way here from the daemon that it left"
         raise RequestError("unavailable", problem, "run confide daemon move again on the machine that moved it")
 
 
 def page(store: Store, after: str) -> MoveTasksPage:
-    """The answer to `move-tasks`, from a place on: first the tasks, then their slots, their logs, and what is known of runners.
+    """Return one page of `move-tasks`: first tasks, then slots, logs, and the known runners with
+    their spending.
 
-    Raises RequestError: the space has not left; there is no such place.
+    Args:
+        after: the position that the previous page returned; "" for the first page.
+
+    Raises RequestError if the space has not left yet or the position is invalid.
     """
     if not store.marks.find(SPACE_LEFT):
         raise RequestError("conflict", "tasks go last, once the space has left", "move-leave comes first")
@@ -120,13 +129,15 @@ def _logs(store: Store, task: str, at: int, part: int) -> MoveTasksPage:
 
 
 def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
-    """Those of these tasks that there are, and whether each can be read."""
+    """Map the id of each task that exists to whether its order can be read."""
     found = (queue(store).tasks.find(task) for task in tasks)
     return {row.id: is_readable(row) for row in found if row is not None}
 
 
 def _page(whole: MovedTasks, apart: Unreadable, following: str) -> MoveTasksPage:
-    """A page, with what cannot be read apart from the rest. `following`: where to go on."""
+    """Build a page, with unreadable items apart from the rest. `following` is the position of the
+    next page.
+    """
     if any(apart.values()):
         return {**whole, "unreadable": apart, "next": following}
     return {**whole, "next": following}
@@ -144,7 +155,7 @@ def _told_task(row: TaskRow) -> MovedTask:
 
 
 def _noted_task(row: TaskRow) -> UnreadableTask:
-    """With what its order said when it was taken."""
+    """Return an unreadable task with the fields that were recorded when it was added."""
     return {
         **_told_task(row),
         "task": row.id,
@@ -197,9 +208,10 @@ def _spent(one: MonthlySpending) -> MovedSpent:
 
 
 def take(store: Store, page: MovedTasks) -> None:
-    """Keeps a page. What is there already stays as it is: the daemon that was left changes nothing any more.
+    """Store a page. Existing items stay unchanged, since the old daemon no longer changes anything.
 
-    Raises RequestError: nothing is awaited here, or it does not belong together; OrderError: an order is damaged; SpaceFullError.
+    Raises RequestError if no tasks are expected or a slot or log precedes its task; OrderError if
+    an order is damaged; SpaceFullError.
     """
     if not store.marks.find(PARTS_AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")
@@ -226,7 +238,9 @@ def take(store: Store, page: MovedTasks) -> None:
 
 
 def give_up(store: Store, *, now: float) -> None:
-    """The rest will not come. Of what has come nobody can say what was begun of it, so it ends here; and so with what is sent again."""
+    """Stop waiting for the remaining tasks. Cancel all tasks that arrived, since it is unknown
+    which of their slots have started, and treat older orders that are sent again the same way.
+    """
     for task in queue(store).tasks.living():
         task_actions.cancel(store, task, now=now, why=GIVEN_UP)
     planning.forget_begun(store, now)
@@ -234,22 +248,24 @@ def give_up(store: Store, *, now: float) -> None:
 
 
 def settle(store: Store, *, now: float) -> None:
-    """All are here: from now on they are looked after. Nobody could renew a lease meanwhile, so every one begins anew."""
+    """Mark all tasks as arrived and let them start. Renew every lease, since no runner could renew
+    during the move.
+    """
     store.marks.put(PARTS_AWAITED, 0.0)
     for one in queue(store).slots.held():
         queue(store).slots.write(replace(one, lease_until=now + LEASE_S))
-    # No slot gets a smaller fence than it had where it comes from.
+    # Fencing numbers must keep growing across the move.
     store.marks.put(LAST_FENCE, max([store.marks.find(LAST_FENCE), float(queue(store).slots.largest_fence())]))
 
 
 def _task(one: MovedTask) -> TaskRow:
-    """A task that has come. Raises OrderError: its order cannot be read."""
+    """Convert a moved task to a row. Raises OrderError if its order cannot be read."""
     order = Order.parse(one["order"])
     return _task_row(one, order.id, order.project, order.recipe, order.repo, order.priority, order.signer)
 
 
 def _unreadable_task(one: UnreadableTask) -> TaskRow:
-    """One whose order cannot be read, by what was noted of it."""
+    """Convert a moved task whose order cannot be read to a row, from its recorded fields."""
     noted = one["task"], one["project"], one["recipe"], one["repo"], one["priority"], one["signer"].hex()
     return _task_row(one, *noted)
 

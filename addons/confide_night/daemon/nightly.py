@@ -1,6 +1,8 @@
-"""What the memory could be rid of, looked at once a night and told in the morning. It changes nothing, and asks no model.
+"""A nightly check of the memory for what the user could clean up, reported in the morning. It
+changes no notes and queries no model.
 
-One report a space, in place of the last one. A space that nobody has open at that hour has none.
+Each space keeps one report, replaced by the next. A space that is not open at that hour gets no
+report.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ log = logging.getLogger(__name__)
 HOUR: Final = 3
 MINUTE: Final = 30
 LATE_S: Final = 3 * 3_600
-"""So long behind it is made up for; a day has other work."""
+"""How late a missed check may still run, in seconds; after that, it waits for the next night to
+keep load off the day.
+"""
 LONGEST_SLEEP_S: Final = 3_600.0
-"""Clocks are set, and jump."""
+"""Longest wait before the clock is read again, since clocks can be set or jump."""
 UNUSED_DAYS: Final = 180
 NEAR: Final = 0.95
 DAY_S: Final = 86_400
@@ -35,7 +39,7 @@ MOST_CLASHES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """How much there is of each; None: nobody knows."""
+    """Counts of what the check found; None for a count that could not be determined."""
 
     at: float  # seconds since 1970
     duplicates: int  # notes that say nearly the same as a newer one
@@ -47,7 +51,9 @@ class Findings:
     is_proven: bool | None = None  # whether there is a backup that is proven and young enough; None: none is configured
 
     def lines(self) -> list[str]:
-        """As a person is told it: what is to be done, and by what; nothing where all is well."""
+        """Return a line for the user with each problem and the command that handles it; an empty
+        list if there is none.
+        """
         told = [
             (self.unsealed, "credentials in clear", "confide secrets scan --stored"),
             (self.clashes, "clashes", "confide sync names them"),
@@ -65,7 +71,7 @@ class Findings:
 
 
 class Nightly(SpacePart):
-    """Of one open space."""
+    """The nightly check of one open space."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -74,22 +80,22 @@ class Nightly(SpacePart):
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """The space is open."""
+        """Start the check when the space has been opened."""
         self._running = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """The space is about to be closed."""
+        """Stop the check before the space closes."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def newest(self) -> Findings | None:
-        """What was found last; None before the first night."""
+        """Return the last findings; None before the first check."""
         text = await self._threads.read(lambda store: store.overview.findings())
         return Findings(**json.loads(text)) if text else None
 
     async def look(self) -> Findings:
-        """Look now, and keep what is found in place of the last report. Raises StorageError."""
+        """Check the memory now and replace the stored findings. Raises StorageError."""
         now = self._clock()
 
         def count(store: Store) -> tuple[int, int, int]:
@@ -126,7 +132,8 @@ class Nightly(SpacePart):
                 log.warning("the memory could not be looked through: %s", type(error).__name__)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug here must not end the space; its text may quote anything.
+                # A bug here must not end the space. Only the type is logged: the message may quote
+                # notes.
                 log.error("looking through the memory broke: %s", type(error).__name__)
             await asyncio.sleep(min(LONGEST_SLEEP_S, until_next(self._clock())))
 
@@ -135,18 +142,18 @@ async def _untold(_done: int, _total: int) -> None: ...
 
 
 def _hour_of(now: float) -> datetime:
-    """Half past three of that day, by this machine's zone."""
+    """Return half past three of that day in the local time zone."""
     return datetime.fromtimestamp(now).astimezone().replace(hour=HOUR, minute=MINUTE, second=0, microsecond=0)
 
 
 def is_due(now: float, last: float) -> bool:
-    """Whether a look is due: today's has not been, and its hour is not long over."""
+    """Return True if today's check has not run and its hour is at most `LATE_S` ago."""
     begin = _hour_of(now).timestamp()
     return begin <= now < begin + LATE_S and not begin <= last <= now
 
 
 def until_next(now: float) -> float:
-    """Seconds to the next half past three."""
+    """Return the seconds until the next half past three; at least 1."""
     today = _hour_of(now)
     following = today if today.timestamp() > now else today + timedelta(days=1)
     return max(1.0, following.timestamp() - now)

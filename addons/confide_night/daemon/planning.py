@@ -1,9 +1,12 @@
-"""Slots are made a day ahead, and end where nobody begins them; and nothing is begun that a database which was put back has forgotten.
+"""Plans slots one day ahead, ends slots that no runner starts, and starts no slot whose state a
+restored database may have forgotten.
 
-The daemon's clock may jump. A slot is made once, whatever the clock says, since it is known by its task and its moment; and one that has
-ended stays so. Where it jumps ahead, slots are missed; where it jumps back, they wait. What was put back from an older copy does not know
-which slots runners have begun since. That holds for what the copy knows, and for orders that come once more from machines that never had
-an answer: the copy may not know them, and a runner may have done them all the same.
+The daemon's clock may jump. A task and a time identify a slot, so it is created once whatever the
+clock says, and an ended slot stays ended. If the clock jumps ahead, slots are missed; if it jumps
+back, they wait. A database restored from an older copy does not know which slots runners have
+started since. This covers the slots that the copy knows, and orders that devices send again because
+they never received an answer: the copy may not know such an order although a runner has executed
+it.
 """
 
 from __future__ import annotations
@@ -23,27 +26,33 @@ from confide_night.order.schedule import MOST_A_DAY
 
 AHEAD_S: Final = 86_400
 _AGAIN_S: Final = 3_600
-"""So often more of them are made."""
+"""Interval at which a task's plan is extended, in seconds."""
 LONGEST_GAP_S: Final = 7 * 86_400
-"""After a longer time without a daemon, nothing from before is made any more."""
+"""Longest downtime of the daemon for which slots of recurring tasks are still planned afterwards,
+in seconds.
+"""
 _MOST_AT_ONCE: Final = MOST_A_DAY * (AHEAD_S + LONGEST_GAP_S) // 86_400
 LATE_S: Final = 12 * 3_600
-"""By so much later a slot is made up for, where one is."""
+"""How late a missed slot may still start if the order allows it (`missed`), in seconds."""
 GRACE_S: Final = 600
-"""By so much later it is begun where it is not made up for: a runner may be busy, and retries take their time."""
+"""How late a slot may start if the order skips missed ones, in seconds: a runner may be busy, and
+retries take time.
+"""
 MADE_UP: Final = 7
-"""So many of a task are made up for at most."""
+"""Most missed or queued slots of a task that still start."""
 NOBODY: Final = "nobody could begin it in time"
 STILL_RAN: Final = "the one before it still ran"
 REPLACED: Final = "the next one took its place"
 
 
 def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
-    """Makes the slots of a task up to a day ahead. Raises ConfideError: its schedule or zone is not known here."""
+    """Create the slots of a task up to one day ahead. Raises ConfideError if its schedule or time
+    zone is unknown here.
+    """
     to = int(now) + AHEAD_S
     if to - _AGAIN_S < task.planned_to <= to:
         return
-    # A clock that jumped back: what was made stays, and what is missing is made.
+    # After a clock jumped back, existing slots stay, and missing ones are created.
     begin = int(now) if task.planned_to > to else max(task.planned_to, int(now) - LONGEST_GAP_S)
     if order.at is not None:
         begin = order.at - 1  # however long nobody was there, what is due once has its slot
@@ -55,7 +64,7 @@ def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
 
 
 def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
-    """Ends the slots of a task that are due and are not to be begun any more."""
+    """End the due slots of a task that may no longer start."""
     due = queue(store).slots.due(task.id, now=now)
     if not due:
         return
@@ -64,7 +73,7 @@ def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
     if held and task.state is TaskStatus.ACTIVE:
         due = _beside(store, order, held, due, now)
     elif order.overlap == "queue":
-        # Those that waited behind another one are late by that alone.
+        # Queued slots are late only because they waited for a run of the same task.
         queued = [one for one in due if one.at <= ran_until]
         due = [one for one in due if one.at > ran_until]
         _miss(store, queued[:-MADE_UP] + [one for one in queued if now > ran_until + LATE_S], now)
@@ -72,13 +81,15 @@ def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
 
 
 def _too_late(order: Order, due: list[SlotRow], now: float) -> list[SlotRow]:
-    """Of slots that nobody has begun, those that nobody is to begin any more."""
+    """Return the waiting slots that may no longer start, by the order's expiry and its `missed`
+    rule.
+    """
     if now >= order.expires:
         return due
     if order.missed == "all":
         return due[:-MADE_UP]
     late_s = LATE_S if order.missed == "once" else GRACE_S
-    # One that is tried again was begun in time.
+    # A slot that is retried was started in time.
     newest, older = due[-1:], due[:-1]
     if order.missed == "skip":
         newest, older = due, []
@@ -86,7 +97,9 @@ def _too_late(order: Order, due: list[SlotRow], now: float) -> list[SlotRow]:
 
 
 def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow], now: float) -> list[SlotRow]:
-    """What is left of the slots that are due while one of the same task runs."""
+    """Apply the order's `overlap` rule to slots that are due while the task runs; return those
+    still to be checked for lateness.
+    """
     fresh = [one for one in due if one.attempt == 1 and one.at > max(each.at for each in held)]
     if order.overlap == "skip":
         for one in fresh:
@@ -106,7 +119,7 @@ def _miss(store: Store, slots: list[SlotRow], now: float) -> None:
 
 
 def look_after(store: Store, now: float) -> None:
-    """Plans every task, ends what nobody is to begin any more, and sees which tasks are over."""
+    """Plan every task, end slots that may no longer start, and mark finished tasks as done."""
     for task in queue(store).tasks.living():
         order = order_in(task)
         if task.state in (TaskStatus.ACTIVE, TaskStatus.PROPOSED):
@@ -121,22 +134,26 @@ def look_after(store: Store, now: float) -> None:
 
 
 RESTORES: Final = "task_restores"
-"""So many are noted."""
+"""Mark: number of database restores that have been handled."""
 RESTORED_AT: Final = "task_restored_at"
-"""When the last one was, by the daemon's clock."""
+"""Mark: time of the last restore, by the daemon's clock."""
 BEHIND_S: Final = 2 * 3_600 + 120
-"""By so much a clock may be behind when a folder is put back: what is due until then may have been begun by runners whose clocks are right.
-Of 2,000 drawn nights one had a clock that had jumped back by two hours before that."""
+"""How far the clock may be behind when a database is restored, in seconds: runners with correct
+clocks may have started whatever is due until then. In a simulation of 2,000 random nights, one had
+a clock that had jumped back by two hours before the restore.
+"""
 RESTORED: Final = "restored: nobody knows whether it was begun"
 
 
 def is_restore_noted(store: Store) -> bool:
-    """Whether nothing was put back that `note_restore` has not seen."""
+    """Return True if `note_restore` has handled every restore of the database."""
     return _restores(store) <= store.marks.find(RESTORES)
 
 
 def note_restore(store: Store, now: float) -> None:
-    """Of a database that was put back, begin nothing that was due before that was known: it may have been, and by whom is forgotten."""
+    """After a restore of the database, mark every unended slot that was due by then as lost: a
+    runner may have started it, and the restored copy has no record of that.
+    """
     restores = _restores(store)
     if restores <= store.marks.find(RESTORES):
         return
@@ -150,14 +167,18 @@ def note_restore(store: Store, now: float) -> None:
 
 
 def forget_begun(store: Store, now: float) -> None:
-    """What runners have begun until now is not known here: an order from before that comes once more may have been followed."""
+    """Record that runs started before `now` are unknown here: an older order that is sent again may
+    have been executed.
+    """
     store.marks.put(RESTORED_AT, now)
 
 
 def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:
-    """Of an order that comes now, and may have been here in the time that is forgotten, begin nothing that was due then.
+    """Mark the slots of an added order as lost if they were due before a restore and the order may
+    have been known before it.
 
-    One that its machine has given just now, behind the restore by both clocks, is new.
+    An order that its device created just now, after the restore by both clocks, is new and stays
+    unchanged.
     """
     restored_at = store.marks.find(RESTORED_AT)
     is_new = order.added > restored_at and abs(now - order.added) <= CLOCK_SKEW_S

@@ -1,4 +1,6 @@
-"""What happened in the night, for a person: what needs somebody first, then a line a run. What runs wrote themselves is quoted, as data."""
+"""The report of the night for the user: first what needs attention, then one line per run. Text
+that runs wrote is quoted as data.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from confide_night.order.wire import COUNTED, LEASE_S, MAX_IDS, RENEW_S
 
 MOST_TOKENS: Final = 600
 NIGHT_S: Final = 86_400
-"""How far back it tells where nothing is said."""
+"""Default period of a report, in seconds."""
 MOST_RUNS: Final = 200
 SILENCE_S: Final = 2.5 * RENEW_S
-"""After so long without a word of its runner a run that goes on may as well be dead."""
+"""Silence of a runner after which its run is reported as possibly dead, in seconds."""
 TITLE_CHARS: Final = 60
 REASON_CHARS: Final = 120
 
@@ -44,9 +46,12 @@ async def of(
     is_brief: bool,
     more: Sequence[str] = (),
 ) -> NightReport:
-    """What happened since then (None: in the last day) to what the caller reaches. `more`: lines of the night about the memory itself.
+    """Report the runs of the projects that the caller can access.
 
-    `is_brief`: no lines.
+    Args:
+        since: start of the period, in seconds since 1970; None for the last day.
+        is_brief: omit the lines.
+        more: lines about the memory itself (`nightly.Findings.lines`).
     """
     now = tasks.now()
     begin = now - NIGHT_S if since is None else since
@@ -104,7 +109,7 @@ def _whole(
 
 
 def _within(lines: list[str]) -> tuple[str, ...]:
-    """As many of the lines as fit, from the first; and how many are left."""
+    """Return the first lines that fit, and a last line with the number omitted."""
     kept, tokens = [], 0
     for number, line in enumerate(lines):
         tokens += count_tokens(line) + 1

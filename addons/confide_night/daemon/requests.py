@@ -1,11 +1,12 @@
-"""The requests about tasks (PROTOCOL.md 9.10): those of a runner, and those by which a person looks after them.
+"""Handles the requests about tasks (PROTOCOL.md 9.10), those of runners and those of users.
 
-    task-claim, task-started, task-renew, task-ended, task-log         a runner's
-    task-show, task-approve, task-set, task-logs, task-report          a person's
-    task-orders, task-resign                                           a machine's whose key was changed
-    move-tasks, move-tasks-in                                          a machine's that moves its space (9.8)
+    task-claim, task-started, task-renew, task-ended, task-log         of a runner
+    task-show, task-approve, task-set, task-logs, task-report          of a user
+    task-orders, task-resign                                           of a device whose key was changed
+    move-tasks, move-tasks-in                                          of a device that moves its space (9.8)
 
-A connection that has asked for a slot is told, from then on, when there may be another one, and what of its runs is to be killed.
+A connection that has claimed a slot is notified from then on when another slot may be ready, and
+which of its runs are to be killed.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ log = logging.getLogger(__name__)
 
 NEWS_DEADLINE_S: Final = 10.0
 LOG_PARTS: Final = 16
-"""In one answer: 4 MiB."""
+"""Most log parts in one answer, 4 MiB in all."""
 
 
 class TaskRequests(SessionPart):
-    """One connection's."""
+    """The task requests of one connection."""
 
     def __init__(self, session: SessionHost) -> None:
         self._session = session
@@ -74,20 +75,22 @@ class TaskRequests(SessionPart):
         )
 
     def use(self, space: Space) -> None:
-        """Answer from this space from now on."""
+        """Answer requests from this space from now on."""
         self._space = space
         self._changed.set()
 
     async def run(self) -> None:
-        """Tell a runner what there is for it, until cancelled: one request at a time, however much has changed meanwhile."""
+        """Send a runner news of ready and cancelled slots until cancelled. Changes that occur
+        during a request are combined into the next one.
+        """
         await self._is_runner.wait()
-        # What a device ordered that was removed just now is killed at once.
+        # Wake when the roster changes, to kill the runs of a removed device at once.
         with self._session.desk.following(self._session.caller_now().space_id, lambda: self._tasks.wake()):
             await self._announce_changes()
 
     async def _announce_changes(self) -> None:
         while True:
-            # The space may have been closed since, and opened again: then this is told by `use`.
+            # If the space was closed and opened again in between, `use` sets `_changed`.
             with self._tasks.following(self._changed.set):
                 await self._changed.wait()
                 self._changed.clear()
@@ -97,7 +100,8 @@ class TaskRequests(SessionPart):
                     return
                 except (TimeoutError, ConfideError) as error:
                     raise_if_cancelled()
-                    # It asks by itself, and hears at its next word about a run that it is to be killed.
+                    # The runner polls anyway, and learns from its next request that a run is to be
+                    # killed.
                     log.info("a runner did not take news of tasks: %s", type(error).__name__)
 
     async def _tell(self) -> None:
@@ -108,7 +112,7 @@ class TaskRequests(SessionPart):
         if news["ready"] or news["cancelled"]:
             await NEWS.ask_machine(self._session.ask, news, NEWS_DEADLINE_S)
 
-    # A runner's
+    # Requests of a runner
 
     async def _claim(self, asked: wire.ClaimRequest) -> wire.ClaimAnswer:
         caller = await self._runner()
@@ -169,10 +173,13 @@ class TaskRequests(SessionPart):
         return {}
 
     async def _runner(self) -> Caller:
-        """The caller, which is a device; what it has of an earlier key of its own is its. Raises GrantError."""
+        """Return the caller, a device of the space, and transfer to it the slots leased under its
+        earlier keys. Raises GrantError.
+        """
         caller = await self._device()
         if not self._has_taken_over:
-            # Once: the first connection with a new key has ended those of the old one, which is given nothing more.
+            # Once is enough: the first connection with a new key ended the old key's connections,
+            # and the old key gets no more slots.
             earlier = await asyncio.to_thread(self._session.registry.earlier_keys, caller.public_key)
             if earlier:
                 await self._tasks.take_over({key.hex() for key in earlier}, caller.public_key.hex())
@@ -180,9 +187,12 @@ class TaskRequests(SessionPart):
         return caller
 
     async def _runner_of(self, said: SlotName) -> tuple[Caller, SlotId]:
-        """The caller, and the slot that it speaks of, in whose project it may write. Raises GrantError, NotFoundError."""
+        """Return the caller and the slot that it names, after checking that it may write to the
+        slot's project. Raises GrantError, NotFoundError.
+        """
         await self._runner()
-        # Also one that has connected again, and claims nothing while it runs something: it is told what to kill.
+        # A runner that reconnects during a run claims nothing, but must be notified of what to
+        # kill.
         self._is_runner.set()
         slot = SlotId(said["task"], said["at"], said["attempt"], said["fence"])
         task = await self._tasks.task(slot.task)
@@ -191,7 +201,7 @@ class TaskRequests(SessionPart):
         caller.grants.require_project(task.project)
         return caller, slot
 
-    # A person's
+    # Requests of a user
 
     async def _show(self, asked: wire.ShowRequest) -> wire.TaskShown:
         self._grants().require_source("memory")
@@ -300,7 +310,7 @@ class TaskRequests(SessionPart):
         return self._session.caller_now().grants
 
     async def _device(self) -> Caller:
-        """The caller, which is a device of the space that may write. Raises GrantError."""
+        """Return the caller, a device of the space that may write. Raises GrantError."""
         self._session.caller_now().grants.require_scope()
         if await self._session.epoch_for(self._key()) is None:
             hint = "approve it on one of them: confide device approve"

@@ -1,6 +1,7 @@
-"""What becomes of a slot, written down: the only place in which its state changes, by the one table of what may follow what.
+"""State changes of slots: the only module that writes a slot's state, following the transition
+table in `order`.
 
-All of it runs in the transaction of whoever calls.
+Every function runs in its caller's transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from confide_night.daemon.task_queue import SlotRow, TaskRow, queue
 from confide_night.order.order import FINAL, MAX_LASTS_S, Order, Slot, SlotEvent, TaskStatus, after
 
 FAILURES: Final = 3
-"""So many in a row pause a task."""
+"""Number of failed or lost runs in a row that pauses a task."""
 FIRST_RETRY_S: Final = 60.0
 LONGEST_RETRY_S: Final = 3_600.0
 UNREADABLE: Final = "(an order that cannot be read)"
@@ -24,9 +25,10 @@ _BROKEN: Final = frozenset({Slot.FAILED, Slot.LOST})
 
 
 def order_of(task: TaskRow) -> Order:
-    """What a task orders. Raises OrderError: its order is damaged, or a newer version has written it."""
+    """Parse the order of a task. Raises OrderError if it is damaged or written by a newer version."""
     order = _parsed(task.ordered)
-    # What was noted when it was taken. A bit of the order may have become another one, and it can be read all the same.
+    # Compare with the fields recorded when the order was added: an order with a flipped bit may
+    # still parse.
     noted = (task.id, task.project, task.recipe, task.repo, task.priority, task.signer)
     if noted != (order.id, order.project, order.recipe, order.repo, order.priority, order.signer):
         raise OrderError("a task's order is damaged: it is not the one that was taken")
@@ -39,7 +41,7 @@ def _parsed(data: bytes) -> Order:
 
 
 def is_readable(task: TaskRow) -> bool:
-    """Whether anybody can tell what a task orders."""
+    """Return True if the order of a task can be parsed."""
     try:
         order_of(task)
     except OrderError:
@@ -48,9 +50,10 @@ def is_readable(task: TaskRow) -> bool:
 
 
 def order_in(task: TaskRow) -> Order:
-    """What a task orders, and where nobody can read that, what takes its place: nothing of it is begun, and what is due of it is missed.
+    """Return the order of a task, or a substitute if it cannot be read: no slot of it starts, and
+    due slots count as missed.
 
-    One task that cannot be read must not keep the others from being looked after.
+    One unreadable task must not stop the processing of the others.
     """
     try:
         return order_of(task)
@@ -72,9 +75,10 @@ def order_in(task: TaskRow) -> Order:
 
 
 def step(store: Store, slot: SlotRow, event: SlotEvent, *, now: float, **changes: Any) -> SlotRow:
-    """The slot behind what happened to it, written down; with these other fields changed.
+    """Apply an event to a slot and store it, together with other changed fields. Return the new
+    slot.
 
-    Raises TaskStateError: it cannot happen to it any more.
+    Raises TaskStateError if the event is not allowed in the slot's state.
     """
     state = after(slot.state, event)
     if state in FINAL:
@@ -87,8 +91,9 @@ def step(store: Store, slot: SlotRow, event: SlotEvent, *, now: float, **changes
 
 
 def again(store: Store, slot: SlotRow, order: Order, reason: str, *, now: float, draw: random.Random) -> SlotRow:
-    """The slot once what never ran, or was turned away, is to be tried again: after a while, with full jitter. `failed` once its retries
-    are used up."""
+    """Schedule another attempt of a slot that never ran or was refused, after an exponential delay
+    with full jitter. Mark it `failed` once its retries are used up.
+    """
     if slot.attempt > order.retries:
         return step(store, slot, SlotEvent.FAIL, now=now, reason=reason)
     longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** (slot.attempt - 1))
@@ -100,7 +105,9 @@ def again(store: Store, slot: SlotRow, order: Order, reason: str, *, now: float,
 
 
 def _follow(store: Store, slot: SlotRow, now: float) -> None:
-    """What the end of a slot does to its task: one that fails again and again is paused, one of which nothing is left is done."""
+    """Update a task after the end of a slot: pause it after `FAILURES` failed runs in a row, or
+    mark it done if nothing remains.
+    """
     task = queue(store).tasks.find(slot.task)
     if task is None or task.state in (TaskStatus.CANCELLED, TaskStatus.DONE):
         return
@@ -112,12 +119,12 @@ def _follow(store: Store, slot: SlotRow, now: float) -> None:
 
 
 def is_over(store: Store, task: TaskRow, now: float) -> bool:
-    """Whether nothing of a task is due any more."""
+    """Return True if no slot of a task waits, runs, or will become due."""
     order = order_in(task)
     if queue(store).slots.is_open(task.id):
         return False
     if now >= order.expires:
         return True
     only = queue(store).slots.find(task.id, order.at) if order.at is not None else None
-    # One that stands still for a reason goes on telling it, unless it came to its end all the same.
+    # A paused task stays paused to show its reason, unless its only run succeeded.
     return only is not None and (task.state is not TaskStatus.PAUSED or only.state is Slot.SUCCEEDED)

@@ -1,4 +1,6 @@
-"""What people and agents ask of tasks: added, listed, approved, paused, cancelled. Each runs in one transaction of whoever calls."""
+"""Actions of users and agents on tasks: add, list, approve, pause, resume, cancel. Each runs in its
+caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,18 @@ from confide_night.order import schedule
 from confide_night.order.order import MAX_APPROVALS, Approval, Order, SlotEvent, TaskStatus, check_approvals, opened
 
 MAX_LIVING: Final = 1_000
-"""Tasks of a space of which something is still due."""
+"""Most unfinished tasks of a space."""
 LEAST_LETTERS: Final = 4
-"""Of an id that is cut short."""
+"""Shortest accepted prefix of a task id, in characters."""
 CANCELLED: Final = "it was cancelled"
 _MOST_NAMED: Final = 8
-"""Recipes of runners that a sentence lists."""
+"""Most recipes of runners that a message lists."""
 
 
 def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
-    """Why nobody does a task that is due some time, as far as runners have said what they do; "" where one does, or none is to."""
+    """Explain why no known runner executes a task that is still due; "" if one does, or if nothing
+    is due.
+    """
     if row.state is not TaskStatus.ACTIVE and row.state is not TaskStatus.PROPOSED:
         return ""
     if not runners:
@@ -44,13 +48,14 @@ def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
 def add(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> tuple[TaskRow, bool]:
-    """A task as it was ordered, and whether it is new: the answer to an earlier call may have been lost. Then the first order stays,
-    though the same words were signed again a moment later.
+    """Add a signed order; return its task and whether it is new. If the order was sent before and
+    its answer was lost, the first order stays, even if the device has signed it again since.
 
     Args:
-        key: of the caller, who must be the device that signed it.
+        key: the caller's key; the caller must be the device that signed the order.
 
-    Raises OrderError, GrantError, ToolError: it is not taken.
+    Raises OrderError, GrantError or ToolError if the order is refused, and RequestError if another
+    task has its id.
     """
     if roster is None or key not in roster.devices:
         hint = "approve this machine on one that is: confide device approve"
@@ -76,9 +81,10 @@ def add(
 
 
 def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
-    """The task that an order has made before; where its machine has another key by now, that is who orders it from now on.
+    """Return the existing task of an order that was sent again; if its device has a new key, that
+    key becomes the signer.
 
-    Raises RequestError: it is another one's.
+    Raises RequestError if the id belongs to a different task.
     """
     if known.signer == order.signer or (known.project == order.project and not is_readable(known)):
         return known  # where it cannot be read, it is told so, and nothing of it is begun
@@ -88,7 +94,9 @@ def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signatu
 
 
 def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
-    """The order that a device has signed and brings. Raises OrderError, GrantError: it is not to be taken from it."""
+    """Check and parse an order that a device sends. Raises OrderError if another device signed it,
+    GrantError if the caller may not write to its project.
+    """
     order = opened(roster, data, signature, now=now)
     if bytes.fromhex(order.signer) != key:
         raise OrderError("a task is brought by another device than ordered it")
@@ -99,14 +107,15 @@ def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature:
 def sign_again(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> TaskRow:
-    """A task that another device of the space orders from now on, and nothing else of it has changed: as when a machine's key is changed.
+    """Replace the signer of a task by another device of the space and change nothing else, as after
+    a change of a device's key.
 
-    Whoever has approved it has approved other bytes, so that is asked again.
+    Earlier approvals are dropped, since they cover the old bytes.
 
     Args:
-        key: of the caller, who must be the device that signed it.
+        key: the caller's key; the caller must be the device that signed the order.
 
-    Raises OrderError, GrantError, NotFoundError, RequestError: it is not taken.
+    Raises OrderError, GrantError, NotFoundError or RequestError if the order is refused.
     """
     if roster is None:
         raise OrderError("this space has no list of devices")
@@ -128,11 +137,13 @@ def _by_another(store: Store, known: TaskRow, order: Order, data: bytes, signatu
 
 
 _RESULT_PATH: Final = "memory/tasks/result.md"
-"""A place such as results have, to ask the grants about."""
+"""Example path of a result note, to check the caller's grants with."""
 
 
 def found(store: Store, grants: Grants, name: str) -> TaskRow:
-    """The task of an id, which may be cut short, if the caller reaches its project. Raises NotFoundError, ToolError."""
+    """Find a task by its id or a prefix of it, in the projects that the caller can access. Raises
+    NotFoundError; ToolError if the prefix is ambiguous.
+    """
     letters = name.strip().lower()
     is_id = len(letters) >= LEAST_LETTERS and all(letter in "0123456789abcdef" for letter in letters)
     rows = queue(store).tasks.beginning(letters, grants.projects, limit=2) if is_id else []
@@ -144,14 +155,16 @@ def found(store: Store, grants: Grants, name: str) -> TaskRow:
 
 
 def writable(store: Store, grants: Grants, name: str) -> TaskRow:
-    """As `found`, of a caller that may change it. Raises GrantError as well."""
+    """Find a task like `found`, for a caller that may change it. Raises GrantError if it may not."""
     grants.require_scope()
     grants.require_source("memory")
     return found(store, grants, name)
 
 
 def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approval) -> TaskRow:
-    """The task once another device stands for it as well. Raises OrderError: it cannot."""
+    """Add another device's approval to a task and activate the task if it was proposed. Raises
+    OrderError if the approval is invalid.
+    """
     if roster is None:
         raise OrderError("this space has no list of devices")
     check_approvals(roster, task.ordered, bytes.fromhex(task.signer), [approval])
@@ -166,7 +179,9 @@ def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approv
 
 
 def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
-    """The task, of which nothing is begun any more until it is resumed; what runs goes on. Raises RequestError: it is over."""
+    """Pause a task: no slot of it starts until it is resumed; a current run continues. Raises
+    RequestError if the task has ended.
+    """
     _require_living(task)
     if task.state is not TaskStatus.PAUSED:
         queue(store).tasks.stand(task.id, TaskStatus.PAUSED, f"{by} paused it")
@@ -174,9 +189,11 @@ def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
 
 
 def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) -> TaskRow:
-    """The task, which goes on from now: what was due meanwhile is not made up for, beyond what its order says.
+    """Resume a paused task from now on. Slots missed in the meantime start only as far as the order
+    allows.
 
-    Raises RequestError: it is over, or its device is none any more; OrderError: its order cannot be read.
+    Raises RequestError if the task has ended or its device was removed; OrderError if its order
+    cannot be read.
     """
     _require_living(task)
     order_of(task)
@@ -191,7 +208,9 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
 
 
 def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> tuple[bool, int]:
-    """Ends a task for good: whether anything of it could still be ended, and how many runs are being killed."""
+    """Cancel a task for good. Return False if it had ended already, and the number of runs that are
+    to be killed.
+    """
     if task.state in (TaskStatus.DONE, TaskStatus.CANCELLED):
         return False, 0
     queue(store).tasks.stand(task.id, TaskStatus.CANCELLED, why)
@@ -208,6 +227,6 @@ def _require_living(task: TaskRow) -> None:
 
 
 def next_at(store: Store, task: TaskRow) -> int | None:
-    """When it is due next; None: never, or not before tomorrow."""
+    """Return the time of the next waiting slot; None if there is none within the planned day."""
     waiting = queue(store).slots.waiting(task.id)
     return waiting[0].at if waiting else None

@@ -1,5 +1,5 @@
-"""The tables of tasks: orders as their devices signed them and how each stands; the moments at which they are due, who has each, and what
-became of it; what each runner can do and has spent; and the logs that runners sealed.
+"""Database tables of tasks: signed orders with their states, slots with their leases and outcomes,
+the runners with their recipes and spending, and the logs that runners sealed.
 """
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
@@ -19,16 +19,17 @@ from confide_night.order.wire import Ordered, SlotName
 
 _TASK_FIELDS = """id, project, recipe, repo, priority, ordered, signature, signer, approvals, state, why, planned_to, fresh_since,
            created_at"""
-# Approvals as bytes: damaged ones may be no text, which could not even be fetched.
+# Approvals are stored as bytes: a damaged value may be invalid UTF-8, which SQLite could not return
+# as text.
 _TASK_COLUMNS = _TASK_FIELDS.replace("approvals", "CAST(approvals AS BLOB)")
 LIVING = (TaskStatus.PROPOSED, TaskStatus.ACTIVE, TaskStatus.PAUSED)
-"""Those of which something may still be due."""
+"""States of a task that may still have due slots."""
 _LIVE = "WHERE state IN (?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """Times are seconds since 1970."""
+    """A row of the task table; times are seconds since 1970."""
 
     id: str
     project: str
@@ -47,7 +48,7 @@ class TaskRow:
 
     @property
     def wire(self) -> Ordered:
-        """Its order as it was signed, as requests and answers carry it."""
+        """Return the signed order in the form of requests and answers."""
         return {
             "order": self.ordered,
             "signature": self.signature,
@@ -57,7 +58,7 @@ class TaskRow:
 
 class TaskTable(Table):
     def add(self, row: TaskRow) -> bool:
-        """Stores a task; False where there is one of that id."""
+        """Store a task; return False if one with that id exists."""
         sql = (
             f"INSERT OR IGNORE INTO task ({_TASK_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1"
         )
@@ -72,35 +73,37 @@ class TaskTable(Table):
         return found[0] if found else None
 
     def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
-        """All of them by their ids, from the first behind one on."""
+        """List tasks by id, starting after `identity`."""
         return self._found("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
 
     def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
-        """Those whose ids begin so, in these projects (None: all)."""
+        """List tasks whose id begins with `letters`, in these projects (None: all)."""
         among, names = within("project", projects)
         begin = f"WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
         return self._found(begin, letters, letters, *names, limit)
 
     def living(self) -> list[TaskRow]:
-        """Those of which something may still be due."""
+        """List the tasks that may still have due slots."""
         return self._found(_LIVE, *LIVING)
 
     def bearing(self, key: str, after: str, *, limit: int) -> list[TaskRow]:
-        """Those that this device has signed or approved and of which something may still be due, from the first behind an id on."""
+        """List the unfinished tasks that this device signed or approved, starting after the id
+        `after`.
+        """
         borne = f"{_LIVE} AND id > ? AND (signer = ? OR instr(approvals, ?)) ORDER BY id LIMIT ?"
         return self._found(borne, *LIVING, after, key, key, limit)
 
     def approved(self) -> list[TaskRow]:
-        """Of those of which something may still be due, the ones with an approval."""
+        """List the unfinished tasks that have an approval."""
         return self._found(f"{_LIVE} AND approvals <> '[]'", *LIVING)
 
     def sign(self, identity: str, ordered: bytes, signature: bytes, signer: str) -> None:
-        """Has a task be ordered by these bytes from now on, which nobody has approved yet."""
+        """Replace a task's order, signature and signer, and drop its approvals."""
         sql = "UPDATE task SET ordered = ?, signature = ?, signer = ?, approvals = '[]' WHERE id = ?"
         self._rows(sql, (ordered, signature, signer, identity))
 
     def signers(self) -> list[str]:
-        """The keys of the devices that have ordered any of these."""
+        """List the keys of the devices that signed unfinished tasks."""
         found = self._rows(f"SELECT DISTINCT signer FROM task {_LIVE}", LIVING)
         return [str(row[0]) for row in found]
 
@@ -118,40 +121,42 @@ class TaskTable(Table):
         since: float = 0.0,
         limit: int,
     ) -> list[TaskRow]:
-        """The newest first; of these projects and states (None: all), and added since then."""
+        """List tasks by projects, states (None: all) and time of addition, newest first."""
         (among, names), (chosen, wanted) = within("project", projects), within("state", states)
         newest = f"WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
         return self._found(newest, since, *names, *wanted, limit)
 
     def stand(self, identity: str, state: TaskStatus, why: str = "") -> None:
-        """Has the task stand so from now on."""
+        """Set a task's state and its reason."""
         self._rows("UPDATE task SET state = ?, why = ? WHERE id = ?", (state, why, identity))
 
     def planned(self, identity: str, to: int) -> None:
-        """Its slots were made up to that moment."""
+        """Record until when a task's slots have been planned."""
         self._rows("UPDATE task SET planned_to = ? WHERE id = ?", (to, identity))
 
     def refresh(self, identity: str, since: float) -> None:
-        """Failures from before do not count any more."""
+        """Stop counting the task's failures from before `since`."""
         self._rows("UPDATE task SET fresh_since = ? WHERE id = ?", (since, identity))
 
     def approve(self, identity: str, approvals: tuple[Approval, ...]) -> None:
         self._rows("UPDATE task SET approvals = ? WHERE id = ?", (_written(approvals), identity))
 
     def unapproved(self, recipes: Iterable[str], projects: frozenset[str] | None) -> list[str]:
-        """The ids of active tasks with such a recipe that no second device has approved."""
+        """List the ids of active tasks with one of these recipes that have no approval of a second
+        device.
+        """
         (among, names), (chosen, wanted) = within("project", projects), within("recipe", recipes)
         sql = f"SELECT id FROM task WHERE state = ? AND approvals = '[]'{chosen}{among}"
         return [str(row[0]) for row in self._rows(sql, (TaskStatus.ACTIVE, *wanted, *names))]
 
     def forget(self, before: float) -> None:
-        """Drops tasks that ended, of which no slot is left, and that were added before then."""
+        """Delete ended tasks without slots that were added before this time."""
         sql = """DELETE FROM task WHERE created_at < ? AND state IN (?, ?)
                  AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.task = task.id)"""
         self._rows(sql, (before, TaskStatus.DONE, TaskStatus.CANCELLED))
 
     def _found(self, rest: str, *values: str | float) -> list[TaskRow]:
-        """Those that the rest of a statement asks for."""
+        """Return the tasks selected by the rest of an SQL statement."""
         return [_task_row(row) for row in self._rows(f"SELECT {_TASK_COLUMNS} FROM task {rest}", values)]
 
 
@@ -160,7 +165,9 @@ def _written(approvals: tuple[Approval, ...]) -> str:
 
 
 def _approvals(written: bytes) -> tuple[Approval, ...]:
-    """Those in a column; where it is damaged none, so that they are asked for again."""
+    """Parse the approvals in a column; return none if it is damaged, so that they are requested
+    again.
+    """
     try:
         found = [Approval(bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in json.loads(written)]
     except (ValueError, TypeError):
@@ -192,7 +199,7 @@ _IS_HELD = f"IN ('{Slot.LEASED}', '{Slot.RUNNING}')"
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
-    """Times are seconds since 1970, money is in millionths of a dollar."""
+    """A row of the slot table; times are seconds since 1970, amounts are millionths of a dollar."""
 
     task: str
     at: int  # when it is due
@@ -219,34 +226,36 @@ class SlotRow:
 
     @property
     def wire(self) -> SlotName:
-        """Which slot it is, and whose, as requests and answers carry it."""
+        """Return the slot's identity (task, time, attempt, fencing number) in the form of requests
+        and answers.
+        """
         return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
 
     @property
     def is_held(self) -> bool:
-        """Whether a runner has it."""
+        """Return True if a runner holds the slot."""
         return self.state in HELD
 
 
 class SlotTable(Table):
     def add(self, task: str, at: int) -> bool:
-        """Makes a slot; False where it was made before, whatever has become of it."""
+        """Create a slot; return False if it was created before, whatever its state is now."""
         sql = "INSERT OR IGNORE INTO slot (task, at, next_try_at) VALUES (?, ?, ?) RETURNING 1"
         return bool(self._rows(sql, (task, at, at)))
 
     def put(self, row: SlotRow) -> None:
-        """Keeps a slot as it was elsewhere; one that is there stays as it is."""
+        """Store a slot that was moved from another daemon; an existing one stays unchanged."""
         marks = ", ".join("?" for _ in _FIELDS)
         self._rows(
             f"INSERT OR IGNORE INTO slot ({_COLUMNS}) VALUES ({marks})", tuple(getattr(row, name) for name in _FIELDS)
         )
 
     def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
-        """All of them by task and moment, from the first behind one on."""
+        """List slots by task and time, starting after the given one."""
         return self._found("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
 
     def largest_fence(self) -> int:
-        """That any of them has; 0 without one."""
+        """Return the largest fencing number of all slots; 0 without slots."""
         return int(self._one("SELECT max(fence) FROM slot") or 0)
 
     def find(self, task: str, at: int) -> SlotRow | None:
@@ -254,7 +263,7 @@ class SlotTable(Table):
         return found[0] if found else None
 
     def write(self, row: SlotRow) -> None:
-        """Has the slot be as in this row."""
+        """Update a slot to this row."""
         sets = ", ".join(f"{name} = ?" for name in _KEPT)
         values = [getattr(row, name) for name in _KEPT]
         self._rows(f"UPDATE slot SET {sets} WHERE task = ? AND at = ?", (*values, row.task, row.at))
@@ -268,13 +277,15 @@ class SlotTable(Table):
         now: float,
         limit: int,
     ) -> list[SlotRow]:
-        """The best slots that are due and may be begun, by priority, then by time, of each task the first: none of a task that is not
-        active, of which another slot is held, or in whose repository something runs."""
+        """List the best slots that are due and may start, by priority, then by time, at most one
+        per task. Excludes tasks that are not active, tasks with a held slot, and repositories in
+        which a run is in progress.
+        """
         among, names = within("t.project", projects)
         chosen, wanted = within("t.recipe", recipes)
         free, taken = within("t.repo", busy)
         free = free.replace(" IN ", " NOT IN ")
-        # Held slots are few, so what they keep from others is looked up once; and of a task only the first that is due can be begun.
+        # Held slots are few, so the tasks and repositories that they block are looked up once.
         sql = f"""WITH held AS MATERIALIZED (SELECT h.task, o.repo FROM slot h JOIN task o ON o.id = h.task WHERE h.state {_IS_HELD}),
                   first AS MATERIALIZED (SELECT t.id, t.priority, (SELECT d.at FROM slot d WHERE d.task = t.id AND d.state = '{Slot.READY}'
                       AND d.at <= ? AND d.next_try_at <= ? ORDER BY d.at LIMIT 1) AS at
@@ -285,48 +296,50 @@ class SlotTable(Table):
         return [_slot_row(row) for row in self._rows(sql, (now, now, *names, *wanted, *taken, limit))]
 
     def due(self, task: str, *, now: float) -> list[SlotRow]:
-        """Those of a task that wait and are due, the earliest first."""
+        """List the waiting slots of a task that are due, earliest first."""
         return self._found(f"WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at", task, now)
 
     def of(self, task: str, *, limit: int) -> list[SlotRow]:
-        """Those of a task, the latest first."""
+        """List the slots of a task, latest first."""
         return self._found("WHERE task = ? ORDER BY at DESC LIMIT ?", task, limit)
 
     def waiting(self, task: str) -> list[SlotRow]:
-        """Those of a task that nobody has begun, the earliest first."""
+        """List the slots of a task that no runner holds and that have not ended, earliest first."""
         return self._found(f"WHERE task = ? AND state = '{Slot.READY}' ORDER BY at", task)
 
     def held(self) -> list[SlotRow]:
-        """Those that a runner has."""
+        """List the slots that runners hold."""
         return self._found(f"WHERE state {_IS_HELD}")
 
     def unended(self, *, due: float) -> list[SlotRow]:
-        """Those that are due and have not ended."""
+        """List the slots that are due and have not ended."""
         return [*self._found(f"WHERE state = '{Slot.READY}' AND at <= ?", due), *self.held()]
 
     def is_open(self, task: str) -> bool:
-        """Whether something of the task waits or runs."""
+        """Return True if a slot of the task waits or runs."""
         sql = f"SELECT 1 FROM slot WHERE task = ? AND state IN ('{Slot.READY}', '{Slot.LEASED}', '{Slot.RUNNING}') LIMIT 1"
         return bool(self._rows(sql, (task,)))
 
     def last_ended(self, task: str, *, since: float, limit: int) -> list[Slot]:
-        """How the last ones of a task ended that were begun, the latest first."""
+        """List the final states of the task's last started slots, latest first."""
         sql = f"""SELECT state FROM slot WHERE task = ? AND ended_at >= ? AND state IN ('{Slot.SUCCEEDED}', '{Slot.FAILED}', '{Slot.LOST}')
                   ORDER BY ended_at DESC, at DESC LIMIT ?"""
         return [Slot(row[0]) for row in self._rows(sql, (task, since, limit))]
 
     def ended_last(self, task: str) -> float:
-        """When a slot of it last ended that had been begun; 0 for never."""
+        """Return when the last started slot of the task ended; 0 if none did."""
         return float(
             self._one("SELECT max(ended_at) FROM slot WHERE task = ? AND started_at IS NOT NULL", (task,)) or 0.0
         )
 
     def reserved(self) -> int:
-        """What all that is held may still cost."""
+        """Return the budget reserved for all held slots, in millionths of a dollar."""
         return int(self._one(f"SELECT sum(reserved) FROM slot WHERE state {_IS_HELD}") or 0)
 
     def next_moment(self, now: float) -> float | None:
-        """When the next slot is due, tried again, or lost; None: nothing waits."""
+        """Return the next time at which a slot becomes due, is retried or loses its lease; None if
+        nothing is pending.
+        """
         due = f"SELECT min(at) FROM slot WHERE state = '{Slot.READY}' AND at > ?"
         again = f"SELECT min(next_try_at) FROM slot WHERE state = '{Slot.READY}' AND next_try_at > ?"
         leases = f"SELECT min(lease_until) FROM slot WHERE state {_IS_HELD}"
@@ -334,7 +347,7 @@ class SlotTable(Table):
         return min((float(moment) for moment in found if moment is not None), default=None)
 
     def lengthen(self, now: float, by: float) -> None:
-        """Grants every lease so many seconds more."""
+        """Extend every lease by `by` seconds."""
         self._rows(f"UPDATE slot SET lease_until = max(lease_until, ?) + ? WHERE state {_IS_HELD}", (now, by))
 
     def told(
@@ -346,7 +359,9 @@ class SlotTable(Table):
         since: float = 0.0,
         limit: int,
     ) -> list[SlotRow]:
-        """Slots that have ended, the last first: in these projects and states (None: in all that are final), of one task, since then."""
+        """List ended slots, last first, by projects (None: all), states (None: all final ones),
+        task, and time of their end.
+        """
         among, names = within("t.project", projects)
         chosen, wanted = within("s.state", states if states is not None else FINAL)
         one, which = (" AND s.task = ?", [task]) if task is not None else ("", [])
@@ -355,11 +370,11 @@ class SlotTable(Table):
         return [_slot_row(row) for row in self._rows(sql, (since, *names, *wanted, *which, limit))]
 
     def forget(self, before: float) -> None:
-        """Drops those that ended before then."""
+        """Delete the slots that ended before this time."""
         self._rows("DELETE FROM slot WHERE ended_at < ?", (before,))
 
     def _found(self, rest: str, *values: str | float) -> list[SlotRow]:
-        """Those that the rest of a statement asks for."""
+        """Return the slots selected by the rest of an SQL statement."""
         return [_slot_row(row) for row in self._rows(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
 
 
@@ -383,7 +398,7 @@ class RunnerRow:
 
 
 class MonthlySpending(NamedTuple):
-    """What a runner has spent in a month."""
+    """The spending of one runner in one month."""
 
     month: str  # 2026-11, in UTC
     runner: str
@@ -392,7 +407,7 @@ class MonthlySpending(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """A part of a log, as its runner sealed it; `time` in seconds since 1970."""
+    """One part of a log, sealed by its runner; `time` is in seconds since 1970."""
 
     task: str
     at: int
@@ -403,7 +418,7 @@ class LogPart(NamedTuple):
 
 class RunnerTable(Table):
     def note(self, row: RunnerRow) -> None:
-        """What a runner says of itself now."""
+        """Store what a runner currently reports about itself."""
         self._rows(
             "INSERT OR REPLACE INTO task_runner (key, name, recipes, seen_at) VALUES (?, ?, ?, ?)",
             (row.key, row.name, json.dumps(dict(row.recipes), sort_keys=True), row.seen_at),
@@ -414,36 +429,40 @@ class RunnerTable(Table):
         return _runner_row(rows[0]) if rows else None
 
     def listed(self) -> list[RunnerRow]:
-        """The one that was here last first."""
+        """List the runners, last seen first."""
         return [
             _runner_row(row)
             for row in self._rows("SELECT key, name, recipes, seen_at FROM task_runner ORDER BY seen_at DESC")
         ]
 
     def spend(self, month: str, runner: str, microusd: int, tokens: int) -> None:
-        """Adds to what a runner has spent in a month."""
+        """Add to a runner's spending in a month."""
         sql = """INSERT INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)
                  ON CONFLICT (month, runner) DO UPDATE SET microusd = microusd + excluded.microusd, tokens = tokens + excluded.tokens"""
         self._rows(sql, (month, runner, microusd, tokens))
 
     def all_spent(self, *, limit: int) -> list[MonthlySpending]:
-        """What each has spent in each month, the newest first."""
+        """List the spending of each runner in each month, newest first."""
         sql = "SELECT month, runner, microusd, tokens FROM task_spend ORDER BY month DESC, runner LIMIT ?"
         return [MonthlySpending._make(row) for row in self._rows(sql, (limit,))]
 
     def had_spent(self, month: str, runner: str, microusd: int, tokens: int) -> None:
-        """Notes what a runner had spent in a month elsewhere, once."""
+        """Record a runner's spending in a month at the previous daemon; an existing record stays
+        unchanged.
+        """
         sql = "INSERT OR IGNORE INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)"
         self._rows(sql, (month, runner, microusd, tokens))
 
     def spent(self, month: str) -> int:
-        """What all have spent in a month, in millionths of a dollar."""
+        """Return the spending of all runners in a month, in millionths of a dollar."""
         return int(self._one("SELECT sum(microusd) FROM task_spend WHERE month = ?", (month,)) or 0)
 
 
 class TaskLogTable(Table):
     def put(self, task: str, at: int, part: int, record: bytes, *, now: float) -> None:
-        """Stores a part of a log in place of the one of that number. Raises SpaceFullError: the space may hold no more."""
+        """Store a part of a log, replacing the part with the same number. Raises SpaceFullError if
+        the space is full.
+        """
         self._database.require_room()
         self._rows(
             "INSERT OR REPLACE INTO task_log (task, at, part, record, stored_at) VALUES (?, ?, ?, ?, ?)",
@@ -451,18 +470,18 @@ class TaskLogTable(Table):
         )
 
     def behind(self, task: str, at: int, part: int, *, limit: int) -> list[LogPart]:
-        """All of them by task, moment and number, from the first behind one on."""
+        """List log parts by task, time and number, starting after the given one."""
         sql = """SELECT task, at, part, record, stored_at FROM task_log WHERE (task, at, part) > (?, ?, ?)
                  ORDER BY task, at, part LIMIT ?"""
         return [LogPart._make(row) for row in self._rows(sql, (task, at, part, limit))]
 
     def after(self, task: str, at: int, part: int, *, limit: int) -> list[tuple[int, bytes]]:
-        """(number, record) of the parts from that one on."""
+        """List (number, record) of a run's log parts, starting with number `part`."""
         sql = "SELECT part, record FROM task_log WHERE task = ? AND at = ? AND part >= ? ORDER BY part LIMIT ?"
         return [(int(number), bytes(record)) for number, record in self._rows(sql, (task, at, part, limit))]
 
     def forget(self, before: float) -> None:
-        """Drops what was stored before then."""
+        """Delete log parts that were stored before this time."""
         self._rows("DELETE FROM task_log WHERE stored_at < ?", (before,))
 
 
@@ -472,7 +491,7 @@ def _runner_row(row: tuple[object, ...]) -> RunnerRow:
 
 
 class Queue:
-    """The tables of tasks over one connection to a space's database. `queue` gives those of a store."""
+    """The task tables on one connection to a space's database."""
 
     def __init__(self, database: Database) -> None:
         self.tasks = TaskTable(database)
@@ -482,5 +501,5 @@ class Queue:
 
 
 def queue(store: Store) -> Queue:
-    """Return the tables of tasks of a store."""
+    """Return the task tables of a store."""
     return store.tables(Queue)

@@ -1,6 +1,8 @@
-"""The tasks of one open space, behind an asynchronous face; and the time that passes for them.
+"""The tasks of one open space: an asynchronous interface, and the loop that keeps them up to date
+with the clock.
 
-Nothing here is done by the clock alone: a daemon that was asleep, or whose clock jumped, finds at its next look what has become due.
+Correctness does not depend on timers: after a sleep or a jump of the clock, the next pass of the
+loop finds what has become due.
 """
 
 from __future__ import annotations
@@ -38,19 +40,23 @@ T = TypeVar("T")
 
 DAY_S: Final = 86_400
 KEPT_DAYS: Final = 400
-"""Of slots that have ended."""
+"""Days for which ended slots and tasks are kept."""
 LOGS_DAYS: Final = 30
 LONGEST_SLEEP_S: Final = 60.0
-"""While anything waits: a clock that jumps ahead is noticed by then."""
+"""Longest wait between two passes while anything is pending, so that a clock that jumps ahead is
+noticed by then.
+"""
 RETRY_S: Final = 60.0
 TIDIED_AT: Final = "tasks_tidied_at"
 
 
 class Tasks(SpacePart):
-    """Of one space. `start` begins to look at the time, `close` ends that."""
+    """The tasks of one space. `start` starts the loop that follows the clock, `close` ends it."""
 
     def __init__(self, space: Space, *, monthly: int) -> None:
-        """`monthly`: what all runners together may spend in a month, in millionths of a dollar."""
+        """Args:
+        monthly: the monthly budget of all runners together, in millionths of a dollar.
+        """
         self._threads = space.threads
         self._notes = space.notes
         self._roster = space.roster  # it may take a while
@@ -65,22 +71,26 @@ class Tasks(SpacePart):
     # Time
 
     def start(self) -> None:
-        """The space is open."""
+        """Start the loop when the space has been opened."""
         self._looking = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """The space is about to be closed."""
+        """Stop the loop before the space closes."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def wake(self) -> None:
-        """Look at once: something may be due, or the devices of the space have changed."""
+        """Run the next pass of the loop at once, because a slot may be due or the roster has
+        changed.
+        """
         self._wake.set()
 
     @contextlib.contextmanager
     def following(self, follow: Callable[[], None]) -> Iterator[None]:
-        """Within this, `follow` is called whenever a runner may have something to begin or to kill."""
+        """Within the context, call `follow` whenever a runner may have something to start or to
+        kill.
+        """
         self._followers.append(follow)
         try:
             yield
@@ -88,7 +98,9 @@ class Tasks(SpacePart):
             self._followers.remove(follow)
 
     async def look(self) -> float | None:
-        """What has become due by now; and in how many seconds to look again, None: nothing waits."""
+        """Process everything that has become due. Return the seconds until the next pass; None if
+        nothing is pending.
+        """
         roster = await asyncio.to_thread(self._roster)
 
         def work(store: Store) -> float | None:
@@ -105,7 +117,9 @@ class Tasks(SpacePart):
         return await self._threads.maintain(work)
 
     async def begin(self) -> None:
-        """What a daemon does for tasks that starts: nobody could renew a lease meanwhile, so every one gets one length more."""
+        """Extend every lease by one lease length at the start of the daemon, since no runner could
+        renew while it was down.
+        """
 
         def work(store: Store) -> None:
             if queue(store).slots.held():
@@ -131,7 +145,8 @@ class Tasks(SpacePart):
                 log.warning("tasks could not be looked after: %s", error)
             except Exception as error:
                 raise_if_cancelled()
-                # A bug must not leave a space whose tasks nobody looks after; its text may quote anything.
+                # A bug must not end the loop. Only the type is logged: the message may quote
+                # orders.
                 log.error("looking after tasks broke: %s", type(error).__name__)
             self._looked.set()
             self._tell()
@@ -160,10 +175,12 @@ class Tasks(SpacePart):
     async def change(
         self, work: Callable[[Store, Roster | None, float], T], *, has_news: bool = True, devices: bool = True
     ) -> T:
-        """Do something to tasks in one transaction: `work` is told of the list of devices (where `devices` says that it asks for
-        that) and of the time. `has_news`: there may be something to begin, to kill, or to wait for.
+        """Run `work` in one transaction with the store, the roster (None unless `devices`) and the
+        time. With `has_news`, wake the loop afterwards, since something may be ready to start, to
+        kill or to wait for.
 
-        Raises what `work` does; RequestError: tasks rest here (`moving.rests`); StorageError.
+        Raises what `work` raises; RequestError if the tasks have moved or are still arriving
+        (`moving.rests`); StorageError.
         """
         roster = await asyncio.to_thread(self._roster) if devices else None
 
@@ -180,10 +197,12 @@ class Tasks(SpacePart):
     async def _say(self, work: Callable[[Store, float], T], *, has_news: bool = True) -> T:
         return await self.change(lambda store, _roster, now: work(store, now), has_news=has_news, devices=False)
 
-    # Runners
+    # Requests of runners
 
     async def claim(self, runner: Runner) -> tuple[SlotLease | None, int]:
-        """A slot for a runner, or None; and in how many seconds to ask again. Raises StorageError."""
+        """Lease a slot to a runner, if one is claimable; also return the seconds to wait before the
+        next claim. Raises StorageError.
+        """
         await self._looked.wait()
 
         def work(store: Store, roster: Roster | None, now: float) -> tuple[SlotLease | None, int]:
@@ -193,26 +212,32 @@ class Tasks(SpacePart):
             moment = queue(store).slots.next_moment(now)
             return lease, MOST_WAIT_S if moment is None else int(min(MOST_WAIT_S, max(1.0, moment - now)))
 
-        # Told to all: a lease ends at a moment that nobody has waited for yet.
+        # This wakes the loop: the new lease has an end that it does not wait for yet.
         return await self.change(work)
 
     async def take_over(self, earlier: Collection[str], runner: str) -> None:
-        """A runner's machine has a new key, and it goes on with what it was given under an `earlier` one. Raises StorageError."""
+        """Transfer the slots leased under `earlier` keys of a runner's device to its new key.
+        Raises StorageError.
+        """
         if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.held())):
             await self._say(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def started(self, name: SlotId, runner: str, *, is_repeatable: bool) -> None:
-        """A runner is about to begin. Raises RequestError, NotFoundError: it must not; StorageError."""
+        """Mark a leased slot as running. Raises RequestError or NotFoundError if it may not start;
+        StorageError.
+        """
         await self._say(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
 
     async def renew(self, name: SlotId, runner: str) -> bool:
-        """Whether a run is to be killed; its lease begins anew. Raises as `started`."""
+        """Renew a lease; return True if the run is to be killed. Raises as `started`."""
         return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
 
     async def ended(
         self, name: SlotId, runner: str, ending: Ending, text: str, *, author: str
     ) -> tuple[SlotRow, str, StoredNote | None]:
-        """What has become of the slot, the project of its task, and the note of its result, if it has a text. Raises as `started`."""
+        """Record the outcome of a run and store its text as a note. Return the slot, the project of
+        its task, and the note if one was stored. Raises as `started`.
+        """
         slot, was_known = await self._say(
             lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
         )
@@ -236,7 +261,7 @@ class Tasks(SpacePart):
         return await self._say(note), task.project, stored
 
     async def log(self, name: SlotId, runner: str, part: int, record: bytes) -> None:
-        """Keeps a part of a run's log. Raises as `started`; SpaceFullError."""
+        """Store a part of a run's log. Raises as `started`; SpaceFullError."""
 
         def work(store: Store, now: float) -> None:
             claims.may_log(store, name, runner)
@@ -245,27 +270,27 @@ class Tasks(SpacePart):
         await self._say(work, has_news=False)
 
     async def to_kill(self, runner: str) -> list[SlotRow]:
-        """What a runner has that is to be killed."""
+        """List the slots held by a runner that are to be killed."""
         found = await self._threads.read(lambda store: queue(store).slots.held())
         return [one for one in found if one.runner == runner and one.to_cancel is not None]
 
     async def is_ready(self) -> bool:
-        """Whether anything is due that a runner could begin."""
+        """Return True if a slot is due that a runner could start."""
         now = self._clock()
         found = await self._threads.read(lambda store: queue(store).slots.unended(due=int(now)))
         return any(one.state is Slot.READY and one.next_try_at <= now for one in found)
 
-    # People and agents
+    # Requests of users and agents
 
     async def task(self, identity: str) -> TaskRow:
-        """A task by its whole id. Raises NotFoundError."""
+        """Return a task by its full id. Raises NotFoundError."""
         found = await self.read(lambda store: queue(store).tasks.find(identity))
         if found is None:
             raise NotFoundError("there is no task of that id")
         return found
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """What `work` reads in one view."""
+        """Return the result of `work`, which reads from one consistent snapshot."""
 
         def run(store: Store) -> T:
             with store.reading():
@@ -274,14 +299,14 @@ class Tasks(SpacePart):
 
         return await self._threads.read(run)
 
-    # A space that moves
+    # A move of the space
 
     async def carried(self) -> Mapping[str, int]:
-        """Return how many tasks there are, over or not."""
+        """Return the number of tasks, ended ones included, for the report of a move."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
     async def leaving(self, after: str) -> MoveTasksPage:
-        """A page of them, for another daemon. Raises as `moving.page`."""
+        """Return one page of tasks for the new daemon. Raises as `moving.page`."""
 
         def run(store: Store) -> MoveTasksPage:
             with store.reading():
@@ -290,7 +315,9 @@ class Tasks(SpacePart):
         return await self._threads.read(run)
 
     async def arrive(self, page: MovedTasks, *, is_last: bool, are_given_up: bool) -> None:
-        """Keeps a page of them in one transaction; with the last one they begin, or end. Raises as `moving.take`; StorageError."""
+        """Store a page of moved tasks in one transaction. After the last page the tasks can start,
+        or are cancelled if `are_given_up`. Raises as `moving.take`; StorageError.
+        """
 
         def run(store: Store) -> None:
             with store.writing():
@@ -304,11 +331,11 @@ class Tasks(SpacePart):
         self.wake()
 
     async def roster(self) -> Roster | None:
-        """The space's list of devices now."""
+        """Return the space's current list of devices; None if unknown."""
         return await asyncio.to_thread(self._roster)
 
     def now(self) -> float:
-        """Seconds since 1970, by this daemon's clock."""
+        """Return the daemon's clock, in seconds since 1970."""
         return self._clock()
 
 

@@ -1,1 +1,3 @@
-"""The machine's half but for the runner: who may order, whose orders are signed, and tasks that move with a space."""
+"""The proxy's part of night tasks, without the runner: signing orders, checking them, and moving
+tasks with a space.
+"""

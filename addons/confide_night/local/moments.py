@@ -1,4 +1,6 @@
-"""What is done about tasks when something else happens: a session begins, this machine's key has changed, the space has moved."""
+"""Reactions to other events: the start of a session, a change of this device's key, and a move of
+the space.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,17 @@ _ID_CHARS: Final = 6
 
 
 async def briefing(link: RequestChannel) -> str | None:
-    """The line for the tasks of the last day; None where there is nothing to be said. Raises as a request, also where the daemon knows of
-    none."""
+    """Return a line about the tasks of the last day for the start of a session; None if there is
+    nothing to report. Raises as a request, also if the daemon has no tasks feature.
+    """
     found = await REPORT.ask(link, {"brief": True}, timeout_s=BRIEFING_S)
     return line(found["counts"], found["ids"])
 
 
 def line(counts: Iterable[Counted], ids: Iterable[str]) -> str | None:
-    """What they came to, in numbers and ids alone: nobody's words are in it. None: there are none."""
+    """Return a line with the counts and ids of tasks, without any text that a user or a run wrote;
+    None if there are no counts.
+    """
     said = [f"{one['count']} {one['state']}" for one in counts if one["count"]]
     named = next((each[:_ID_CHARS] for each in ids), "")
     if not said:
@@ -55,7 +60,8 @@ MOST_PAGES_OF_ORDERS: Final = 1_000
 
 
 async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
-    """Sign with this machine's key what its `old` one has signed, order by order: a daemon could put in others, which are passed over.
+    """Sign every order that this device's `old` key signed with its new key. Orders that the old
+    key did not sign are skipped, since the daemon could add some.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
@@ -84,7 +90,7 @@ async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, o
 
 
 async def _renew(link: RequestChannel, roster: Roster, identity: Identity, old: bytes, each: Ordered) -> None:
-    """Raises OrderError: the old key has not signed that."""
+    """Sign one order again. Raises OrderError if the old key has not signed it."""
     order = opened(roster, each["order"], each["signature"])
     if bytes.fromhex(order.signer) == old:
         data = replace(order, signer=identity.public_key.hex()).encode()
@@ -100,13 +106,15 @@ async def _renew(link: RequestChannel, roster: Roster, identity: Identity, old: 
 
 MOVE_S: Final = 60.0
 MOST_PAGES: Final = 100_000
-"""Beyond, a daemon's list has no end."""
+"""Page limit, against a daemon that sends an endless list."""
 
 
 async def bring(source: RequestChannel, target: RequestChannel) -> int:
-    """Bring all tasks from the daemon that was left, and have the other one begin with them; how many. Done twice, it is as done once.
+    """Copy all tasks from the old daemon to the new one, then let them start there; return their
+    number. Repeating it has no further effect.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the links; UnfitAnswerError: the list has no end.
+    Raises RequestError, ConnectionLost, TimeoutError: from the links; UnfitAnswerError if the list
+    does not end.
     """
     after, count = "", 0
     for _ in range(MOST_PAGES):
@@ -134,12 +142,14 @@ async def bring(source: RequestChannel, target: RequestChannel) -> int:
 
 
 async def give_up(target: RequestChannel) -> None:
-    """Have the daemon that a space has come to wait for no tasks any more, and begin nothing of those that have come. Raises as `bring`."""
+    """Make the new daemon stop waiting for tasks, and cancel those that have arrived. Raises as
+    `bring`.
+    """
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 
 
 async def _take(target: RequestChannel, body: MoveTasksIn) -> bool:
-    """Whether they were awaited."""
+    """Send a page to the new daemon; return False if it expected no tasks."""
     try:
         await MOVE_TASKS_IN.ask(target, body, timeout_s=MOVE_S, bulk=True)
     except RequestError as error:

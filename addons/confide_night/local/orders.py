@@ -1,6 +1,8 @@
-"""A call of `task_add` becomes an order that this machine signs, before it goes up (PROTOCOL.md 11): the daemon can keep it, and make none.
+"""Turns a call of `task_add` into an order that this device signs before it leaves (PROTOCOL.md
+11): the daemon can store orders but not create them.
 
-The order holds what its agent said, sealed like every other text, and what this machine says in its place where nothing was said.
+The order contains the agent's arguments, with credentials sealed as in every other text, and this
+device's defaults for the missing ones.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ TAKEN: Final[Mapping[str, type | tuple[type, ...]]] = {
     "maxUsd": (int, float),
     "context": dict,
 }
-"""What a call may say, in either spelling; the tool's own schema in the daemon's catalogue is for its client."""
+"""Types of the accepted arguments by their names on the wire; snake case is accepted too. The
+tool's own schema in the daemon's catalogue is for the client.
+"""
 DOUBT: Final = (
     "of this device and the one that gave the order, one has brought the other in, or both came by one: its approval counts on the runner "
     "itself, and where approvers in runner.toml names this device"
 )
-"""What to tell where an approval is doubtful (`is_doubtful`)."""
+"""Warning for a doubtful approval (`is_doubtful`)."""
 MOST_AHEAD_S: Final = 366 * 86_400
 _LOCALTIME: Final = Path("/etc/localtime")
 _TIMEZONE: Final = Path("/etc/timezone")
@@ -47,16 +51,17 @@ _NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,9})?")
 
 
 def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]:
-    """The order of a task that a daemon shows (`task-show`), and why it would not be followed, if it would not.
+    """Parse the order of a task that the daemon shows (`task-show`). Also return the reason why a
+    runner would refuse it, or None.
 
-    Raises OrderError: what it shows is no order.
+    Raises OrderError if the bytes are not an order.
     """
 
     order = Order.parse(shown["order"])
     if roster is None:
         return order, "this device knows no list of the space's devices"
     try:
-        # Whose approval counts its runner knows: here it is asked whether each was given.
+        # Only the runner knows which approvers it accepts; here only the signatures are checked.
         given = approvals_of(shown["approvals"])
         orders.opened(roster, shown["order"], shown["signature"])
         check_approvals(roster, shown["order"], bytes.fromhex(order.signer), given)
@@ -66,7 +71,9 @@ def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]
 
 
 def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
-    """Whether an approval by that device counts only where a runner was told to take it, or on the runner itself."""
+    """Return True if an approval by that device counts only on the runner itself or if the runner's
+    configuration names the device.
+    """
     try:
         check_approver(roster, bytes.fromhex(order.signer), approver)
     except OrderError:
@@ -83,15 +90,15 @@ def ordered(
     operation: str = "",
     said: str | None = None,
 ) -> dict[str, object]:
-    """The arguments of `task_add` with the signed order in the place of all others but the description.
+    """Replace the arguments of `task_add`, except the description, with a signed order.
 
     Args:
         space: the id of the space, 16 bytes.
-        project: of the session, where the call names none.
-        operation: the call's id: under one, the task is the same however often it is sent.
-        said: when the call was made, ISO 8601 with its zone; None: now.
+        project: the session's project, used if the call names none.
+        operation: the call's id; the same id always gives the same task, however often it is sent.
+        said: the time of the call, ISO 8601 with its zone; None: now.
 
-    Raises ToolError: what is asked cannot be ordered.
+    Raises ToolError if the arguments are invalid.
     """
     given = _named(arguments)
     if DESCRIPTION not in given:
@@ -145,25 +152,29 @@ def _order(given: Mapping[str, Any], signer: str, project: str, operation: str, 
 
 
 def task_of(operation: str) -> str:
-    """The id of the task that a call makes under the id of its operation."""
+    """Derive the id of the task from the id of the call's operation."""
     return hashlib.blake2b(operation.encode(), digest_size=orders.ID_CHARS // 2).hexdigest()
 
 
 def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict[str, object], str]:
-    """The answer to a call of `task_add` that waits for the daemon: its fields, and its sentence."""
+    """Return the fields and the sentence that answer a `task_add` queued until the daemon is
+    reachable.
+    """
     identity = task_of(operation)
     told: dict[str, object] = {"id": identity, "scheduledFor": None, "schedule": None, "state": "queued"}
     return told, f"Task {identity} is queued."
 
 
 def queued_end(arguments: Mapping[str, object], _operation: str) -> tuple[dict[str, object], str]:
-    """The same for `task_cancel`."""
+    """Return the fields and the sentence that answer a queued `task_cancel`."""
     identity = arguments["id"]
     return {"id": identity, "cancelled": False, "killed": 0}, f"The end of task {identity} is queued."
 
 
 def _named(arguments: Mapping[str, object]) -> dict[str, Any]:
-    """The arguments under their names on the wire. Raises ToolError: one is unknown, or of another kind."""
+    """Return the arguments under their names on the wire. Raises ToolError if one is unknown or has
+    a wrong type.
+    """
     spelled = {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name): name for name in TAKEN}
     found: dict[str, Any] = {}
     for key, value in arguments.items():
@@ -187,7 +198,7 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _meant(text: str) -> Any:
-    """A number or an object that came as a string, as models send them."""
+    """Parse a number or an object that a model sent as a string."""
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     try:
@@ -221,7 +232,7 @@ def _moment(said: str) -> float:
 
 
 def zone_here() -> str:
-    """The IANA name of this machine's time zone, as far as it says so; else UTC."""
+    """Return the IANA name of this device's time zone; UTC if unknown."""
     for found in (_of_environment(), _of_link(), _of_file()):
         if found:
             try:

@@ -1,7 +1,8 @@
-"""Work for the night: what is queued, what came of it, and one task with the whole of its order (docs/tasks.md).
+"""The panel's pages of tasks: the queue, the results, and one task with its full order
+(docs/tasks.md).
 
-What a person does to a task stands below the order that the page shows, and goes for that order alone. An order is given by a command,
-and a result becomes a note by one too, since that asks at a terminal.
+An action on a task applies only to the order that the page shows. Adding a task and accepting a
+result as a note need a command, since accepting requires confirmation in a terminal.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ _STATES: Final = {"pause": "paused", "resume": "active"}
 _OVER: Final = frozenset({TaskStatus.DONE, TaskStatus.CANCELLED})
 _TITLE: Final = 120
 _NO_RUNNER: Final = "no runner"
-"""How the daemon's reason begins for a task that no runner will do: none has ever been here, or none has the recipe."""
+"""Beginning of the daemon's reason for a task that no runner executes, because none was ever seen
+or none has the recipe.
+"""
 
 
 class PageContext(Protocol):
-    """What the page needs of the panel, which knows whose visit it is."""
+    """The functions of the panel that these pages need; the panel knows which browser session makes
+    the request.
+    """
 
     gateway: Any
 
@@ -44,7 +49,7 @@ class PageContext(Protocol):
 
 
 async def every(desk: PageContext) -> Any:
-    """Show the queue, a warning for tasks that no runner will do, and the last results."""
+    """Show the queue, a warning for tasks that no runner executes, and the last results."""
     listed = await desk.call("task_list", limit=_SHOWN)
     results = await desk.at_least(desk.call("task_results", limit=_SHOWN))
     warnings = dict.fromkeys(each["why"] for each in listed["tasks"] if each["why"].startswith(_NO_RUNNER))
@@ -59,7 +64,7 @@ async def every(desk: PageContext) -> Any:
 
 
 async def one(desk: PageContext) -> Any:
-    """A task: all that was signed, by whom, and its runs."""
+    """Show a task: its full signed order, the signer, and its runs."""
     found, order, problem = await _look(desk, desk.query("id", 16))
     return desk.page(
         "task.html",
@@ -75,7 +80,9 @@ async def one(desk: PageContext) -> Any:
 
 
 async def act(desk: PageContext) -> Any:
-    """Pause, resume, approve or cancel the order that was shown. Raises RequestError, `conflict`: it is another one by now."""
+    """Pause, resume, approve or cancel the order that was shown. Raises RequestError `conflict` if
+    the order has changed since.
+    """
     found, order, problem = await _look(desk, desk.said("id", 16))
     does = desk.said("do", 10)
     if not hmac.compare_digest(desk.said("seen", 64).encode(), _mark(found).encode()):
@@ -108,7 +115,9 @@ async def _approved(desk: PageContext, found: TaskShown, order: Order) -> str:
 
 
 async def _look(desk: PageContext, identity: str) -> tuple[TaskShown, Order, str | None]:
-    """What the daemon shows of a task, its order, and why it would not be followed, if it would not. Raises ConfideError, TimeoutError."""
+    """Request a task; return the daemon's answer, the parsed order, and the reason why a runner
+    would refuse it, or None. Raises ConfideError, TimeoutError.
+    """
     found = await SHOW.ask(desk.link, {"task": identity}, timeout_s=_ASK_S)
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
@@ -116,7 +125,9 @@ async def _look(desk: PageContext, identity: str) -> tuple[TaskShown, Order, str
 
 
 def _may(found: TaskShown, order: Order, problem: str | None, own: str) -> list[str]:
-    """What can be done to it here. An order is approved on another device than the one that gave it."""
+    """List the actions that are possible on a task. An order needs approval from another device
+    than its signer.
+    """
     state = found["state"]
     if state in _OVER:
         return []
@@ -129,12 +140,12 @@ def _may(found: TaskShown, order: Order, problem: str | None, own: str) -> list[
 
 
 def _mark(found: TaskShown) -> str:
-    """What a form carries of the order that was shown."""
+    """Return the fingerprint of the shown order that a form sends back."""
     return hashlib.sha256(found["order"] + found["signature"]).hexdigest()
 
 
 async def _own(desk: PageContext) -> str:
-    """This machine's key, in hex; "" while it cannot be had."""
+    """Return this device's key, in hex; "" if it is unavailable."""
     try:
         identity = await _keyring(desk).identity()
     except ConfideError:
