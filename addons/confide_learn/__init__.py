@@ -1,1 +1,3 @@
-"""What stays of sessions: transcripts are read, and what is worth keeping is proposed with its quote."""
+"""The add-on that learns from sessions: it reads transcripts and suggests what is worth keeping,
+each with its quote.
+"""

@@ -114,7 +114,7 @@ async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]
 async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
     done = []
     for each in chosen:
-        # A text that a person has edited is sealed as everything that is stored: the call does that.
+        # The call seals credentials in an edited text as in every stored text.
         async with here.client(await identified(here, _folder(each))) as client:
             stored = await note_delivery.store(client, each, is_accepted=True)
         await asyncio.to_thread(suggestions.put, stored)
@@ -128,7 +128,9 @@ async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[S
 
 
 def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
-    """The one that a person has named. Raises LearningError: none, several, or none to do that with."""
+    """Find the suggestion that the user names. Raises LearningError if none or several match, or if
+    its state does not allow the action.
+    """
     found = suggestions.find(identity)
     if not found:
         raise LearningError(f"no suggestion has the id {identity[:32]}", hint="confide learn ls --all lists all")
@@ -168,7 +170,7 @@ def _as_json(each: Suggestion) -> dict[str, object]:
 
 
 def _edited(text: str) -> str:
-    """The text as it is after a person's editor. Raises EditorError."""
+    """Let the user edit the text in their editor, and return the result. Raises EditorError."""
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not chosen:
         raise EditorError("no editor is set", hint="set EDITOR, or give the text with --text")
@@ -190,7 +192,7 @@ def _edited(text: str) -> str:
 
 
 def waiting_line(here: CommandContext) -> str:
-    """For `confide status`: that something waits; "" where nothing does."""
+    """Return the line of `confide status` about waiting suggestions; "" if there are none."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
     return f"{counted(count, 'suggestion')} from your sessions: confide learn ls" if count else ""
 
@@ -266,7 +268,7 @@ def _status(here: CommandContext) -> Output:
 
 
 def _last(here: CommandContext) -> dict[str, Any] | None:
-    """The last run, as it was written down."""
+    """Return the recorded result of the last run; None if there was none."""
     try:
         found = json.loads((here.paths.learn / "last.json").read_bytes())
         numbers = {name: int(found[name]) for name in ("at", "sessions", "exchanges", "found", "stored", "skipped")}

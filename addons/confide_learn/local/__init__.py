@@ -1,5 +1,6 @@
-"""What stays of a session (docs/learning.md): exchanges are read from the client's transcript, judged, checked, and suggested or stored.
+"""Learning from sessions (docs/learning.md): reads exchanges from the client's transcript, has them
+judged and checked, and suggests or stores the findings.
 
-Off until the configuration says otherwise. But for its page in the panel it must not import `mcp` or `cli`: who holds the seat gives it a
-way to the daemon.
+Off unless the configuration enables it. Except for its page in the panel it must not import `mcp`
+or `cli`: the process that holds the learner's lock passes it a connection to the daemon.
 """

@@ -1,4 +1,4 @@
-"""Declare what this add-on brings to `confide`."""
+"""Declares this add-on's commands, pages and background work to `confide`."""
 
 from __future__ import annotations
 

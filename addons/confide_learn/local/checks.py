@@ -1,7 +1,8 @@
-"""What a judge has found worth keeping, and what every finding has to pass, whoever found it: a judge may be slow, wrong, or lie. Pure.
+"""Checks that every finding of a judge must pass, since a judge may be slow, wrong, or lie. No
+function has side effects.
 
-A finding rests on a quote that stands in the transcript as it is said to, in one message of a person or of the agent. Without one it is
-dropped, however right it sounds.
+A finding needs a quote that occurs verbatim in one message of the user or the agent in the
+transcript. A finding without one is dropped, however plausible it sounds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange, type
 from confide_memory.classes import hostile
 
 SUMMARY: Final = "session-summary"
-"""Of a whole session; no judge finds it."""
+"""Kind of the note about a whole session, which no judge produces."""
 KINDS: Final = ("remember", "correction", "preference", "decision", "fix", "fact", SUMMARY)
 _WORD: Final = re.compile(r"\w+")
 
@@ -26,9 +27,9 @@ class LearnedFinding:
     """One thing that was learned.
 
     Attributes:
-        text: self-contained, as it is kept.
-        quote: the words of the transcript that it rests on, as they stand there.
-        kind: of `KINDS`.
+        text: self-contained text of the note.
+        quote: verbatim words of the transcript that support it.
+        kind: one of `KINDS`.
     """
 
     text: str
@@ -37,40 +38,42 @@ class LearnedFinding:
 
 
 def words_of(text: str) -> list[str]:
-    """Its words, to compare two texts by: case, marks and blanks make no difference."""
+    """Split a text into words for comparison, ignoring case, punctuation and spaces."""
     return _WORD.findall(text.casefold())
 
 
 class CannotJudgeError(Exception):
-    """A judge is not there, answers too late or nonsense, or has no more calls today. Its text names no content."""
+    """A judge is unavailable, too slow, answers nonsense, or has used up its calls of the day. The
+    message contains no content of the session.
+    """
 
 
 MAX_CHARS: Final = 500
 MAX_SUMMARY_CHARS: Final = 8_000
-"""Of a note that a person has edited."""
+"""Most characters of a session's note that the user has edited."""
 MAX_FINDINGS: Final = 5
-"""Of a batch."""
+"""Most findings of a batch."""
 ALIKE: Final = 0.9
 _LEAST_WORDS: Final = 3
 _LEAST_QUOTE_CHARS: Final = 12
 _LEAST_QUOTE_WORDS: Final = 3
 _BLANKS: Final = re.compile(r"\s+")
 _TOPICS: Final = re.compile(r"\n\s*\n|^#{1,6} |^\s*(?:[-*•]|\d+[.)]) ", re.MULTILINE)
-"""A blank line, a heading, a list: more than one topic."""
+"""A blank line, a heading or a list, which indicate more than one topic."""
 _OURS: Final = re.compile(r"confide-memory|hook_context|system-reminder|\[tool |\(redacted:", re.IGNORECASE)
-"""What was put into the conversation, is a call, or stands for what never leaves."""
+"""Text that a program inserted into the conversation, a tool call, or a placeholder of a secret."""
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def most_chars(kind: str) -> int:
-    """How long a text of that kind may be that a person writes in its place."""
+    """Return the most characters of a text of this kind that the user may enter instead."""
     return MAX_SUMMARY_CHARS if kind == SUMMARY else MAX_CHARS
 
 
 def checked(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
-    """Those that may be kept, as one line each, at most `MAX_FINDINGS`."""
+    """Return the findings that pass all checks, each as one line, at most `MAX_FINDINGS`."""
     messages = [_flat(_own(said)) for exchange in window for said in exchange.said if said.role != "call"]
     kept: list[LearnedFinding] = []
     for finding in findings:
@@ -92,7 +95,9 @@ def checked(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange
 
 
 def is_quoted(quote: str, messages: Iterable[str]) -> bool:
-    """Whether a quote stands in one of the messages, blanks aside, and says enough to be one."""
+    """Return True if the quote occurs in one of the messages, ignoring spaces, and is long enough
+    to be meaningful.
+    """
     flat = _flat(quote)
     if len(flat) < _LEAST_QUOTE_CHARS or len(words_of(flat)) < _LEAST_QUOTE_WORDS:
         return False
@@ -100,7 +105,9 @@ def is_quoted(quote: str, messages: Iterable[str]) -> bool:
 
 
 def likeness(one: str, other: str) -> float:
-    """How much two texts have in common by their words in order: from `ALIKE` to 1, or 0 for less."""
+    """Compare the word sequences of two texts; return a similarity from `ALIKE` to 1, or 0 if it is
+    lower.
+    """
     mine, others = words_of(one), words_of(other)
     total = len(mine) + len(others)
     if not total or 2 * min(len(mine), len(others)) < ALIKE * total or 2 * len({*mine} & {*others}) < len({*mine}):
@@ -110,7 +117,7 @@ def likeness(one: str, other: str) -> float:
 
 
 def is_a_persons(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
-    """Whether the quote of a finding is what a person said."""
+    """Return True if the finding quotes the user."""
     return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
 
 

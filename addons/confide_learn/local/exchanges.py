@@ -1,7 +1,9 @@
-"""Exchanges of a session: what a person said, and all that the agent said and called up to their next words; and what it was about.
+"""Reads the exchanges of a session, each a message of the user with everything the agent says and
+calls until the next one, and summarizes the session.
 
-Read from a transcript by its parser, so without outputs of tools, thinking and what was put in; and sealed, so no credential comes
-further than this module. No judge writes the summary, so it costs nothing.
+The client's parser reads the transcript, which leaves out tool outputs, thinking and inserted text.
+Texts are sealed here, so no credential leaves this module. The summary needs no judge, so it costs
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from confide_proxy.sync.transcripts.parsers import ParsedLine, Parser, UnknownLi
 from confide_proxy.sync.transcripts.transcript_files import MAX_TEXT_CHARS, whole_lines
 
 READ_BYTES: Final = 8 * 2**20
-"""Of a transcript at once; the rest comes next, so that a long one is never in memory."""
+"""Bytes of a transcript that are read at once, so that a long one is never in memory as a whole."""
 MOST_EXCHANGES: Final = 50
 _MOST_SAID: Final = 400
 _OURS: Final = re.compile(r"\[tool confide memory_(?:store|update)\]$")
@@ -25,36 +27,39 @@ _FOREIGN: Final = re.compile(
     r"\[tool (?:\w*(?:web|fetch|browser)\w*|(?!confide )\w+__\w+)\b|\[tool \w+: .*\b(?:curl|wget|lynx|w3m|https?://|(?:gh|glab)\s)",
     re.IGNORECASE,
 )
-"""Tools that fetch pages, in the words of several clients, tools of other servers, and commands that show what stands on the web or in a
-forge's issues."""
+"""Tools that fetch pages, by their names in several clients, tools of other MCP servers, and
+commands that print web pages or issues of a forge.
+"""
 _INTERRUPTED: Final = "[Request interrupted"
 FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`{0}<(\w+)[^>]*>.*?</\1>", re.DOTALL)
-"""Code and tags, which are quoted."""
+"""Code blocks and tags, which count as quoted."""
 _FENCED: Final = "\0"
-"""Stands for a quoted part."""
+"""Placeholder for a quoted part."""
 _MOST_TYPED_LINES: Final = 5
-"""Longer messages are pasted for the most part."""
+"""Most lines of a message that counts as typed; longer ones are mostly pasted."""
 _PASTED: Final = re.compile(
     r"^[\W_]*(?:(?:title|from|to|cc|subject|date|sent|author|reporter|reply-to|message-id|labels?|(?:posted|opened|reported) by"
     r"|steps to reproduce|source)[\W_]*:|(?:on|am|le)\b.*\b(?:wrote|schrieb|écrit)[\W_]*:|(?:original|forwarded) message\b)"
     r"|^--(?: ?$| \w)|^#{1,6} |^(?: {4}|\t)\S|^\S.{0,60}?\s\[?\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]m)?\]?$",
     re.IGNORECASE,
 )
-"""How a line of a mail, an issue, an article or a chat begins, a heading, what is set in as code, and the mark above a signature."""
+"""Beginnings of lines of a mail, an issue, an article or a chat, headings, indented code, and the
+mark above a signature.
+"""
 _OWN_COLON: Final = re.compile(
     r"\b(?:remember|note|keep in mind|rules?|conventions?|from now on|always|never|we|our)\b", re.IGNORECASE
 )
-"""In a line that ends with a colon: what follows is said by who wrote it."""
+"""Words in a line with a final colon which show that its author also wrote what follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeMessage:
-    """One message, or one call of a tool.
+    """One message or one tool call.
 
     Attributes:
-        text: a call's is its one line: `[tool Bash: make test]`.
-        failed: of a call whether the tool says so; None where nothing was heard of it.
-        stored: of a call of Confide's own tools, what it has stored: (project, path, revision).
+        text: the text; for a call its one-line form: `[tool Bash: make test]`.
+        failed: whether the tool reported a failure of the call; None if there is no report.
+        stored: what a call of a Confide tool has stored: (project, path, revision).
     """
 
     role: Literal["user", "assistant", "call"]
@@ -64,13 +69,17 @@ class ExchangeMessage:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is a call whose answer strangers may have written: a web page, or a tool of another MCP server."""
+        """Return True if this is a call whose answer third parties may have written: a web page, or
+        a tool of another MCP server.
+        """
         return self.role == "call" and bool(_FOREIGN.match(self.text))
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedExchange:
-    """One exchange; `said` begins with the person's words. `begin` and `end` are offsets in the transcript's file."""
+    """One exchange; `said` begins with the user's message. `begin` and `end` are offsets in the
+    transcript's file.
+    """
 
     begin: int
     end: int
@@ -83,25 +92,29 @@ class LearnedExchange:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the agent read in it what strangers may have written. Of one that was cut nobody knows."""
+        """Return True if the agent may have read text of third parties in this exchange. An
+        exchange that was cut counts too, since its calls are not all known.
+        """
         return len(self.said) >= _MOST_SAID or any(said.is_foreign for said in self.said)
 
     def tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
-        """What the agent stored in it after it had read what strangers wrote (docs/agents.md); `is_before`: it had so before."""
+        """List what the agent stored in this exchange after it had read text of third parties
+        (docs/agents.md). `is_before`: it had read such text before this exchange.
+        """
         first = next((at for at, said in enumerate(self.said) if is_before or said.is_foreign), len(self.said))
         return [said.stored for said in self.said[first:] if said.stored is not None]
 
 
 @dataclass(slots=True)
 class Reading:
-    """What was read.
+    """Exchanges read from a transcript.
 
     Attributes:
-        exchanges: the last one may go on in the file.
-        end: where the reading ended.
-        is_full: there may be more behind it.
-        unknown: lines that were broken, too long, or of a kind that is not known.
-        secrets: what was sealed; the daemon has to have those that a kept text names.
+        exchanges: the exchanges; the last one may continue in the file.
+        end: the offset where reading ended.
+        is_full: whether more may follow in the file.
+        unknown: number of lines that were broken, too long, or of an unknown kind.
+        secrets: the secrets that were sealed; the daemon needs those that a kept text refers to.
     """
 
     exchanges: list[LearnedExchange] = field(default_factory=list)
@@ -112,7 +125,9 @@ class Reading:
 
 
 def typed(text: str) -> str:
-    """What of a message is its sender's own word. Of one with something pasted that is the first paragraph, up to where that begins."""
+    """Return the part of a message that its sender typed. If the message contains pasted text, that
+    is the first paragraph, up to where the pasted text begins.
+    """
     lines = FENCE.sub(f"\n{_FENCED}\n", text).strip().split("\n")
     pasted = next((at for at, line in enumerate(lines) if _PASTED.match(line)), None)
     if pasted is None:
@@ -124,21 +139,23 @@ def typed(text: str) -> str:
     own = own[: next((at for at, line in enumerate(own) if not line.strip()), len(own))]
     if len(own) > _MOST_TYPED_LINES:
         own = own[:1]  # no blank line tells where it begins
-    # What a colon announces is another's.
+    # Text after an announcing colon is someone else's.
     own = own[: next((at + 1 for at, line in enumerate(own) if line.rstrip().endswith(":")), len(own))]
     return "\n".join(own)
 
 
 def _announces(line: str, behind: list[str]) -> bool:
-    """Whether what stands behind a line is said to be another's: `The ticket:`. A fence tells by itself where it ends."""
+    """Return True if a line announces quoted text, such as `The ticket:`. A code fence marks its
+    own end, so it does not count.
+    """
     follows = next((each for each in behind if each.strip()), _FENCED)
     return line.rstrip().endswith(":") and follows != _FENCED and not _OWN_COLON.search(line)
 
 
 def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
-    """The exchanges from an offset on, `READ_BYTES` or `MOST_EXCHANGES` of them at most. Blocks.
+    """Read the exchanges from an offset on, at most `READ_BYTES` or `MOST_EXCHANGES`. Blocks.
 
-    Raises OSError: the file cannot be read; KeyFileError: as `Sealer.seal`.
+    Raises OSError if the file cannot be read; KeyFileError: as `Sealer.seal`.
     """
     reading = Reading(end=begin)
     open_exchange = _Open(begin)
@@ -169,7 +186,7 @@ def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
 
 
 class _Open:
-    """An exchange that is being read."""
+    """An exchange that is still being read."""
 
     def __init__(self, begin: int, time: str = "") -> None:
         self.said: list[ExchangeMessage] = []
@@ -204,7 +221,7 @@ class _Open:
 
 def _sealed(text: str, sealer: Sealer, reading: Reading) -> str:
     try:
-        # Before it is cut, which could leave half of a credential that is not known for one any more.
+        # Seal before cutting: half of a credential might not be recognized.
         sealed = sealer.seal(text, "transcripts", is_sensitive=False)
     except BlockedError:
         return ""
@@ -213,7 +230,7 @@ def _sealed(text: str, sealer: Sealer, reading: Reading) -> str:
 
 
 def secrets_of(sealed: Sealed) -> dict[str, Secret]:
-    """The secrets of a sealed text, by the placeholders that stand for them."""
+    """Map the placeholders of a sealed text to their secrets."""
     by_value = {(secret.kind, secret.value): secret for secret in sealed.secrets}
     found = {}
     for placeholder, value in sealed.values.items():
@@ -224,7 +241,7 @@ def secrets_of(sealed: Sealed) -> dict[str, Secret]:
 
 
 LEAST_EXCHANGES: Final = 3
-"""A shorter session needs no note of its own."""
+"""Fewest exchanges of a session that gets a note of its own."""
 _MOST_SUMMARY_CHARS: Final = 4_000
 _ASKED_CHARS: Final = 200
 _TITLE_CHARS: Final = 50
@@ -233,21 +250,22 @@ _TAIL_BYTES: Final = 2 * 2**20
 _BLOCKS: Final = re.compile(
     r"<(analysis|system-reminder|confide-memory|hook_context)\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""What a client's summary holds that is no part of it."""
+"""Parts of a client's summary that do not belong to the summary itself."""
 _TAGS: Final = re.compile(r"</?summary>")
 
 
 def summary_of(
     fd: int, parser: Parser, sealer: Sealer, compacted: str, day: str, *, is_tainted: bool
 ) -> tuple[str, Reading | None]:
-    """The text of a session's note, "" where it needs none; and what it was read from, where it has secrets. Blocks.
+    """Return the text of a session's note, "" if it needs none, and the reading it was made from if
+    that has secrets. Blocks.
 
     Args:
         compacted: the client's own summary, not sealed yet.
-        day: when that was made.
-        is_tainted: the agent has read what strangers wrote, and so may repeat it: its last words are left out.
+        day: the day of that summary.
+        is_tainted: the agent has read text of third parties and may repeat it, so its last words are left out.
 
-    Raises OSError: the file cannot be read; KeyFileError, BlockedError: as `Sealer.seal`.
+    Raises OSError if the file cannot be read; KeyFileError, BlockedError: as `Sealer.seal`.
     """
     if compacted:
         text = _TAGS.sub("", _BLOCKS.sub("", compacted)).strip()
@@ -289,7 +307,7 @@ def _line(text: str) -> str:
 
 
 def _clipped(text: str, most: int) -> str:
-    """The beginning of a text, to the end of a word; no part of a placeholder."""
+    """Cut a text at the end of a word and never inside a placeholder."""
     if len(text) <= most:
         return text
     cut = text[:most].rpartition(" ")[0] or text[:most]

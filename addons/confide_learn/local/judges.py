@@ -1,8 +1,9 @@
-"""The judges that ask a model, and all of them in order: `local` is a server on this machine, `client` the agent's own command.
+"""Judges that query a model, and the chain of all judges: `local` uses a model server on this
+device, `client` the agent's own command.
 
-What was said is data in the question, between marks that are drawn anew each time. A model that follows it all the same can only name
-what the checks let through: a short text with a quote of that very conversation. Where one cannot judge the next is asked, and the rules
-behind all of them.
+The conversation is data in the prompt, between random delimiters. If a model follows instructions
+in it anyway, its output still has to pass the checks: a short text with a quote of that
+conversation. If a judge fails, the chain tries the next one, and finally the rules.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from confide_learn.local.suggestions import write_whole
 from confide_proxy.config import Learning, is_loopback
 
 MOST_CHARS: Final = 24_000
-"""Of the exchanges in a question; some 6,000 tokens."""
+"""Most characters of the exchanges in a prompt, about 6,000 tokens."""
 MOST_ANSWER_BYTES: Final = 256 * 1024
 _MOST_SAID_CHARS: Final = 6_000
 _MOST_FINDINGS: Final = 20
@@ -58,7 +59,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["findings"],
     "additionalProperties": False,
 }
-"""What a model answers with."""
+"""JSON schema of a model's answer."""
 _ORDER: Final = """You read a part of a conversation between a person and a coding agent. Name what is worth remembering later: \
 decisions with their reasons, preferences, corrections, lasting facts about the project, and how an error was solved.
 Leave out what matters only now, what the code itself shows, and anything you are not sure of. Most conversations hold nothing: then the \
@@ -71,13 +72,13 @@ _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
-    """What the model is told to do, and the conversation."""
+    """Return the instructions for the model and the conversation."""
     mark = f"=== {secrets.token_hex(8)} ==="
     told = _ORDER.format(kinds=", ".join(_ASKED), mark=mark)
     names = {"user": "PERSON", "assistant": "AGENT", "call": "CALL"}
     lines: list[str] = []
     size = 0
-    # The last words count most, so those before are left out first.
+    # The latest messages matter most, so earlier ones are left out first.
     for exchange in reversed(window):
         for said in reversed(exchange.said):
             failed = " (failed)" if said.failed else ""
@@ -90,7 +91,7 @@ def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
 
 
 def answered(text: str) -> list[LearnedFinding]:
-    """The findings of an answer. Raises ValueError: it is none."""
+    """Parse the findings of an answer. Raises ValueError if it is invalid."""
     found = _OBJECT.search(text)
     if found is None:
         raise ValueError("no JSON object")
@@ -118,16 +119,18 @@ _PART: Final = 16 * 1024
 
 
 class Local:
-    """Asks one model of one server, one question at a time."""
+    """A judge that queries one model of one local server, one prompt at a time."""
 
     def __init__(self, url: str, model: str, *, deadline_s: float = DEADLINE_S) -> None:
-        """`url`: of this machine, with the path that `/chat/completions` stands behind."""
+        """Args:
+        url: base URL on this device; `/chat/completions` is appended.
+        """
         self._url = url
         self._model = model
         self._deadline_s = deadline_s
 
     async def findings(self, window: Sequence[LearnedExchange], _client: str) -> list[LearnedFinding]:
-        """What the model finds. Raises CannotJudgeError."""
+        """Return the model's findings. Raises CannotJudgeError."""
 
         told, conversation = question(window)
         body = {
@@ -157,7 +160,7 @@ class Local:
         if not is_loopback(self._url):
             raise CannotJudgeError("its address is not of this device")
         parts = urlsplit(self._url)
-        # A name is looked up, and may be told to lead elsewhere.
+        # A host name is resolved, and could resolve to another device.
         host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
         end = time.monotonic() + self._deadline_s
         connection = http.client.HTTPConnection(host, parts.port or 80, timeout=min(_CONNECT_S, self._deadline_s))
@@ -184,7 +187,7 @@ class Local:
 
 
 def _content(answer: bytes) -> str:
-    """The text of a chat completion. Raises ValueError: it is none."""
+    """Return the text of a chat completion. Raises ValueError if it is invalid."""
     try:
         table: Any = json.loads(answer)
         content = table["choices"][0]["message"]["content"]
@@ -197,17 +200,19 @@ def _content(answer: bytes) -> str:
 
 _CHARS_A_TOKEN: Final = 4
 _OVERHEAD_TOKENS: Final = 4_000
-"""What a client adds to a question of its own, where it does not say what it spent."""
+"""Tokens that a client adds to a prompt, used if it does not report its usage."""
 _OURS: Final = {"CONFIDE_LEARNING": "1", "CONFIDE_HOOKS": "off"}
 _SESSIONS: Final = frozenset({"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID"})
-"""Of the session that has started us: in it a client refuses to begin another one."""
+"""Environment variables of the current session; a client refuses to start another session if they
+are set.
+"""
 _SETTINGS: Final = json.dumps({"disableAllHooks": True})
 _NO_SERVERS: Final = json.dumps({"mcpServers": {}})
 
 
 @dataclass(frozen=True, slots=True)
 class DailySpending:
-    """What a day has cost: `day` is a date of this machine."""
+    """The usage of one day; `day` is a date in this device's time zone."""
 
     day: str = ""
     calls: int = 0
@@ -215,14 +220,16 @@ class DailySpending:
 
 
 class DailyBudget:
-    """Counts the calls and tokens of a day, on the disk: the processes that learn change, the day's limits do not."""
+    """Counts the calls and tokens of a day in a file, since limits apply across all processes that
+    learn.
+    """
 
     def __init__(self, folder: Path, config: Learning) -> None:
         self._file = folder / "spent.json"
         self._config = config
 
     def today(self) -> DailySpending:
-        """What was spent since midnight here."""
+        """Return the usage since local midnight."""
         day = time.strftime("%Y-%m-%d")
         try:
             table = json.loads(self._file.read_bytes())
@@ -232,7 +239,7 @@ class DailyBudget:
         return spent if spent.day == day else DailySpending(day)
 
     def check(self) -> None:
-        """Raises CannotJudgeError: the day's limit is reached."""
+        """Raise CannotJudgeError if the day's limit is reached."""
         spent = self.today()
         if spent.calls >= self._config.calls_a_day:
             raise CannotJudgeError(f"the {self._config.calls_a_day:,} calls of today are used up")
@@ -240,38 +247,42 @@ class DailyBudget:
             raise CannotJudgeError(f"the {self._config.tokens_a_day:,} tokens of today are used up")
 
     def add(self, *, calls: int = 0, tokens: int = 0) -> None:
-        """Count. Raises OSError: the disk refuses, and nobody may be asked without being counted."""
+        """Add to the day's usage. Raises OSError if the file cannot be written; then no model may
+        be queried.
+        """
         spent = self.today()
         write_whole(self._file, asdict(replace(spent, calls=spent.calls + calls, tokens=spent.tokens + tokens)))
 
 
 class _Command(NamedTuple):
-    """How a client is started, and where its answer is: in a file, or on stdout."""
+    """A client's command line, and whether its answer is in a file or on stdout."""
 
     arguments: list[str]
     answer: Path | None
 
 
 class ClientCommand:
-    """Asks the command of the client whose session it is."""
+    """A judge that runs the command of the client whose session it is."""
 
     def __init__(self, config: Learning, folder: Path, *, deadline_s: float = DEADLINE_S) -> None:
-        """`folder` is the learner's."""
+        """Args:
+        folder: the learner's folder.
+        """
         self._model = config.client_model
         self._deadline_s = deadline_s
         self._budget = DailyBudget(folder, config)
 
     async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
-        """What it finds. Raises CannotJudgeError."""
+        """Return the client's findings. Raises CannotJudgeError."""
         if os.environ.get("CONFIDE_LEARNING"):
             raise CannotJudgeError("this is a client that a judge has started")
         self._budget.check()
         told, conversation = question(window)
         try:
-            # A folder of its own, so that no project's instructions, hooks or servers count.
+            # An empty folder keeps the instructions, hooks and servers of projects out.
             with tempfile.TemporaryDirectory(prefix="confide-judge-", ignore_cleanup_errors=True) as place:
                 command = self._command(client, told, Path(place))
-                # Counted before it runs: what is killed has cost something too.
+                # Count the call before it runs, since a killed one has cost something too.
                 self._budget.add(calls=1)
                 printed = await self._run(command.arguments, f"{told}\n\n{conversation}".encode(), place)
                 answer = command.answer.read_bytes()[:MOST_ANSWER_BYTES] if command.answer else b""
@@ -292,7 +303,8 @@ class ClientCommand:
         if program is None:
             raise CannotJudgeError(f"the command of {client} is not on the PATH")
         if name == "claude":
-            # --bare fires no hooks and loads nothing, but takes no account: API keys alone.
+            # --bare runs no hooks and loads nothing, but works only with API keys, not with an
+            # account.
             quiet = (
                 ["--bare"]
                 if os.environ.get("ANTHROPIC_API_KEY")
@@ -337,7 +349,9 @@ class ClientCommand:
 
 
 async def _talked(process: asyncio.subprocess.Process, given: bytes) -> bytes:
-    """What it prints, after it was given that. Raises CannotJudgeError: too much."""
+    """Send a prompt to a process and return its output. Raises CannotJudgeError if the output is
+    too large.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError, ConnectionResetError):  # it does not want to hear it
@@ -353,7 +367,7 @@ async def _talked(process: asyncio.subprocess.Process, given: bytes) -> bytes:
 
 
 def _read_claude(printed: bytes) -> tuple[str, int]:
-    """The answer's text, and the tokens that it says it took, 0 where it does not."""
+    """Return the answer's text and the tokens that it reports, 0 if it reports none."""
     try:
         table = json.loads(printed)
     except (ValueError, RecursionError):
@@ -381,26 +395,26 @@ def _total(usage: Any) -> int:
 
 
 class Judge(Protocol):
-    """One that may fail."""
+    """A judge that may fail."""
 
     async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
-        """What these exchanges of a client hold. Raises CannotJudgeError."""
+        """Return the findings in these exchanges of a client. Raises CannotJudgeError."""
         ...
 
 
 @dataclass(slots=True)
 class Chain:
-    """Asks them.
+    """Tries the judges in order.
 
     Attributes:
-        problems: why a judge could not, by its name; the last reason of each.
+        problems: the last reason why a judge failed, by its name.
     """
 
     judges: dict[str, Judge]
     problems: dict[str, str] = field(default_factory=dict)
 
     async def findings(self, window: Sequence[LearnedExchange], client: str) -> tuple[str, list[LearnedFinding]]:
-        """The name of the judge that could, and what it found."""
+        """Return the name of the first judge that succeeds, and its findings."""
         for name, judge in self.judges.items():
             try:
                 return name, await judge.findings(window, client)
@@ -410,7 +424,7 @@ class Chain:
 
 
 def chain_of(config: Learning, folder: Path) -> Chain:
-    """The judges that the configuration names; `folder` is the learner's, for what a day has cost."""
+    """Build the chain of the configured judges; `folder` is the learner's, for the day's usage."""
     judges: dict[str, Judge] = {}
     for name in config.judges:
         if name == "local":

@@ -1,7 +1,9 @@
-"""The learner: reads on in the transcripts that pointers lead to, has them judged, and keeps what passes the checks.
+"""The learner: reads on in the transcripts that hooks point to, has them judged, and stores the
+findings that pass the checks.
 
-One process of the machine holds the seat. What was judged is first written as a suggestion, then the transcript's offset moves on, then the
-pointers are forgotten: whoever is killed in between does it once more, and what is known already is not kept twice.
+One process of the device at a time holds the learner's lock. Findings are first written as
+suggestions, then the transcript's offset advances, then the pointers are deleted. A process that is
+killed in between repeats the work, and known findings are not stored twice.
 """
 
 from __future__ import annotations
@@ -54,18 +56,22 @@ log = logging.getLogger(__name__)
 
 SEAT: Final = "learn"
 RULES: Final = "rules"
-"""The judge that is always there, as it names itself."""
+"""Name of the rule judge, which is always available."""
 QUIET_S: Final = 60.0
-"""After the last pointer: a person who goes on talking is not learned from meanwhile."""
+"""Seconds without a new pointer before learning starts, so that it does not run while the user
+works.
+"""
 LOOK_S: Final = 2.0
-"""A look is one system call."""
+"""Interval of checks for pointers, in seconds; a check is one system call."""
 TROUBLE_S: Final = 300.0
 WINDOW: Final = 5
-"""Exchanges that are judged together, at most."""
+"""Most exchanges that are judged together."""
 _BEHIND_BYTES: Final = 4 * 2**20
-"""Of a transcript that is new here so much before its first pointer is read: learning was off when the rest was said."""
+"""Bytes before the first pointer of a new transcript that are read; the rest was written while
+learning was off.
+"""
 _ENDS: Final = frozenset({"Stop", "SessionEnd", "AfterAgent", "session.idle", "stop"})
-"""Events at which the agent has said all."""
+"""Events after which the agent's turn is complete."""
 _DEADLINE_S: Final = 20.0
 _ABOUT_IT: Final = frozenset({"invalid", "not_found", "denied"})
 _AT_AN_END: Final = frozenset({"SessionEnd"})
@@ -73,16 +79,16 @@ _AT_AN_END: Final = frozenset({"SessionEnd"})
 
 @dataclass(slots=True)
 class Learned:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
-        sessions, exchanges: that were read.
-        found: how many things are new; `stored` of them became notes.
-        skipped: transcripts that cannot be read, or are of a client without a parser.
-        unknown: lines that no parser knows.
-        lowered: what agents stored behind words of strangers, and that is untrusted now.
-        is_full: so much waits for a person that nothing more is read.
-        problems: why judges could not, by name.
+        sessions, exchanges: number that were read.
+        found: number of new findings; `stored` of them became notes.
+        skipped: number of transcripts that cannot be read, or whose client has no parser.
+        unknown: number of lines that no parser knows.
+        lowered: number of notes that agents stored after reading text of third parties, now marked untrusted.
+        is_full: whether reading stopped because too many suggestions wait for the user.
+        problems: why judges failed, by name.
     """
 
     sessions: int = 0
@@ -98,7 +104,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class _LearnedSession:
-    """A transcript, and what its pointers say."""
+    """A transcript with its pointers."""
 
     path: Path
     root: Path
@@ -115,19 +121,19 @@ class _LearnedSession:
         return any(pointer["event"] in _AT_AN_END for pointer in self.pointers)
 
     def is_said(self, exchange: LearnedExchange) -> bool:
-        """Whether the agent had its last word in an exchange."""
+        """Return True if the agent's turn in an exchange is complete."""
         return any(each["event"] in _ENDS and each["offset"] > exchange.begin for each in self.pointers)
 
     @property
     def compacted(self) -> str:
-        """The client's own summary of the session, the last one; "" where there is none."""
+        """Return the client's last summary of the session; "" if there is none."""
         found = [
             pointer["more"]["compact_summary"] for pointer in self.pointers if "compact_summary" in pointer["more"]
         ]
         return found[-1] if found else ""
 
     def suggestion(self, project: Project, finding: LearnedFinding, judge: str, class_: str) -> Suggestion:
-        """What was found in it, as it is kept. A session has one summary, whatever that says."""
+        """Convert a finding to a suggestion. All summaries of a session share one id."""
         said = f"session {self.session}" if finding.kind == SUMMARY else finding.text
         where = (project.name, str(project.root), self.session, self.client)
         identity = id_of(project.name, said)
@@ -135,7 +141,9 @@ class _LearnedSession:
 
 
 class Learner:
-    """Learns for this machine. `connect` opens a way to the daemon for a project."""
+    """Learns from the sessions of this device. `connect` opens a connection to the daemon for a
+    project.
+    """
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, connect: Connects) -> None:
         self._paths = paths
@@ -146,9 +154,10 @@ class Learner:
         self.suggestions = Suggestions(self._folder)
 
     async def run(self) -> None:
-        """Learn whenever it has been quiet for a minute, until cancelled; in turns with the other processes of this machine.
+        """Learn whenever no pointer has arrived for a minute, until cancelled, taking turns with
+        the device's other processes.
 
-        Raises OSError: the state folder cannot be written to.
+        Raises OSError if the state folder is not writable.
         """
         if not self._config.learn.is_on or os.environ.get("CONFIDE_LEARNING"):
             return
@@ -170,7 +179,7 @@ class Learner:
             self._seat.leave()
 
     def quiet_s(self) -> float:
-        """For how many seconds no pointer has come; -1 where there is none."""
+        """Return the seconds since the last pointer; -1 if there is none."""
         try:
             status = (self._folder / "pointers.jsonl").stat()
         except OSError:
@@ -179,7 +188,9 @@ class Learner:
 
     @contextmanager
     def seated(self, *, wait_s: float) -> Iterator[bool]:
-        """Hold the seat, if it can be had in time. Raises OSError."""
+        """Acquire the learner's lock within `wait_s` seconds; yield whether that succeeded. Raises
+        OSError.
+        """
         end = time.monotonic() + wait_s
         while not (is_ours := self._seat.try_take()) and time.monotonic() < end:
             time.sleep(min(SEAT_AGAIN_S, max(0.0, end - time.monotonic())))
@@ -189,9 +200,10 @@ class Learner:
             self._seat.leave()
 
     async def learn(self) -> Learned:
-        """Go through what the pointers lead to; the seat is ours.
+        """Process all pointers; the caller holds the lock.
 
-        Raises ConfideError, TimeoutError: the daemon cannot be reached, or refuses; OSError: the disk does. What was not done comes again.
+        Raises ConfideError or TimeoutError if the daemon is unreachable or refuses; OSError if the
+        disk fails. Unfinished work is repeated at the next run.
         """
         learned = Learned()
         if not self._config.learn.is_on:
@@ -223,7 +235,9 @@ class Learner:
         return learned
 
     def _sessions(self, found: list[dict[str, Any]], learned: Learned) -> Iterator[_LearnedSession]:
-        """The transcripts of clients that can be read, where those clients keep them. A path from elsewhere is not opened."""
+        """Yield the readable transcripts in their clients' folders. A path outside of them is not
+        opened.
+        """
         by_path: dict[tuple[str, str], list[dict[str, object]]] = {}
         for pointer in found:
             by_path.setdefault((pointer["client"], pointer["transcript"]), []).append(pointer)
@@ -269,7 +283,7 @@ class Learner:
         progress: LearnerProgress,
         learned: Learned,
     ) -> bool:
-        """Judge the next exchanges of a transcript; whether its end is reached."""
+        """Judge the next exchanges of a transcript; return True if its end is reached."""
         path = str(session.path)
         sealer = memory.sealing.sealer
         known, reading = await asyncio.to_thread(_read, session, progress.get(path), sealer)
@@ -288,7 +302,8 @@ class Learner:
             judge, findings = await chain.findings(window, session.client)
             is_read_by = is_read_by or any(exchange.is_foreign for exchange in window)
             for finding in checked(findings, window):
-                # The rules keep a person's sentence as it is; what a model made of it may be of the page as well.
+                # The rules keep the user's sentence verbatim; a model's text may also contain text
+                # of a web page.
                 is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
                 suggestion = session.suggestion(project, finding, judge, DERIVED if is_own else UNTRUSTED)
                 learned.found += await self._keep(suggestion, memory, reading)
@@ -302,7 +317,9 @@ class Learner:
         return not reading.is_full or end <= known.offset
 
     async def _keep(self, suggestion: Suggestion, memory: Memory, reading: Reading | None = None) -> bool:
-        """Whether it is new. The daemon has the records of what its placeholders stand for first."""
+        """Store a suggestion; return True if it is new. First sends the daemon the secrets that its
+        placeholders refer to.
+        """
         if reading is not None:
             named_here = {found[0] for found in STANDIN.finditer(f"{suggestion.text}\n{suggestion.quote}")}
             if secrets := [reading.secrets[each] for each in named_here if each in reading.secrets]:
@@ -313,7 +330,7 @@ class Learner:
     async def _summed_up(
         self, session: _LearnedSession, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
     ) -> None:
-        """One note of a session that was compacted or has ended."""
+        """Store one note about a session that was compacted or has ended."""
         if not session.compacted and not session.has_ended:
             return
         make = partial(_summary, session, memory.sealing.sealer, is_tainted=is_tainted)
@@ -334,7 +351,9 @@ class Learner:
 
 
 def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Sequence[LearnedExchange]]:
-    """New exchanges as they are judged: up to every fifth of the session together, each once. `before`: how many were judged already."""
+    """Group the new exchanges for judging, each in one group that ends at every fifth exchange of
+    the session. `before`: number of exchanges judged already.
+    """
     start = 0
     while start < len(exchanges):
         size = WINDOW - (before + start) % WINDOW
@@ -343,9 +362,11 @@ def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Seque
 
 
 async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool) -> int:
-    """Have the daemon count as untrusted what the agent stored after it had read what strangers wrote; how much that was.
+    """Mark as untrusted at the daemon what the agent stored after reading text of third parties;
+    return how many documents that are.
 
-    Raises ConnectionLost, TimeoutError: from the link; and RequestError, unless it is about the document.
+    Raises ConnectionLost, TimeoutError: from the link; RequestError unless it concerns a single
+    document.
     """
     count = 0
     for project, path, revision in exchange.tainted(is_before=is_before):
@@ -361,7 +382,7 @@ async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool
 
 
 def _below(root: Path, transcript: str) -> Path | None:
-    """The path of a transcript below its client's folder; None where it is elsewhere."""
+    """Return the transcript's path if it is below its client's folder; otherwise None."""
     try:
         path = Path(transcript)
         if not path.is_absolute() or ".." in path.parts or "\0" in transcript:
@@ -383,7 +404,7 @@ def _is_readable(session: _LearnedSession) -> bool:
 
 
 def _folder_of(session: _LearnedSession) -> str | None:
-    """The working folder of a session, absolute; None while its first lines are not written."""
+    """Return the absolute working folder of a session; None until its first lines are written."""
     with opened(session.root, session.path) as fd:
         origin = origin_of(fd, session.parser)
     said = next((pointer["more"]["cwd"] for pointer in session.pointers if pointer["more"].get("cwd")), "")
@@ -392,7 +413,9 @@ def _folder_of(session: _LearnedSession) -> str | None:
 
 
 def _read(session: _LearnedSession, known: TranscriptPosition, sealer: Any) -> tuple[TranscriptPosition, Reading]:
-    """What follows in a transcript. One that was rewritten, or is shorter than before, is read anew."""
+    """Read the next exchanges of a transcript. Starts over if the file was rewritten or is shorter
+    than before.
+    """
     with opened(session.root, session.path) as fd:
         head = head_of(fd)
         is_same = bool(known.offset) and known.head == head and mark_of(fd, known.offset) == known.mark
@@ -405,7 +428,7 @@ def _read(session: _LearnedSession, known: TranscriptPosition, sealer: Any) -> t
 
 
 def _first_offset(fd: int, session: _LearnedSession) -> int:
-    """Where to begin in a transcript that is new here: at its beginning, unless it is long."""
+    """Return where to start in a new transcript: at its beginning, unless it is long."""
     first: int = min(pointer["offset"] for pointer in session.pointers)
     begin = min(first, os.fstat(fd).st_size) - _BEHIND_BYTES
     if begin <= 0:
@@ -426,5 +449,7 @@ def _summary(session: _LearnedSession, sealer: Any, *, is_tainted: bool) -> tupl
 
 
 def beside(paths: ProxyPaths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What goes on beside a session: it learns until cancelled, in turns with the other processes of this machine."""
+    """Return the background task of a session: it learns until cancelled, taking turns with the
+    device's other processes.
+    """
     return {"learning": lambda: Learner(paths, config, connect).run()}

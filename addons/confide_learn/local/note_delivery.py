@@ -1,4 +1,6 @@
-"""A suggestion becomes a note, changes one, or is taken back: through the same tools as everything that an agent stores."""
+"""Stores suggestions as notes, updates notes, or deletes them, through the same tools that agents
+use.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.project import Project
 
 SOURCE: Final = "hook"
-"""What the daemon knows a note of the learner's by, and gives it the class `derived`."""
+"""Source of the learner's notes, by which the daemon gives them the class `derived`."""
 _CATEGORIES: Final = {"preference": "preferences", "correction": "preferences", "decision": "decisions"}
 _TITLE_CHARS: Final = min(72, MAX_TITLE)
 
 
 class Memory(Protocol):
-    """A way to the daemon for one project, as the commands have it."""
+    """A connection to the daemon for one project."""
 
     @property
     def connection(self) -> RequestChannel: ...
@@ -37,24 +39,26 @@ class Memory(Protocol):
     async def call(
         self, tool: str, arguments: dict[str, Any], *, more_meta: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """The structured result of a tool; `more_meta` goes along."""
+        """Call a tool and return its structured result; `more_meta` is added to the call's `_meta`."""
         ...
 
 
 class Connects(Protocol):
-    """Opens one; it is closed at the end."""
+    """Opens a connection to the daemon, as a context manager that closes it."""
 
     def __call__(self, project: Project) -> AbstractAsyncContextManager[Memory]: ...
 
 
 async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) -> Suggestion:
-    """The suggestion as it is once the daemon has it: `stored`, or `known` where a note says it already.
+    """Store a suggestion as a note; return it with state `stored`, or `known` if a note says the
+    same already.
 
-    `is_accepted`: a person has said yes. Else a note that is nearly the same and was not learned stays as it is, and nothing is added.
+    Args:
+        is_accepted: the user has accepted it. Otherwise a nearly identical note that was not learned stays unchanged, and nothing is added.
 
-    Raises RequestError, ToolError, ConfideError, TimeoutError: as the call of a tool.
+    Raises RequestError, ToolError, ConfideError, TimeoutError: as a tool call.
     """
-    # Said of every revision (docs/agents.md).
+    # The class is sent with every revision (docs/agents.md).
     of_class = {CLASS: DERIVED if is_accepted else lowest((DERIVED, suggestion.class_))}
     if suggestion.note:
         try:
@@ -88,13 +92,15 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
 
 
 async def take_back(memory: Memory, suggestion: Suggestion) -> Suggestion:
-    """Delete the note that it became; what that superseded counts again. Raises as `store`."""
+    """Delete the note that a suggestion became; a note that it superseded is current again. Raises
+    as `store`.
+    """
     await memory.call("memory_delete", {"id": suggestion.note})
     return replace(suggestion, state="undone")
 
 
 def title_of(text: str) -> str:
-    """The beginning of a text, to the end of a word, with "…" for what is sealed."""
+    """Return the beginning of a text, cut at the end of a word, with "…" for sealed parts."""
     line = STANDIN.sub("…", text.partition("\n")[0])
     if len(line) > _TITLE_CHARS:
         line = f"{line[:_TITLE_CHARS].rpartition(' ')[0] or line[:_TITLE_CHARS]} …"

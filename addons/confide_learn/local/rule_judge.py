@@ -1,8 +1,11 @@
-"""The judge that is always there: sentences in which a person says what holds from now on, and failures that were put right. Pure.
+"""The rule-based judge, always available: finds sentences in which the user states lasting rules,
+and failures that were fixed. No function has side effects.
 
-It reads what a person typed, in English, and of the agent's words only those between a command's failure and its success. It would rather
-miss than invent: `bench/learning` measures how often it is right. A sentence counts by how it begins, since "it always fails" and "always
-lint first" have the same words; and not if it points at something only that moment shows ("this one", "line 12", "for now").
+It reads text that the user typed, in English, and of the agent's messages only those between a
+command's failure and its success. It prefers misses to false findings: `bench/learning` measures
+its precision. A sentence is classified by its beginning, since "it always fails" and "always lint
+first" have the same words; it is dropped if it refers to something only visible at that moment
+("this one", "line 12", "for now").
 """
 
 from __future__ import annotations
@@ -15,15 +18,15 @@ from confide_learn.local.checks import LearnedFinding, words_of
 from confide_learn.local.exchanges import FENCE, ExchangeMessage, LearnedExchange, typed
 
 MOST_TYPED_CHARS: Final = 4000
-"""Longer messages are pasted."""
+"""Most characters of a message that counts as typed; longer ones are pasted."""
 _LONGEST_SENTENCE: Final = 400
 _LEAST_WORDS: Final = 4
 _MOST_STEPS: Final = 40
-"""Between a failure and its success: what lies farther apart has other reasons."""
+"""Most steps between a failure and its success; beyond that they are probably unrelated."""
 
 
 def _any(words: str) -> str:
-    """A pattern for one of some words, or few words, with strokes between."""
+    """Return a pattern for any of the words in a list separated by strokes."""
     return f"(?:{'|'.join(part.strip().replace(' ', chr(92) + ' ') for part in words.split('/'))})"
 
 
@@ -35,7 +38,8 @@ _LEAD: Final = (
     r"(?:(?:ok(?:ay)?|great|thanks|thank\ you|hm+|well|so|and|also|but|please|hi|right|good|yes|fine|perfect|"
     r"one\ (?:more\ )?thing|before\ we\ continue|for\ next\ time|next\ time)\b[,.:;!-]*\s*)*"
 )
-"""What sentences begin with that says nothing. With escaped blanks: it stands in verbose patterns."""
+"""Fillers at the beginning of a sentence. Spaces are escaped, since it is used in verbose patterns.
+"""
 _LASTING: Final = _any(
     "repo/repository/project/codebase/team/company/organi[sz]ation/monorepo/package/service/cluster/database"
 )
@@ -53,19 +57,21 @@ _MOMENT: Final = re.compile(
     )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Words of which only that moment knows what they mean."""
+"""Words that only have a meaning at that moment."""
 _ABOUT_A_TEXT: Final = re.compile(
     rf"\b{_any('write/create/add/generate/draft/implement/make/print/translate/summari[sz]e/rename/fix/explain/show')}\b"
     r".*(?:[\"“:]|\bthat\b|\bso that\b)",
     re.IGNORECASE,
 )
-"""An order to make something in which such a sentence stands."""
+"""A request to write something that contains such a sentence."""
 _ABOUT_TEXTS: Final = re.compile(
     r"^(?:you are an?\b|act as\b|acceptance criteria|user story|(?:the )?customer says|implement (?:this|the following))"
     r"|\b(?:copy|paste|add|put|write)\b[^\n]{0,80}(?:\binto\b|\bdocs?\b|\bpage\b|\bprompt\b|\.md\b)[^\n]{0,40}[:.]",
     re.IGNORECASE,
 )
-"""A whole message that plays a part, gives a specification, or dictates a text: its rules are not for us."""
+"""A whole message that plays a role, gives a specification or dictates a text: its rules are not
+the user's own.
+"""
 
 _REMEMBER: Final = re.compile(
     rf"""^{_LEAD}(?:(?:could|can|would)\ you\ (?:please\ )?)?
@@ -83,13 +89,17 @@ _NO_MEMORY: Final = re.compile(
     r"|^(?:answer|reply|be|don['’]?t)\b",
     re.IGNORECASE,
 )
-"""Behind "remember": a question, an order for now, talk of the past."""
+"""Continuations of "remember" that state nothing to remember: a question, a request for now, talk
+of the past.
+"""
 
 _ORDERS: Final = _any(
     "use/run/write/put/add/commit/push/force-push/merge/rebase/squash/ask/prefer/keep/name/format/document/test/check/review/explain/"
     "answer/import/install/edit/touch/label/deploy/mock/hard-?code/ever/shorten/abbreviate/include"
 )
-"""What an agent does itself, again and again. What a program does ("always redirect") is a specification."""
+"""Verbs for what an agent does repeatedly. Verbs for what a program does ("always redirect")
+indicate a specification.
+"""
 _ADDED_TO: Final = _any("add/write/show/touch/change/create/make/commit/edit/use/need/propose/review/push")
 _NO_WISH: Final = _any("if/the/this/that/it/to/not/you to/coffee/option")
 _DOINGS: Final = _any("always/never/please/explain/run/add/put/use/write/ask/show/include/mention/don['’]?t")
@@ -127,7 +137,7 @@ _DONE_AGAIN: Final = _any(
     "use/using/add/adding/mock/mocking/touch/touching/commit/committing/put/putting/write/writing/edit/editing/import/importing/"
     "hard-?code/hard-?coding/catch/catching/log/logging/create/creating/install/installing"
 )
-"""What is done again and again, so that a "don't" holds longer than the moment."""
+"""Verbs for recurring work, with which a "don't" applies beyond the moment."""
 _CORRECTION: Final = re.compile(
     rf"""^{_LEAD}(?:
       (?:no|nope|wrong|that['’]?s\ (?:wrong|not\ right|incorrect)|incorrect|not\ quite)(?:\s+no)*\s*[,.:;!-]+\s*(?:but\s+)?(?P<after>.+)
@@ -150,7 +160,7 @@ _STATES: Final = re.compile(
       | \b(?:is|are|returns?|lives?|go|goes|must|means?|counts?|has\ to|have\ to|was\ removed|were\ removed|called)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What a correction has to do, to be one that holds longer than the moment: say how it is, or what is used."""
+"""Verbs of a correction that applies beyond the moment: it states a fact, or what is used."""
 _CONTRASTS: Final = re.compile(
     rf"\b{_any('not/instead of/rather than/never/always/everywhere/was removed/only/must/by hand/confirmed/until')}\b"
     r"|\b(?:are lower case|in this codebase|here)\b|;",
@@ -161,7 +171,7 @@ _WITH_A_REASON: Final = re.compile(
     r"[,.;:] (?!just\b|please\b|only\b|and\b)\w+|\b(?:because|since|instead|here|every|everywhere|in (?:this|our) \w+)\b",
     re.IGNORECASE,
 )
-"""A "don't" that says why, or what in its place: others are of the moment."""
+"""A "don't" with a reason or an alternative; others apply only to the moment."""
 _NOT_A_RULE: Final = re.compile(
     rf"^{_any('go/undo/let/I/it/that/this/they/thanks/please/can/could/need/problem/wait/look/try/still')}(?:['’]s)?\b"
     r"|^use (?:this|that|the other|it)\b|^the (?:test|function|button|second|first|error|code|bug|issue|problem|fix|change|old|new)\b",
@@ -210,7 +220,7 @@ _COMMAND: Final = re.compile(r"^\[tool (?:Bash|shell|exec_command|local_shell|co
 
 
 def judge(window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
-    """What these exchanges hold, in their order."""
+    """Return the findings in these exchanges, in order."""
     found: list[LearnedFinding] = []
     for exchange in window:
         found += _of_a_person(exchange.user)
@@ -220,7 +230,7 @@ def judge(window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Sentences that a person typed, without code and what is quoted."""
+    """Yield the sentences that the user typed, without code and quotations."""
     for line in FENCE.sub("\n", text).split("\n"):
         if _QUOTED_LINE.match(line):
             continue
@@ -264,7 +274,7 @@ def _remembered(sentence: str) -> LearnedFinding | None:
 
 
 def _kind(sentence: str) -> str:
-    """The kind of what a sentence says; "" if that holds for the moment only."""
+    """Return the kind of a sentence; "" if it applies only to the moment."""
     if _is_decision(sentence):
         return "decision"
     if _ABOUT_A_TEXT.match(sentence):
@@ -275,7 +285,7 @@ def _kind(sentence: str) -> str:
 
 
 def _is_decision(sentence: str) -> bool:
-    """Whether something was decided, firmly or with its reason."""
+    """Return True if the sentence states a decision, firmly or with its reason."""
     decided = _DECISION.match(sentence)
     if decided is None or _DOUBT.match(sentence):
         return False
@@ -286,7 +296,7 @@ def _is_decision(sentence: str) -> bool:
 
 
 def _is_correction(sentence: str) -> bool:
-    """Whether somebody was put right for longer than the moment."""
+    """Return True if the sentence corrects the agent beyond the moment."""
     corrected = _CORRECTION.match(sentence)
     if corrected is None:
         return False
@@ -302,13 +312,15 @@ def _is_correction(sentence: str) -> bool:
 
 
 def _core(sentence: str) -> str:
-    """A sentence without what only answers the one before: "no,", "ok, and"."""
+    """Remove from a sentence what only responds to the previous one: "no,", "ok, and"."""
     core = _OPENING.sub("", sentence)
     return core if len(words_of(core)) >= _LEAST_WORDS - 1 else sentence
 
 
 def _fixes(steps: Sequence[ExchangeMessage]) -> Iterator[LearnedFinding]:
-    """Commands that failed and later did not, with what the agent said of the cause in between or right behind."""
+    """Yield findings about commands that failed and later succeeded, with the agent's explanation
+    from in between or right after.
+    """
     failed: dict[str, int] = {}
     for at, step in enumerate(steps):
         command = _COMMAND.match(step.text) if step.role == "call" else None

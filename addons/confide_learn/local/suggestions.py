@@ -1,8 +1,9 @@
-"""What the learner keeps on this machine: how far each transcript was gone through, what waits for a person, what became a note, and what
-was refused, so that it stays away.
+"""The learner's files on this device: positions in transcripts, waiting suggestions, suggestions
+that became notes, and refused ones, which are not suggested again.
 
-Files below `learn/`, each written whole or not at all, with credentials as placeholders only. Only who has the seat writes how far
-transcripts are. The learner and commands change suggestions, so each such change is made under a lock.
+The files below `learn/` are written atomically, and contain credentials only as placeholders. Only
+the process that holds the learner's lock writes positions. The learner and the commands both change
+suggestions, so each change is made under a lock.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ MOST_SESSIONS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPosition:
-    """How far one transcript is.
+    """The learner's position in one transcript.
 
     Attributes:
-        offset: what stands before it has been judged.
-        head, mark: what tells the file, and that it was not rewritten (`sync.transcripts.files`).
-        exchanges: how many were judged.
-        note: the id of the note of the session, once there is one.
-        tainted: the agent has read what strangers wrote, or may have; it stays so to the session's end.
-        at: when this was last changed, in seconds since 1970.
+        offset: everything before it has been judged.
+        head, mark: identify the file and detect that it was rewritten (`sync.transcripts.files`).
+        exchanges: number of exchanges judged.
+        note: the id of the session's note, once there is one.
+        tainted: whether the agent has, or may have, read text of third parties; stays set until the session ends.
+        at: time of the last change, in seconds since 1970.
     """
 
     offset: int = 0
@@ -50,7 +51,7 @@ class TranscriptPosition:
 
 
 class LearnerProgress:
-    """All of them, by the paths of the transcripts. Methods touch the disk briefly."""
+    """The positions in all transcripts, by path. Methods briefly block on the disk."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "progress.json"
@@ -63,11 +64,11 @@ class LearnerProgress:
             self._known = {path: known for path, each in table.items() if (known := _known(each)) is not None}
 
     def get(self, path: str) -> TranscriptPosition:
-        """How far a transcript is; nothing is known of a new one."""
+        """Return the position in a transcript; an empty one for a new transcript."""
         return self._known.get(path, TranscriptPosition())
 
     def set(self, path: str, known: TranscriptPosition) -> None:
-        """Remember it. Raises OSError: the disk refuses; the file is as it was."""
+        """Store a position. Raises OSError if the disk fails; the file is then unchanged."""
         self._known.pop(path, None)
         self._known[path] = known
         oldest = time.time() - KEPT_S
@@ -87,37 +88,41 @@ def _known(table: Any) -> TranscriptPosition | None:
 
 
 def write_whole(file: Path, value: Any) -> None:
-    """Put JSON in a file of the learner's, of mode 0600, whole or not at all. Raises OSError."""
+    """Write JSON to a file of the learner atomically, with mode 0600. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     atomic.write(file, json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode())
 
 
 OPEN: Final = ("waiting", "storing")
 STATES: Final = (*OPEN, "stored", "known", "refused", "undone")
-"""With `auto` it is `storing` until the daemon has it; `known`: a note said so before. What was refused or undone stays away."""
+"""States of a suggestion. With `auto` it is `storing` until the daemon has it; `known` means that a
+note said the same already. Refused and undone ones are not suggested again.
+"""
 MOST_WAITING: Final = 200
-"""The learner reads no further while so many wait: nobody looks at more."""
+"""Number of waiting suggestions at which the learner stops reading, since a user would not review
+more.
+"""
 MOST_KEPT: Final = 3_000
 _LOCK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing that was learned.
+    """One suggestion of the learner.
 
     Attributes:
-        id: of its text, eight hex digits; of a session's note that of the session.
-        text, quote, kind: as in `Finding`.
-        project: the name that it has on the wire.
-        folder: of the project on this machine.
-        session, client: where it was said, and in which client.
-        judge: who found it.
-        at: when, in seconds since 1970.
+        id: eight hex digits, derived from the text, or from the session for a session's note.
+        text, quote, kind: as in `LearnedFinding`.
+        project: the project's name on the wire.
+        folder: the project's folder on this device.
+        session, client: the session and the client in which it was said.
+        judge: the judge that found it.
+        at: time, in seconds since 1970.
         state: one of `STATES`.
-        note: the id of the note that it became; of one that waits, the note that it would change.
-        path: of that note.
-        replaced: an older note that it took the place of.
-        class_: of what it becomes, unless a person says yes to it: `derived`, or `untrusted` (docs/agents.md).
+        note: the id of the note that it became; while it waits, of the note that it would change.
+        path: the path of that note.
+        replaced: an older note that it replaced.
+        class_: the class of its note unless the user accepts it: `derived`, or `untrusted` (docs/agents.md).
     """
 
     id: str
@@ -138,24 +143,26 @@ class Suggestion:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has become what it will be."""
+        """Return True if its state is final."""
         return self.state not in OPEN
 
 
 def id_of(project: str, text: str) -> str:
-    """The id of what says this in a project, whatever its case and marks."""
+    """Derive the id of a text in a project, ignoring case and punctuation."""
     return hashlib.blake2b(f"{project}\0{' '.join(words_of(text))}".encode(), digest_size=4).hexdigest()
 
 
 class Suggestions:
-    """All of them. Methods touch the disk briefly, and raise StateError where it refuses."""
+    """All suggestions of this device. Methods briefly block on the disk, and raise StateError if it
+    fails.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file = folder / "suggestions.json"
 
     def all(self) -> list[Suggestion]:
-        """As they are now, the oldest first."""
+        """List all suggestions, oldest first."""
         try:
             table = json.loads(self._file.read_bytes())
         except FileNotFoundError:
@@ -169,16 +176,18 @@ class Suggestions:
         return [found for row in rows if (found := _suggestion(row)) is not None]
 
     def waiting(self) -> list[Suggestion]:
-        """Those that nobody has decided about."""
+        """List the suggestions that wait for a decision."""
         return [each for each in self.all() if each.state == "waiting"]
 
     def find(self, identity: str) -> list[Suggestion]:
-        """Those whose id begins so."""
+        """List the suggestions whose id begins with `identity`."""
         return [each for each in self.all() if identity and each.id.startswith(identity)]
 
     def add(self, suggestion: Suggestion) -> bool:
-        """Whether it is new, and kept. One that is alike and still waits is brought up to date; one that is alike and is a note already is
-        what this one would replace; what was refused stays away."""
+        """Add a suggestion; return True if it is new and was added. A similar one that waits is
+        updated; if a similar one is a note, this one is to replace it; refused ones are not added
+        again.
+        """
         with self._changing() as every:
             for at, other in enumerate(every):
                 if other.project != suggestion.project or not _is_same(other, suggestion):
@@ -200,7 +209,7 @@ class Suggestions:
             return True
 
     def put(self, suggestion: Suggestion) -> None:
-        """Write one as it is now, in the place of what has its id."""
+        """Store a suggestion in place of the one with its id."""
         with self._changing() as every:
             for at, other in enumerate(every):
                 if other.id == suggestion.id and other.project == suggestion.project:
@@ -240,7 +249,7 @@ def _is_same(one: Suggestion, other: Suggestion) -> bool:
 
 
 def _kept(every: list[Suggestion]) -> list[Suggestion]:
-    """All that wait, and of the others the newest."""
+    """Return all waiting suggestions, and the newest of the others."""
     settled = [each for each in every if each.is_settled]
     gone = {id(each) for each in settled[: max(0, len(every) - MOST_KEPT)]}
     return [each for each in every if id(each) not in gone]

@@ -1,4 +1,6 @@
-"""What was learned from sessions on this machine: accepted, with other words or not, or refused (docs/learning.md)."""
+"""The panel's page of suggestions from sessions on this device: the user accepts, edits or refuses
+them (docs/learning.md).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ SETTLED: Final = 15
 
 
 class PageContext(Protocol):
-    """What the page needs of the panel, which knows whose visit it is.
+    """The functions of the panel that this page needs; the panel knows which browser session makes
+    the request.
 
     Attributes:
-        form: the fields that were sent.
+        form: the submitted fields.
     """
 
     gateway: Any
@@ -36,7 +39,7 @@ class PageContext(Protocol):
 
 
 async def show(desk: PageContext) -> Any:
-    """What waits for a yes or a no, and what became of the last ones."""
+    """Show the waiting suggestions and the latest decided ones."""
     found = await asyncio.to_thread(Suggestions(desk.gateway.paths.learn).all)
     waiting = [each for each in found if each.state in OPEN]
     settled = [each for each in reversed(found) if each.is_settled]
@@ -53,7 +56,7 @@ async def show(desk: PageContext) -> Any:
 
 
 async def accept(desk: PageContext) -> Any:
-    """Make a note of one, with the words that the form has."""
+    """Store a suggestion as a note, with the text of the form."""
     suggestions, found = await _chosen(desk)
     words = desk.said("text", most_chars(found.kind)) or found.text
     folder = Path(found.folder)
@@ -64,7 +67,8 @@ async def accept(desk: PageContext) -> Any:
         )
     gateway = desk.gateway
     project = (await named(gateway.paths, gateway.config, claim)).project
-    # Of a project that is seldom the gateway's, so over a connection of its own, as the command does it.
+    # The suggestion's project is seldom the gateway's, so open a separate connection, as the
+    # command does.
     async with CommandClient(gateway.paths, gateway.config, project) as client:
         stored = await note_delivery.store(client, replace(found, text=words), is_accepted=True)
     await asyncio.to_thread(suggestions.put, stored)
@@ -74,7 +78,7 @@ async def accept(desk: PageContext) -> Any:
 
 
 async def refuse(desk: PageContext) -> Any:
-    """Throw one away; the same is not suggested again."""
+    """Refuse a suggestion; it is not suggested again."""
     suggestions, found = await _chosen(desk)
     await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))
     return desk.go("learned", "Refused; the same is not suggested again.")

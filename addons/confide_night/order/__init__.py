@@ -1,1 +1,3 @@
-"""Tasks for the night, as far as machines, daemon and runners must agree on them: orders, when they are due, and what becomes of a slot."""
+"""Definitions of night tasks that devices, daemon and runners share: orders, schedules, slot
+states, and the wire format.
+"""

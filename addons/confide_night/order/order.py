@@ -1,10 +1,11 @@
-"""A task as its device ordered it: canonical JSON, which it signs, and nobody changes (PROTOCOL.md 11); and what becomes of a task and its
-slots, each one moment at which it is due.
+"""Signed orders of tasks, and the states of tasks and slots (PROTOCOL.md 11). An order is canonical
+JSON that a device signs and that never changes; a slot is one time at which its task is due.
 
-An order names a recipe that a runner has, and fills in text. It is signed by a device of the space, so that no daemon can make one, change
-one or take one from another space. Whoever follows one opens it with `opened`, and asks it with `check_slot` whether the slot that the
-daemon gives is one of it: a daemon can keep orders back, and neither invent them nor repeat them. That an order is done once only is for
-the ledger of whoever does it.
+An order names a recipe of a runner and fills in text. A device of the space signs it, so that no
+daemon can create one, change one or take one from another space. A runner opens an order with
+`opened`, and calls `check_slot` to verify that the daemon's slot belongs to it: a daemon can
+withhold orders, but neither invent nor repeat them. The runner's ledger ensures that a slot runs
+only once.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ from confide_night.order import schedule as schedules
 
 
 class TaskStatus(StrEnum):
-    """What becomes of a task."""
+    """State of a task."""
 
     PROPOSED = "proposed"
-    """Its recipe asks for a second device, which has not approved it."""
+    """Its recipe requires a second device's approval, which is missing."""
     ACTIVE = "active"
     PAUSED = "paused"
     DONE = "done"
-    """Nothing of it is due any more."""
+    """No further slot will be due."""
     CANCELLED = "cancelled"
 
 
 class Slot(StrEnum):
-    """What becomes of a slot."""
+    """State of a slot."""
 
     READY = "ready"
     LEASED = "leased"
-    """A runner has it, and has not said that it begins: so nothing of it runs."""
+    """Leased by a runner that has not reported a start, so nothing runs yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """It was begun, and nobody knows how it ended."""
+    """Started, with an unknown outcome."""
     MISSED = "missed"
-    """Nobody began it in time."""
+    """Not started in time by any runner."""
     SKIPPED = "skipped"
-    """It was not to be begun, since the one before it still ran."""
+    """Not started because the previous run was still in progress."""
 
 
 class SlotEvent(StrEnum):
-    """What happens to a slot."""
+    """An event that changes a slot's state."""
 
     CLAIM = "claim"
     START = "start"
@@ -66,15 +67,15 @@ class SlotEvent(StrEnum):
     CANCEL = "cancel"
     LOSE = "lose"
     AGAIN = "again"
-    """What never ran, or was turned away, is tried again."""
+    """Retry of a run that never started or was refused."""
     MISS = "miss"
     SKIP = "skip"
 
 
 FINAL: Final = frozenset({Slot.SUCCEEDED, Slot.FAILED, Slot.CANCELLED, Slot.LOST, Slot.MISSED, Slot.SKIPPED})
-"""One of these it ends in, and nothing follows."""
+"""Final states; no event is allowed in them."""
 HELD: Final = frozenset({Slot.LEASED, Slot.RUNNING})
-"""In these a runner has it."""
+"""States in which a runner holds the slot."""
 
 _AFTER: Final[dict[tuple[Slot, SlotEvent], Slot]] = {
     (Slot.READY, SlotEvent.CLAIM): Slot.LEASED,
@@ -96,7 +97,7 @@ _AFTER: Final[dict[tuple[Slot, SlotEvent], Slot]] = {
 
 
 def after(state: Slot, event: SlotEvent) -> Slot:
-    """The state that follows. Raises TaskStateError: nothing of the kind can happen then."""
+    """Return the state that follows an event. Raises TaskStateError if the event is not allowed."""
     found = _AFTER.get((state, event))
     if found is None:
         raise TaskStateError(state, event)
@@ -111,29 +112,30 @@ MAX_APPROVALS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """That another device has seen a whole order and stands for it as well."""
+    """A second device's signature on an order of another device."""
 
     key: bytes  # its Ed25519 key, 32 bytes
     signature: bytes  # 64 bytes
 
 
 def sign_order(identity: Identity, space: bytes, order: bytes) -> bytes:
-    """The signature of an order's bytes, 64 bytes. `space` is the space's id, 16 bytes."""
+    """Sign an order for a space, whose id has 16 bytes; return the signature of 64 bytes."""
     return identity.sign(_ORDER_LABEL, joined(space, order))
 
 
 def approve_order(identity: Identity, space: bytes, order: bytes) -> Approval:
-    """That this device stands for an order that another one has signed."""
+    """Sign this device's approval of another device's order."""
     return Approval(identity.public_key, identity.sign(_APPROVAL_LABEL, joined(space, order)))
 
 
 def check_order(roster: Roster, order: bytes, signer: bytes, signature: bytes) -> None:
-    """Check that `signer`, 32 bytes, is a device of the space now, and has signed these bytes for it.
+    """Check that `signer`, a key of 32 bytes, is currently a device of the space and has signed
+    these bytes for it.
 
     Raises:
-        OrderError: it is too large.
-        OrderSignerError: the signer is not on the roster; the message has the name of one that was.
-        OrderSignatureError: another text, space or key was signed.
+        OrderError: the order is too large.
+        OrderSignerError: the signer is not on the roster; the message names the device if it was removed.
+        OrderSignatureError: the signature is for another text, space or key.
     """
     if len(order) > MAX_ORDER_BYTES:
         raise OrderError("a task's order is larger than any can be", hint=f"the limit is {MAX_ORDER_BYTES:,} bytes")
@@ -143,9 +145,10 @@ def check_order(roster: Roster, order: bytes, signer: bytes, signature: bytes) -
 
 
 def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iterable[Approval]) -> None:
-    """Check that each approval is of a device of the space other than the signer, and about these bytes.
+    """Check that each approval signs these bytes and comes from a device of the space other than
+    the signer.
 
-    That `check_order` takes the order is not asked again. Raises as `check_order`.
+    Does not check the order itself; call `check_order` first. Raises as `check_order`.
     """
     for approval in approvals:
         _check_signer(roster, approval.key)
@@ -156,12 +159,13 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
 
 
 def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Collection[bytes] = ()) -> None:
-    """Check that two devices stand for an order, and not one that has brought the other in: whoever holds a device can add one
-    (PROTOCOL.md 11.4). That both are on the roster, and have signed, is not asked again.
+    """Check that the signer and the approver of an order are independent devices, neither of which
+    added the other: the holder of one device can add another (PROTOCOL.md 11.4). Does not check the
+    signatures or that the signer is on the roster.
 
     Args:
-        signer, approver: Ed25519 keys of who gave the order and of who approved it.
-        approvers: keys that whoever follows the order was told of by a person: of those it is not asked who brought them in.
+        signer, approver: Ed25519 keys of the devices that signed and approved the order.
+        approvers: keys that the runner's owner has configured; these count regardless of which device added them.
 
     Raises OrderSignerError.
     """
@@ -173,7 +177,8 @@ def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Co
         raise OrderSignerError("a recovery code approves nothing", hint="approve it on one of the devices")
     if approver in approvers:
         return
-    # Both are below the one that began the space, if they are not it: another one in common may hold both.
+    # The device that created the space is above every other one; any further common ancestor may
+    # control both.
     if own[0] in other or other[0] in own or set(own[:-1]) & set(other[:-1]):
         problem = f"the approval by {device.name} does not count: it and the device that gave the order may be one person's who holds one"
         raise OrderSignerError(problem, hint="approve it on the runner, or name the device in approvers of runner.toml")
@@ -202,11 +207,14 @@ USUAL_RECIPES: Final[Mapping[str, str]] = {
     "refactor": FIX,
     "custom": REVIEW,
 }
-"""Of a task with a repository, where none is named; without a repository it is `ask`."""
+"""Default recipe by type for a task with a repository; without a repository the default is `ask`.
+"""
 MISSED: Final = ("once", "skip", "all")
-"""What becomes of slots that nobody began in time: the newest is made up for, none is, or all are."""
+"""Rules for slots that no runner started in time: `once` starts the newest late, `skip` none, `all`
+all of them.
+"""
 OVERLAP: Final = ("skip", "queue", "replace")
-"""What becomes of a slot that is due while the one before it runs."""
+"""Rules for a slot that is due while the previous one still runs."""
 ID_CHARS: Final = 16
 MAX_DESCRIPTION_CHARS: Final = 8_000
 MAX_CONTEXT_CHARS: Final = 16_000
@@ -215,19 +223,19 @@ LEAST_TIMEOUT_MS: Final = 1_000
 USUAL_TIMEOUT_MS: Final = 1_800_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 MAX_MICROUSD: Final = 1_000_000_000
-"""A thousand dollars: beyond, a digit slipped in."""
+"""A thousand US dollars; a larger price is taken for a typing error."""
 LEAST_PRIORITY: Final = 1
 USUAL_PRIORITY: Final = 5
 MAX_PRIORITY: Final = 10
 USUAL_RETRIES: Final = 2
 MAX_RETRIES: Final = 5
 ONCE_LASTS_S: Final = 7 * 86_400
-"""How long behind its time a task that is due once may be begun."""
+"""Seconds after its time within which a one-time task may start."""
 ALWAYS_LASTS_S: Final = 400 * 86_400
-"""How long one that comes again does, before a person gives it again."""
+"""Seconds after which a recurring task expires and a user has to add it again."""
 MAX_LASTS_S: Final = 800 * 86_400
 CLOCK_SKEW_S: Final = 120
-"""By so much two machines' clocks may differ."""
+"""Tolerated difference between the clocks of two devices, in seconds."""
 _MAX_MOMENT: Final = 2**40
 _ID: Final = re.compile(rf"[0-9a-f]{{{ID_CHARS}}}")
 _RECIPE: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -237,7 +245,7 @@ _WIRE: Final = {"max_microusd": "maxMicrousd", "timeout_ms": "timeoutMs"}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done, when, and at what price. Times are seconds since 1970."""
+    """A task's work, schedule and limits. Times are seconds since 1970."""
 
     id: str  # of the task, 16 hex digits
     project: str
@@ -260,7 +268,7 @@ class Order:
     retries: int = USUAL_RETRIES  # of what never ran
 
     def __post_init__(self) -> None:
-        """Raises ToolError: a field is out of its bounds."""
+        """Check the fields. Raises ToolError if one is out of bounds."""
         _check(bool(_ID.fullmatch(self.id)), f"the id of a task is {ID_CHARS} hex digits")
         is_name = self.project.strip() != "" and len(self.project) <= MAX_PROJECT_CHARS
         _check(is_name and self.project.isprintable(), "the project has no usable name")
@@ -286,7 +294,7 @@ class Order:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The order in these bytes, which have its one form; who signed them is not checked. Raises OrderError."""
+        """Parse an order in its canonical form; does not check the signature. Raises OrderError."""
         if len(data) > MAX_ORDER_BYTES:
             raise OrderError("a task's order is larger than any can be")
         try:
@@ -304,7 +312,9 @@ class Order:
         return order
 
     def encode(self) -> bytes:
-        """Its bytes: JSON in UTF-8 with sorted names and no blanks, nothing escaped that need not be. Raises ToolError: it is too large."""
+        """Encode as canonical JSON: UTF-8, sorted names, no spaces, minimal escapes. Raises
+        ToolError if it is too large.
+        """
         said = {name: getattr(self, field) for name, field in _FIELDS.items()}
         text = json.dumps({**said, "version": VERSION}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         try:
@@ -316,14 +326,16 @@ class Order:
         return data
 
     def times(self, *, after: int) -> Iterable[int]:
-        """When it is due behind a moment, in order. Raises ToolError: there is no such schedule or zone."""
+        """Yield the times at which the task is due after `after`, in order. Raises ToolError if the
+        schedule or zone is invalid.
+        """
         if self.schedule is None:
             return (self.at,) if self.at is not None and self.at > after else ()
         late = schedules.spread_s(self.id)
         return (at + late for at in schedules.times(self.schedule, self.zone, after=after - late))
 
     def check_slot(self, at: int, *, now: float) -> None:
-        """Check that it is due at that moment, and may be begun now. Raises OrderError."""
+        """Check that the task is due at `at` and may start now. Raises OrderError."""
         if now >= self.expires:
             raise OrderError("a task's order has expired", hint="give it again: confide task add")
         if at > now + CLOCK_SKEW_S:
@@ -332,7 +344,8 @@ class Order:
             is_due = next(iter(self.times(after=at - 1)), None) == at
         except ToolError as error:
             raise OrderError(error.message, hint=error.hint) from None
-        # What was due before it was ordered is not of it, but for the clock of the machine that gave it.
+        # Times before the order was signed do not count, apart from the tolerance for the signing
+        # device's clock.
         if not is_due or (self.schedule is not None and at < self.added - CLOCK_SKEW_S):
             raise OrderError("a task is given at a time that its order does not have")
 
@@ -346,13 +359,13 @@ def opened(
     now: float | None = None,
     approvers: Collection[bytes] = (),
 ) -> Order:
-    """The order in these bytes, once a device that is on the roster has signed it, and others every approval.
+    """Parse an order after checking its signature and every approval against the roster.
 
     Args:
-        approvers: keys whose approval counts whoever has brought them in (`check_approver`).
-        now: refuses what has expired by then; None: does not ask.
+        approvers: keys whose approval counts regardless of which device added them (`check_approver`).
+        now: the time for the check of expiry; None to skip that check.
 
-    Raises OrderError: one of its kinds.
+    Raises OrderError or a subclass.
     """
     order = Order.parse(data)
     check_order(roster, data, bytes.fromhex(order.signer), signature)
@@ -366,28 +379,30 @@ def opened(
 
 
 def new_id() -> str:
-    """A random id for a task."""
+    """Return a random task id."""
     return secrets.token_hex(ID_CHARS // 2)
 
 
 def is_task_id(text: str) -> bool:
-    """Whether this has the form of a task's id."""
+    """Return True if the text has the form of a task id."""
     return bool(_ID.fullmatch(text))
 
 
 def is_recipe(name: str) -> bool:
-    """Whether this can be a recipe's name."""
+    """Return True if the text has the form of a recipe's name."""
     return bool(_RECIPE.fullmatch(name))
 
 
 def is_repo(address: str) -> bool:
-    """Whether this can name a repository to git without being an option or a helper program of it; also "", for none."""
+    """Return True if git can take the text as a repository without reading it as an option or
+    starting a helper program; "" (no repository) counts too.
+    """
     is_word = address.isprintable() and " " not in address and len(address) <= MAX_REPO_CHARS
     return is_word and not address.startswith("-") and "::" not in address
 
 
 def microusd(dollars: float) -> int:
-    """Dollars in millionths."""
+    """Convert US dollars to millionths."""
     return round(dollars * 1_000_000)
 
 

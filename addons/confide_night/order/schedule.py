@@ -1,8 +1,9 @@
-"""When a task is due: once, or by a line of cron in a time zone.
+"""Computes when a task is due: once, or by a cron expression in a time zone.
 
-cronsim, imported late, reads the line, and gives the times that a clock shows. When a zone's clock shows them is said here, by Debian
-cron's rules for nights in which clocks change: a fixed time comes once in a night that has it twice, and at the first moment behind a gap;
-where minute or hour is `*`, it comes as often as the clock shows it. All times are whole seconds since 1970.
+The library cronsim, imported late, parses the expression and yields local times. This module maps
+them to absolute times by the rules of Debian's cron for changes of the clock: a fixed time occurs
+once in a night that has it twice, and at the first moment after a gap; a time with `*` as minute or
+hour occurs as often as the clock shows it. All times are whole seconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,23 +20,27 @@ from confide_memory.errors import ToolError
 MAX_SCHEDULE_CHARS: Final = 128
 MAX_ZONE_CHARS: Final = 64
 MOST_A_DAY: Final = 96
-"""Times within 24 hours: every 15 minutes."""
+"""Most times within 24 hours: every 15 minutes."""
 USUAL_HOUR: Final = 2
-"""Where nothing is said, a task is due at the next two o'clock of the night."""
+"""Default hour: a task without a time is due at the next 02:00."""
 SPREAD_S: Final = 300
-"""So many seconds later at most, by its id: not all of a night begin at the same second."""
+"""Largest delay in seconds, derived from the task's id, so that not all tasks of a night start at
+the same second.
+"""
 _DAY_S: Final = 86_400
 _LAST: Final = 253_370_764_800
-"""The year 9999: no clock says more."""
+"""The year 9999, the latest that `datetime` supports."""
 
 
 def spread_s(task: str) -> int:
-    """By how many seconds a task, whose id is in hex, is due later than its line says."""
+    """Return the delay in seconds of a task, derived from its hexadecimal id."""
     return int(task, 16) % (SPREAD_S + 1)
 
 
 def next_night(now: float, zone: str) -> int:
-    """The next two o'clock of the night there; without cronsim, which not every machine has. Raises ToolError: no such zone."""
+    """Return the next 02:00 in a zone. Works without cronsim, which is not installed everywhere.
+    Raises ToolError if the zone is unknown.
+    """
     here = datetime.fromtimestamp(now, UTC).astimezone(_zone(zone))
     night = here.replace(hour=USUAL_HOUR, minute=0, second=0, microsecond=0, fold=0)
     found = (int((night + timedelta(days=days)).timestamp()) for days in range(3))
@@ -43,12 +48,13 @@ def next_night(now: float, zone: str) -> int:
 
 
 def in_zone(moment: datetime, zone: str) -> datetime:
-    """A time that names no zone, in this one. Raises ToolError: no such zone."""
+    """Interpret a time without a zone in this zone. Raises ToolError if the zone is unknown."""
     return moment.replace(tzinfo=_zone(zone))
 
 
 def check(schedule: str, zone: str, *, now: float) -> None:
-    """Check that a line of cron is one, has a time to come, and not more than `MOST_A_DAY` in a day.
+    """Check that a cron expression is valid, has a future time, and at most `MOST_A_DAY` times a
+    day.
 
     Raises ToolError.
     """
@@ -64,16 +70,18 @@ def check(schedule: str, zone: str, *, now: float) -> None:
 
 
 def times(schedule: str, zone: str, *, after: int) -> Iterator[int]:
-    """The times of a line of cron behind a moment, each once, in order. Raises ToolError: it is none, or there is no such zone."""
+    """Yield the times of a cron expression after `after`, each once, in order. Raises ToolError if
+    the expression or the zone is invalid.
+    """
     from cronsim import CronSim, CronSimError
 
     if len(schedule) > MAX_SCHEDULE_CHARS or len(schedule.split()) != 5 or not schedule.isascii():
         raise _no_schedule()
     place = _zone(zone)
-    # From the day before: what stands in a gap comes later than it says, and so would be passed over.
+    # Start one day earlier: a time in a gap is shifted to later, and would otherwise be missed.
     begin = datetime.fromtimestamp(max(0, min(after, _LAST)), UTC).astimezone(place) - timedelta(days=1)
     try:
-        # Of what clocks show alone: where clocks go back by half an hour, cronsim passes over times of a zone.
+        # Pass local times without a zone: cronsim skips times where clocks go back by half an hour.
         shown = CronSim(schedule, begin.replace(tzinfo=None))
     except (CronSimError, ValueError, OverflowError):
         raise _no_schedule() from None
@@ -90,7 +98,9 @@ def times(schedule: str, zone: str, *, after: int) -> Iterator[int]:
 
 
 def _moments(shown: Iterable[datetime], place: ZoneInfo, *, is_fixed: bool) -> Iterator[int]:
-    """When a zone's clock shows these times, in order: fixed ones once, the others as often as it does."""
+    """Yield the absolute times of local times in order: fixed ones once, others as often as the
+    clock shows them.
+    """
     later: list[int] = []
     for wall in shown:
         first = wall.replace(tzinfo=place, fold=0)
@@ -101,7 +111,7 @@ def _moments(shown: Iterable[datetime], place: ZoneInfo, *, is_fixed: bool) -> I
             yield int(first.timestamp())
         elif not _is_in_gap(first):
             at, again = int(first.timestamp()), int(first.replace(fold=1).timestamp())
-            # What is shown a second time comes behind what is shown for the first time until then.
+            # A repeated local time comes after every first occurrence before it.
             while later and later[0] < at:
                 yield heappop(later)
             yield at
@@ -110,7 +120,7 @@ def _moments(shown: Iterable[datetime], place: ZoneInfo, *, is_fixed: bool) -> I
 
 
 def _is_in_gap(moment: datetime) -> bool:
-    """Whether the zone's clock never shows that."""
+    """Return True if the zone's clock never shows this local time."""
     return moment.astimezone(UTC).astimezone(moment.tzinfo).replace(tzinfo=None) != moment.replace(tzinfo=None)
 
 

@@ -1,6 +1,7 @@
-"""What requests and answers about tasks carry (PROTOCOL.md 9.10).
+"""Wire schemas of the requests and answers about tasks (PROTOCOL.md 9.10).
 
-Money is whole millionths of a dollar, and the name of a slot is its task and the second at which it is due.
+Amounts are whole millionths of a US dollar; a slot is identified by its task and the second at
+which it is due.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,49 +47,53 @@ from confide_night.order.order import (
 )
 
 LEASE_S: Final = 90
-"""How long a runner has a slot after its last word."""
+"""Length of a lease in seconds, from the runner's last request."""
 RENEW_S: Final = 20
-"""How often it says that it still has it."""
+"""Interval at which a runner renews its lease, in seconds."""
 MARGIN_S: Final = 15
-"""So long before the end of its lease, by its own clock, a run that nobody renews is killed."""
+"""Seconds before the end of its lease, by its own clock, at which a runner kills a run that it
+could not renew.
+"""
 MOST_WAIT_S: Final = 60
-"""A runner asks again after so long at the latest."""
+"""Longest wait of a runner between two claims, in seconds."""
 MAX_RECIPES: Final = 64
 MAX_BUSY: Final = 64
 MAX_CANCELLED: Final = 256
 MAX_SLOTS: Final = 50
-"""Of a task that is shown, the latest."""
+"""Most slots of a task that is shown, the latest ones."""
 MAX_ORDERS: Final = 32
-"""In one answer, each with its approvals."""
+"""Most orders in one answer, each with its approvals."""
 MAX_REPORT_LINES: Final = 100
 MAX_IDS: Final = 3
-"""Of tasks that wait for somebody, in a report that is brief."""
+"""Most ids of tasks that need attention in a brief report."""
 COUNTED: Final = (
     *(Slot.LOST, Slot.MISSED, Slot.FAILED, Slot.CANCELLED, Slot.SKIPPED, Slot.SUCCEEDED, Slot.RUNNING),
     *(TaskStatus.PAUSED, TaskStatus.PROPOSED),
 )
-"""In which order a report tells of them: what somebody should look at comes first."""
+"""Order of the states in a report: those that need attention come first."""
 MAX_RESULT_CHARS: Final = 64 * 1024
 MAX_REASON_CHARS: Final = 256
 MAX_COMMIT_CHARS: Final = 64
 MAX_LOG_PARTS: Final = 64
 MAX_LOG_PART: Final = 256 * 1024
-"""Bytes of a log in one sealed part: 16 MiB in all, the first and the last 4 MiB of each stream."""
+"""Bytes of a log in one sealed part. A log has at most 16 MiB: the first and the last 4 MiB of each
+stream.
+"""
 MAX_LOG_RECORD: Final = MAX_LOG_PART + 512
 LOG_KIND: Final = "task-log"
-"""Of the sealed records that hold a log."""
+"""Kind of the sealed records that contain a log."""
 MAX_MONEY: Final = 2**53 - 1
 MAX_TOKENS: Final = 2**53 - 1
 MAX_DURATION_MS: Final = 2 * 86_400_000
 AGAIN: Final = "again"
-"""What a runner says of what never ran, or was turned away."""
+"""State that a runner reports for a run that never started or was refused."""
 ENDINGS: Final = ("succeeded", "failed", "cancelled", "lost", AGAIN)
 _MAX_MOMENT: Final = 2**40
 _MAX_NOTE_CHARS: Final = 512
 
 
 def task_id(body: Mapping[str, object], name: str) -> str:
-    """A task's id."""
+    """Read a task's id from a request."""
     value = text(body, name)
     if not is_task_id(value):
         raise RequestError("invalid", f"'{name}' is no id of a task")
@@ -96,7 +101,7 @@ def task_id(body: Mapping[str, object], name: str) -> str:
 
 
 def recipe(body: Mapping[str, object], name: str) -> str:
-    """A recipe's name."""
+    """Read a recipe's name from a request."""
     value = text(body, name)
     if not is_recipe(value):
         raise RequestError("invalid", f"'{name}' is no name of a recipe")
@@ -114,7 +119,9 @@ _log_part: Final = Coded(_read_log_part, encoded)
 
 
 def is_log(record: bytes) -> bool:
-    """Whether this has the form of a part of a log, as its runner sealed it; only devices see whether it opens."""
+    """Return True if the record has the form of a sealed log part; only devices can check that it
+    decrypts.
+    """
     try:
         return SealedRecord.parse(record).kind == LOG_KIND
     except RecordError:
@@ -122,7 +129,7 @@ def is_log(record: bytes) -> bool:
 
 
 def _name(body: Mapping[str, object], name: str) -> str:
-    # As a person types it: the whole id, or how it begins. Who answers says what is wrong with it.
+    # A full id or a prefix, as a user types it; the answering code validates it.
     found: str = bounded(2 * ID_CHARS)(body, name)
     return found
 
@@ -137,7 +144,7 @@ _Signature = Annotated[bytes, sized(SIGNATURE_LENGTH)]
 _Order = Annotated[bytes, data(MAX_ORDER_BYTES)]
 _Money = Annotated[int, count(MAX_MONEY)]
 _Due = Annotated[int, count(_MAX_MOMENT)]
-"""A moment at which a slot is due, in seconds."""
+"""The time at which a slot is due, in seconds since 1970."""
 _Time = Annotated[int, count(2**53 - 1)]
 _Attempt = Annotated[int, number(2**31)]
 _Tokens = Annotated[int, count(MAX_TOKENS)]
@@ -146,7 +153,7 @@ _Part = Annotated[int, count(MAX_LOG_PARTS - 1)]
 
 
 class SlotName(TypedDict):
-    """Which slot, and whose: every word of a runner about one carries these."""
+    """Identity of a slot and its lease, part of every runner's request about it."""
 
     task: _TaskId
     at: _Due
@@ -155,24 +162,27 @@ class SlotName(TypedDict):
 
 
 class Approved(TypedDict):
-    """An approval."""
+    """Wire form of an approval."""
 
     key: _Key
     signature: _Signature
 
 
 class Ordered(TypedDict):
-    """An order as it was signed."""
+    """Wire form of a signed order with its approvals."""
 
     order: _Order
     signature: _Signature
     approvals: Annotated[list[Approved], MAX_APPROVALS]
 
 
-# A space that moves to another daemon (9.8): its tasks; times but `at` and `plannedTo` are whole microseconds since 1970.
+# Tasks of a space that moves to another daemon (9.8). Times other than `at` and `plannedTo` are
+# whole microseconds since 1970.
 
 MAX_MOVED: Final = 512
-"""Tasks, slots, parts of logs or months in one request of a move; written in one transaction."""
+"""Most tasks, slots, log parts or months in one request of a move, which is stored in one
+transaction.
+"""
 _Cursor = Annotated[str, bounded(64)]
 
 
@@ -185,7 +195,7 @@ class MovedTask(Ordered):
 
 
 class UnreadableTask(MovedTask):
-    """One whose order cannot be read, with what was noted of it when it was taken."""
+    """A task whose order cannot be read, with the fields recorded when it was added."""
 
     task: _TaskId
     project: Project
@@ -255,7 +265,7 @@ class MovedSpent(TypedDict):
 
 
 class Unreadable(TypedDict):
-    """Tasks whose orders cannot be read; all that is of them, and parts of logs that are damaged."""
+    """Tasks whose orders cannot be read, with their slots and logs, and damaged log parts."""
 
     tasks: Annotated[list[UnreadableTask], MAX_MOVED]
     slots: Annotated[list[MovedSlot], MAX_MOVED]
@@ -263,14 +273,14 @@ class Unreadable(TypedDict):
 
 
 class MovedTasks(TypedDict):
-    """Tasks as they go to another daemon."""
+    """One page of the tasks that move to another daemon."""
 
     tasks: Annotated[list[MovedTask], MAX_MOVED]
     slots: Annotated[list[MovedSlot], MAX_MOVED]
     logs: Annotated[list[MovedLog], MAX_MOVED]
     runners: Annotated[list[MovedRunner], MAX_MOVED]
     spent: Annotated[list[MovedSpent], MAX_MOVED]
-    # Apart from the rest: a daemon or a machine that does not know it passes it over.
+    # Kept apart, so that older daemons and devices can ignore it.
     unreadable: NotRequired[Unreadable | None]
 
 
@@ -289,11 +299,13 @@ class MoveTasksIn(MovedTasks):
 NOTHING_APART: Final[Unreadable] = {"tasks": [], "slots": [], "logs": []}
 NOTHING_MOVED: Final[MovedTasks] = {"tasks": [], "slots": [], "logs": [], "runners": [], "spent": []}
 
-# A runner's.
+# Requests of a runner
 
 
 class Offered(TypedDict):
-    """A recipe that a runner has: what a run of it may cost, and whether a second device has to approve its orders."""
+    """A recipe that a runner offers: the highest price of a run, and whether its orders need a
+    second device's approval.
+    """
 
     name: _Recipe
     maxMicrousd: _Money
@@ -301,7 +313,9 @@ class Offered(TypedDict):
 
 
 class ClaimRequest(TypedDict):
-    """What a runner can do; `busy`: the repositories in which it runs something now."""
+    """Capabilities of a runner that claims a slot; `busy` lists the repositories in which it runs
+    something.
+    """
 
     recipes: Annotated[list[Offered], MAX_RECIPES]
     busy: Annotated[list[_Repo], MAX_BUSY]
@@ -309,7 +323,7 @@ class ClaimRequest(TypedDict):
 
 
 class Claimed(SlotName, Ordered):
-    """The slot that a runner is given."""
+    """The slot that a runner receives."""
 
     leaseS: _LeaseS
     limitMicrousd: _Money
@@ -350,13 +364,13 @@ class LogRequest(SlotName):
 
 
 class TasksNews(TypedDict):
-    """That something may be claimed, or is to be killed."""
+    """Notice to a runner that a slot may be claimable or that runs are to be killed."""
 
     ready: bool
     cancelled: Annotated[list[SlotName], MAX_CANCELLED]
 
 
-# A person's.
+# Requests of a user
 
 
 class RunShown(TypedDict):
@@ -381,7 +395,7 @@ class _OfTask(TypedDict):
 
 
 class TaskShown(_OfTask, Ordered):
-    """A task that is shown."""
+    """A task with its order and runs, for display."""
 
     device: Shown
     state: Shown
@@ -436,5 +450,5 @@ NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
 
 
 def approvals_of(listed: Iterable[Approved]) -> tuple[Approval, ...]:
-    """Approvals as they were read."""
+    """Convert approvals from their wire form."""
     return tuple(Approval(one["key"], one["signature"]) for one in listed)

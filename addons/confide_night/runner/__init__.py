@@ -1,4 +1,6 @@
-"""`confide task runner`: does what was ordered for the night, by recipes of its own, in a sandbox, within a budget (docs/tasks.md).
+"""The runner, `confide task runner`: executes due tasks by its own recipes, in a sandbox, within a
+budget (docs/tasks.md).
 
-Of the rooms beside it nothing is known here, and nothing of it is loaded by `confide mcp` or `confide hook`.
+It imports none of the sibling packages for the daemon and the proxy, and `confide mcp` and `confide
+hook` load none of it.
 """

@@ -1,8 +1,10 @@
-"""What this runner has begun and spent, whom it knows, and whether its daemon was left, on its own disk: no daemon can make it forget.
+"""Local records of the runner: started runs, spending, known devices, and spaces that left their
+daemon. No daemon can change them.
 
-So nothing is begun twice: neither after a crash, nor for a daemon that was put back to an older copy, nor for one that lies; and money is
-not given out again. A line of the ledger is on the disk before anything of its run is started, sealed under a key of this machine, as what
-waits for the daemon is.
+They ensure that no slot starts twice, neither after a crash, nor for a daemon that was restored
+from an older copy, nor for one that lies; and that no money is spent twice. A ledger entry is on
+the disk before its run starts, sealed under a key of this device, as the requests queued for the
+daemon are.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ _LEDGER: Final = "ledger"
 _KEY: Final = "ledger.key"
 _KEY_BYTES: Final = 32
 AGAIN: Final = "again"
-"""Ended before anything of it ran, or turned away: the only ending after which a slot is begun again."""
+"""Outcome of a run that never started or was refused: the only one after which its slot may start
+again.
+"""
 
 
 class Begun(NamedTuple):
-    """A run that was begun: its slot, which time it is (`attempt`), and under which word of the daemon's."""
+    """A started run: its slot, the number of its attempt, and the daemon's fencing number."""
 
     task: str
     at: int
@@ -45,12 +49,12 @@ class Begun(NamedTuple):
 
     @property
     def slot(self) -> str:
-        """A name for the slot alone, of letters, digits and hyphens."""
+        """Return a name for the slot, of letters, digits and hyphens."""
         return f"{self.task}-{self.at}"
 
     @property
     def wire(self) -> SlotName:
-        """As every word about it carries it (PROTOCOL.md 9.10)."""
+        """Return the slot's identity as the requests about it carry it (PROTOCOL.md 9.10)."""
         return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
 
 
@@ -62,10 +66,12 @@ class _LedgerLine:
 
 
 class RunLedger:
-    """The ledger in a folder; one runner at a time has it. Methods block."""
+    """The ledger of started runs in a folder; one runner at a time can open it. Methods block."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises StateError, KeyFileError: the folder or its key cannot be used; RunnerError: another runner of this machine has it."""
+        """Raises StateError or KeyFileError if the folder or its key is unusable; RunnerError if
+        another runner of this device has it or the ledger is damaged.
+        """
         self._folder = folder
         make_private_dir(folder)
         self._seat = Seat(folder, "ledger")
@@ -85,9 +91,10 @@ class RunLedger:
             raise RunnerError(problem, hint=hint)
 
     def begin(self, begun: Begun, now: float) -> None:
-        """Write down that a run is about to be started.
+        """Record that a run is about to start.
 
-        Raises RunnerError: this slot was begun before, and is not to be begun again; StateError: it cannot be written, so nothing begins.
+        Raises RunnerError if the slot started before and must not start again; StateError if the
+        entry cannot be written: then the run must not start.
         """
         for line in self._lines(begun.slot):
             if line.begun.attempt >= begun.attempt or line.ended != AGAIN:
@@ -98,7 +105,7 @@ class RunLedger:
             self._log.catch_up()
 
     def end(self, begun: Begun, state: str) -> None:
-        """Write down how it ended: a state of the slot's, or `AGAIN`. Raises StateError."""
+        """Record the outcome of a run: a slot state or `AGAIN`. Raises StateError."""
         key = f"{begun.slot}/{begun.attempt}"
         place = self._log.live.get(key)
         began = place.head["began"] if place else 0
@@ -107,11 +114,13 @@ class RunLedger:
             self._log.catch_up()
 
     def unfinished(self) -> list[Begun]:
-        """What was begun, and did not end here: whatever became of it, nothing of it lives."""
+        """List the runs that started and have no recorded end. After a restart of the runner, none
+        of their processes is left.
+        """
         return [line.begun for line in self._lines() if not line.ended]
 
     def close(self) -> None:
-        """Let another runner have it."""
+        """Release the ledger for another runner."""
         self._seat.leave()
 
     def _lines(self, slot: str = "") -> Iterator[_LedgerLine]:
@@ -126,9 +135,10 @@ class RunLedger:
 
 
 def newest(folder: Path, most: int) -> list[tuple[Begun, float, str]]:
-    """The runs that a runner here has begun last: when (seconds since 1970), and how they ended ("": not yet). Blocks.
+    """List the last runs started on this device, newest first, each with its start (seconds since
+    1970) and its outcome ("" if unfinished). Blocks.
 
-    Raises StateError, KeyFileError: the ledger cannot be read.
+    Raises StateError or KeyFileError if the ledger cannot be read.
     """
     if not (folder / _LEDGER).exists():
         return []
@@ -159,18 +169,23 @@ def _lines(log: SealedLog) -> Iterator[_LedgerLine]:
 
 
 NEW_S: Final = 86_400.0
-"""For so long a device is new: time for its owner to miss what was stolen, and to remove it."""
+"""Seconds for which a device counts as new: time for the owner to miss a stolen device and remove
+it.
+"""
 
 
 class KnownDevices:
-    """Devices by their Ed25519 keys. Methods block, and raise KeyFileError where the disk refuses or the file is damaged."""
+    """The devices that this runner has seen, by their Ed25519 keys. Methods block, and raise
+    KeyFileError if the disk fails or the file is damaged.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "devices.json"
 
     def see(self, devices: Iterable[bytes], now: float) -> None:
-        """Take down those that are on the roster now. Who is there at the first look was there when this
-        runner was set up, and is not new."""
+        """Record the devices on the roster. Those at the first call were present when the runner
+        was set up, and do not count as new.
+        """
         since = self._read()
         first = now if since else 0.0
         fresh = {key.hex(): first for key in devices if key.hex() not in since}
@@ -178,7 +193,7 @@ class KnownDevices:
             write_private_file(self._file, json.dumps({**since, **fresh}).encode(), replace=True)
 
     def is_new(self, keys: Iterable[bytes], now: float) -> bool:
-        """Whether a device is, which has or had these keys."""
+        """Return True if none of a device's keys has been known for `NEW_S`."""
         since = self._read()
         return not any(since.get(key.hex(), now) + NEW_S <= now for key in keys)
 
@@ -190,21 +205,26 @@ class KnownDevices:
 
 @dataclass(frozen=True, slots=True)
 class MovedSpaces:
-    """What this machine has noted. Methods block, and raise KeyFileError where the disk refuses."""
+    """Notes that a daemon's space has moved away. Methods block, and raise KeyFileError if the disk
+    fails.
+    """
 
     paths: ProxyPaths
 
     def hear(self, reason: ConfideError, daemon_static: bytes, *, now: float) -> None:
-        """Note it if this is what the daemon with this X25519 key says; the machine may have gone over to another one meanwhile."""
+        """Record the daemon's statement that the space has left, if `reason` is that. The daemon is
+        noted by its X25519 key, since this device may have joined another one meanwhile.
+        """
         has_left = isinstance(reason, RequestError) and reason.code == "unavailable"
         if has_left and reason.message.startswith(HAS_LEFT) and not self.at():
             said = {"daemon": daemon_static.hex(), "at": now}
             write_private_file(self.paths.left, json.dumps(said).encode(), replace=True)
 
     def at(self) -> float:
-        """When this machine heard it of the daemon that it has now, in seconds since 1970; 0.0: it never did.
+        """Return when the current daemon said that the space has left, in seconds since 1970; 0.0
+        if it never did.
 
-        Raises KeyFileError too where the file is no longer what was written there.
+        Also raises KeyFileError if the file is damaged.
         """
         hint = "have this device join its daemon again: confide join"
         read = _noted(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
@@ -212,7 +232,9 @@ class MovedSpaces:
         return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0
 
     def why(self) -> str | None:
-        """Why nothing is claimed of the daemon that answers now; None: nothing stands against it. Raises as `at`."""
+        """Return the reason why nothing may be claimed from the current daemon; None if there is
+        none. Raises as `at`.
+        """
         if not (at := self.at()):
             return None
         day = time.strftime("%Y-%m-%d", time.localtime(at))
@@ -223,27 +245,33 @@ class MovedSpaces:
 
 
 class Spending:
-    """The spending of a month, of this machine's calendar. Methods block, and raise KeyFileError where the disk refuses."""
+    """The spending of the current month, by this device's calendar. Methods block, and raise
+    KeyFileError if the disk fails.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "spent.json"
 
     def usd(self) -> float:
-        """Spent this month, with what is held for a run. Raises KeyFileError too where the file is no longer what was written there."""
+        """Return this month's spending in US dollars, including the amount reserved for a run. Also
+        raises KeyFileError if the file is damaged.
+        """
         hint = "move it away, and what this month has cost so far counts no more"
         read = _noted(self._file, lambda said: (str(said["month"]), float(said["usd"])), hint)
         return read[1] if read is not None and read[0] == _month() else 0.0
 
     def hold(self, usd: float) -> None:
-        """Count what a run may cost, before it begins: one that is killed has cost something that nobody knows."""
+        """Reserve the highest price of a run before it starts, since the cost of a killed run is
+        unknown.
+        """
         self._add(usd)
 
     def settle(self, held_usd: float, usd: float) -> None:
-        """A run has cost that, of what was held for it."""
+        """Replace a reservation by the actual cost of the run."""
         self._add(usd - held_usd)
 
     def _add(self, usd: float) -> None:
-        # A run over midnight of the last day gives back to a month that is new.
+        # A run across the end of a month would otherwise make the new month's sum negative.
         total = max(0.0, self.usd() + usd)
         write_private_file(self._file, json.dumps({"month": _month(), "usd": round(total, 6)}).encode(), replace=True)
 
@@ -253,7 +281,9 @@ def _month() -> str:
 
 
 def _noted(path: Path, read: Callable[[Any], T], hint: str) -> T | None:
-    """What a file of this runner's says; None: there is none. Raises KeyFileError: it is not what was written there."""
+    """Read a file of the runner; return None if it does not exist. Raises KeyFileError if it is
+    damaged.
+    """
     if not path.exists():
         return None
     try:

@@ -1,7 +1,8 @@
-"""One slot from its claim to its effects: the order checked, the lease kept, the run watched, its end told, and only then what lasts.
+"""Executes one slot from its claim to its effects: checks the order, keeps the lease, watches the
+run, reports the outcome, and only then keeps the work.
 
-The daemon is believed in nothing but what it withholds: who ordered what the roster and a signature say, what was begun the ledger, and how
-long a lease lasts this machine's own clock.
+The daemon is trusted with nothing but availability: the roster and a signature prove the signer of
+an order, the local ledger records which slots have started, and the local clock measures leases.
 """
 
 from __future__ import annotations
@@ -61,60 +62,64 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEADLINE_S: Final = 10.0
-"""Of one word to the daemon."""
+"""Timeout of one request to the daemon, in seconds."""
 AGAIN_S: Final = 2.0
-"""Between two tries of a word that did not arrive."""
+"""Wait between two attempts of a request that failed, in seconds."""
 TOLD_S: Final = 3600.0
-"""How long an end is told to a daemon that is away. Behind that the work is thrown away, as it is under another's lease."""
+"""How long the runner tries to report an outcome to an unreachable daemon, in seconds. After that
+the work is discarded, as if the lease were another runner's.
+"""
 _MOST_KEY: Final = 16 * 1024
 _UNANSWERED: Final = (LinkError, TimeoutError, UnfitAnswerError)
-"""Nothing was said that counts; it is asked again for as long as there is time."""
+"""Errors without a valid answer; the request is repeated while time remains."""
 _SHORTEST_USD: Final = 0.0001
 _READY: Final = "ready"
-"""The state of a slot that is given again."""
+"""State of a slot that will be leased again."""
 _NOT_COUNTED: Final = frozenset({"cancelled", "lost"})
 _SOURCE: Final = "tools"
-"""What a result counts as for the policy on credentials: a text that is about to be stored."""
+"""Source of a result for the policy on credentials: text that is about to be stored."""
 
 
 @dataclass(slots=True)
 class _Lease:
-    """Until when a slot is ours, by `time.monotonic`."""
+    """The end of a slot's lease, by `time.monotonic`."""
 
     ends: float
 
     @classmethod
     def of(cls, asked_at: float, lease_s: float) -> Self:
-        """It counts from when it was asked for: how long the answer was on its way nobody knows."""
+        """Start a lease at the time of its request, since the delay of the answer is unknown."""
         return cls(asked_at + min(lease_s, LEASE_S))
 
     def renew(self, asked_at: float, lease_s: float) -> None:
-        """By another answer."""
+        """Extend the lease after a renewal requested at `asked_at`."""
         self.ends = max(self.ends, self.of(asked_at, lease_s).ends)
 
     @property
     def left_s(self) -> float:
-        """Until a run has to be dead."""
+        """Return the seconds until a run must have been killed."""
         return self.ends - MARGIN_S - time.monotonic()
 
 
 class Given(Claimed):
-    """A slot that this runner was given, and when it asked for it, by its own clock."""
+    """A slot leased to this runner, with the time of its claim by `time.monotonic`."""
 
     asked_at: float
 
 
 class LostSlotError(Exception):
-    """The slot is another's, or has ended: nothing of the run counts."""
+    """The slot belongs to another runner or has ended; the run's outcome does not count."""
 
 
 class Supervisor:
-    """Does one slot at a time."""
+    """Executes one slot at a time."""
 
     def __init__(
         self, link: RequestChannel, sealing: SessionSealing, settings: RunnerSettings, ledger: RunLedger, folder: Path
     ) -> None:
-        """`folder`: of this runner's files."""
+        """Args:
+        folder: the folder of this runner's files.
+        """
         self._link = link
         self._sealing = sealing
         self._settings = settings
@@ -127,10 +132,12 @@ class Supervisor:
         self.on_begin: Callable[[Begun, Recipe], None] = lambda _begun, _recipe: None
         self.on_end: Callable[[Begun, str, Result], None] = lambda _begun, _state, _result: None
 
-    # What is asked for, and told of from outside
+    # Claims and notices from the daemon
 
     async def recover(self) -> list[Begun]:
-        """Tell of what was begun here and did not end: it is lost, and nothing of it lives. Raises LinkError, TimeoutError."""
+        """Report runs that an earlier runner process started but did not finish as lost, and return
+        them. No process of them is left. Raises LinkError, TimeoutError.
+        """
         found = await asyncio.to_thread(self._ledger.unfinished)
         for begun in found:
             said = _ending(begun, "lost", "its runner ended in the middle of it")
@@ -140,9 +147,11 @@ class Supervisor:
         return found
 
     async def claim(self, recipes: list[Recipe]) -> tuple[Given | None, float]:
-        """The best slot that is due, if there is one, and after how many seconds to ask again.
+        """Claim the best due slot; return it or None, and the seconds to wait before the next
+        claim.
 
-        Raises RequestError, LinkError, TimeoutError; KeyFileError: what was spent, or who was known, cannot be read.
+        Raises RequestError, LinkError, TimeoutError; KeyFileError if the file of spending or of
+        known devices cannot be read.
         """
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
         offered: list[Offered] = [
@@ -158,7 +167,7 @@ class Supervisor:
         return None if slot is None else {**slot, "asked_at": asked_at}, float(answer["waitS"])
 
     def cancelled(self, slots: list[SlotName]) -> None:
-        """The daemon says that these are to be killed."""
+        """Stop the current run if it is among the slots that the daemon wants killed."""
         for each in slots:
             if self._run is not None and self._run[0] == Begun(
                 each["task"], each["at"], each["attempt"], each["fence"]
@@ -166,18 +175,20 @@ class Supervisor:
                 self._run[1].stop("cancelled", "it was cancelled")
 
     def connected(self) -> None:
-        """There is a connection again: the daemon is told at once what runs, so that it can say here what is to be killed."""
+        """Renew the lease at once after a reconnect, so that the daemon can report a cancelled run."""
         self._connected.set()
 
     def stop(self, why: str) -> None:
-        """End the run that is under way, if there is one."""
+        """Stop the current run, if any, as lost."""
         if self._run is not None:
             self._run[1].stop("lost", why)
 
-    # A slot
+    # Work on a slot
 
     async def work(self, slot: Given) -> str:
-        """Do a slot that was claimed; the state that it has ended in, or `again`, or "" where it is not ours any more."""
+        """Execute a claimed slot. Return its final state, `again`, or "" if the slot no longer
+        belongs to this runner.
+        """
         begun = Begun(slot["task"], slot["at"], slot["attempt"], slot["fence"])
         lease = _Lease.of(slot["asked_at"], slot["leaseS"])
         try:
@@ -207,7 +218,7 @@ class Supervisor:
             started = await self._insist(lambda: STARTED.ask(self._link, said, timeout_s=DEADLINE_S), lease)
             lease.renew(asked_at, started["leaseS"])
         except LostSlotError:
-            # Nothing of it has begun, and so whoever has it now may begin it here as well.
+            # Nothing has started, so this runner may still get the slot again.
             await asyncio.to_thread(self._ledger.end, begun, AGAIN)
             return ""
         await asyncio.to_thread(self._spending.hold, job.limit_usd)
@@ -224,7 +235,9 @@ class Supervisor:
             await run.tidy()
 
     async def _watched(self, begun: Begun, run: Run, lease: _Lease, job: RunJob) -> Result:
-        """The run, while its lease is kept. Raises LostSlotError, once nothing of it lives."""
+        """Execute the run while renewing its lease. Raises LostSlotError, after the run's processes
+        have ended.
+        """
         self._run = (begun, run)
         self.on_begin(begun, job.recipe)
         keeping = asyncio.create_task(self._keep(begun, run, lease))
@@ -244,7 +257,9 @@ class Supervisor:
             await asyncio.gather(keeping, running, return_exceptions=True)
 
     async def _keep(self, begun: Begun, run: Run, lease: _Lease) -> None:
-        """Renew a lease until the run ends, or is to end. Raises LostSlotError: it is another's."""
+        """Renew the lease until the run ends or is to be stopped. Raises LostSlotError if another
+        runner has it.
+        """
         next_at = time.monotonic() + RENEW_S
         while True:
             wait_s = min(next_at - time.monotonic(), lease.left_s)
@@ -274,10 +289,12 @@ class Supervisor:
                     run.stop("cancelled", "it was cancelled")
                     return
 
-    # Before it begins
+    # Before the run
 
     async def _job(self, begun: Begun, slot: Claimed) -> RunJob:
-        """All that a run takes, checked. Raises OrderError, RunnerError: it is not to be done here; ConfideError: not now."""
+        """Check the order and collect everything that a run needs. Raises OrderError or RunnerError
+        if it must not run here; other ConfideError if it cannot run now.
+        """
         keyring = self._sealing.keyring
         await keyring.refresh(self._link)
         if keyring.roster is None or keyring.keys is None:
@@ -312,7 +329,9 @@ class Supervisor:
         return RunJob(begun.slot, recipe, text, order.context, mirror, limit_usd, timeout_s, key, values)
 
     async def _check_approved(self, order: Order, slot: Claimed, roster: Roster, now: float) -> None:
-        """Check that an approval is there that counts here. Raises OrderError: none does; KeyFileError: it is not known who is new."""
+        """Check that the order has an approval that this runner accepts. Raises OrderError if not;
+        KeyFileError if the file of known devices cannot be read.
+        """
         problem = OrderError(
             f"the recipe '{order.recipe}' takes an approval by another device", hint="confide task approve"
         )
@@ -330,7 +349,9 @@ class Supervisor:
         raise problem
 
     def _check_named(self, roster: Roster, approver: bytes, signer: bytes, now: float) -> None:
-        """Check that an approver is one of those of runner.toml, if there are any, and that neither device is new. Blocks."""
+        """Check that runner.toml names the approver, if it names any, and that neither device is
+        new. Blocks.
+        """
         name = roster.devices[approver].name
         words = {fingerprint_words(key) for key in (approver, *roster.earlier_keys(approver))}
         if self._settings.approvers and not words & {*self._settings.approvers}:
@@ -361,7 +382,9 @@ class Supervisor:
         return Mirror(self._folder / "repositories", name, self._settings.repositories[name], self._settings.limits)
 
     async def _key(self) -> str:
-        """The model's key. Raises RunnerError: there is none; or as `open_secret`."""
+        """Return the API key of the model. Raises RunnerError if none is configured; or as
+        `open_secret`.
+        """
         model = self._settings.model
         if model.key:
             return (await self._opened(model.key)).decode("utf-8", "replace").strip()
@@ -374,10 +397,12 @@ class Supervisor:
     async def _opened(self, placeholder: str) -> bytes:
         return (await open_secret(self._link, self._sealing, placeholder)).value
 
-    # Behind its end
+    # After the run
 
     async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: RunJob | None = None) -> str:
-        """Tell how it ended, and have the effects that it may have then. Raises LostSlotError."""
+        """Report the outcome of a run, then keep its work if the daemon accepted the outcome.
+        Raises LostSlotError.
+        """
         said = _ending(begun, result.state, result.reason)
         if job is not None:
             said |= {
@@ -407,7 +432,9 @@ class Supervisor:
             self._ledger.end(begun, state)
 
     async def _effects(self, begun: Begun, result: Result, recipe: Recipe, mirror: Mirror) -> None:
-        """What lasts: the branch on this machine, and where the recipe says so in the repository itself."""
+        """Keep the run's branch on this device, and push it to the repository if the recipe says
+        so.
+        """
         assert result.bundle is not None
         try:
             await mirror.keep(result.bundle, begun.slot, result.commit)
@@ -419,7 +446,9 @@ class Supervisor:
             log.warning("the work of slot %s is not kept: %s", begun.slot, error)
 
     async def _text(self, begun: Begun, result: Result, job: RunJob) -> str:
-        """The result as it leaves this machine: with where its work is, and without what the policy keeps here."""
+        """Return the result to send: with the place of its work, and with credentials sealed or
+        withheld by the policy.
+        """
         lines = [result.text.strip(), *result.notes]
         if result.commit and job.mirror is not None:
             lines.append(f"branch {BRANCH.format(begun.slot)} in {job.mirror.results} on {self._settings.name}")
@@ -436,7 +465,7 @@ class Supervisor:
         return sealed.text[:MAX_RESULT_CHARS]
 
     async def _keep_log(self, begun: Begun, run: Run) -> None:
-        """Bring the log, sealed; without it the run has ended all the same."""
+        """Upload the sealed log; a failure does not change the outcome of the run."""
         keys = self._sealing.keyring.keys
         if keys is None:
             return
@@ -451,10 +480,12 @@ class Supervisor:
         except (ConfideError, TimeoutError) as error:
             log.info("the log of slot %s was not kept: %s", begun.slot, type(error).__name__)
 
-    # Words to the daemon
+    # Requests to the daemon
 
     async def _insist(self, say: Callable[[], Awaitable[T]], lease: _Lease, *, for_s: float = 0.0) -> T:
-        """Say something until it is taken, for as long as the lease lasts, and at least `for_s`. Raises LostSlotError: it is not."""
+        """Repeat a request until the daemon answers, while the lease lasts and for at least `for_s`
+        seconds. Raises LostSlotError if the request is refused or time runs out.
+        """
         until = time.monotonic() + for_s
         while True:
             try:
@@ -481,8 +512,9 @@ def _ending(begun: Begun, state: str, reason: str) -> EndedRequest:
 
 
 def _in_our_books(own: str, said: str) -> str:
-    """How a run has ended, for the ledger: as it was seen here. The daemon can say that it does not count, and nothing else: by the
-    word `again` of its it would have a run that was done begun once more, as often as it likes."""
+    """Return the state for the ledger, as observed here. The daemon can only say that a run does
+    not count; if its `again` were trusted, it could start a finished run any number of times.
+    """
     if said in _NOT_COUNTED:
         return said
     if own == AGAIN:
