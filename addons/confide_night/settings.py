@@ -1,4 +1,4 @@
-"""`[tasks]` of daemon.toml."""
+"""The section `[tasks]` of daemon.toml."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from confide_daemon.config import DaemonConfig, within
 
 @dataclass(frozen=True, slots=True)
 class TasksConfig:
-    """What tasks may do that runners do for a space."""
+    """Limits for the tasks that runners execute for a space."""
 
-    # what all runners of a space together may spend in a month, in dollars; 0: as much as each may by its own configuration
+    # monthly budget of all runners of a space together, in US dollars; 0: only each runner's own
+    # limit applies
     monthly_usd: float = 0.0
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes."""
+        """Return the first option with an invalid value and the accepted values; None if all are
+        valid.
+        """
         return None if 0 <= self.monthly_usd <= 1_000_000 else ("monthly_usd", within(0, 1_000_000))
 
 

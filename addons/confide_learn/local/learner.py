@@ -351,8 +351,8 @@ class Learner:
 
 
 def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Sequence[LearnedExchange]]:
-    """Group the new exchanges for judging, each in one group that ends at every fifth exchange of
-    the session. `before`: number of exchanges judged already.
+    """Yield groups of new exchanges that are judged together; a group ends at every fifth exchange
+    of the session. `before`: number of exchanges judged already.
     """
     start = 0
     while start < len(exchanges):

@@ -143,7 +143,7 @@ class Suggestion:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if its state is final."""
+        """Return True if its state is none of `OPEN`."""
         return self.state not in OPEN
 
 
@@ -184,9 +184,9 @@ class Suggestions:
         return [each for each in self.all() if identity and each.id.startswith(identity)]
 
     def add(self, suggestion: Suggestion) -> bool:
-        """Add a suggestion; return True if it is new and was added. A similar one that waits is
-        updated; if a similar one is a note, this one is to replace it; refused ones are not added
-        again.
+        """Add a suggestion; return True if it is new, or a newer summary of its session, which
+        replaces the earlier one. A similar one that waits is updated; a similar one that is a note
+        will be replaced by this one; refused ones are not added again.
         """
         with self._changing() as every:
             for at, other in enumerate(every):

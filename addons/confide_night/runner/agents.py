@@ -1,6 +1,8 @@
-"""Agents as the sandbox starts them: their arguments, their variables, and what their output says.
+"""Starts agents in the sandbox: their command lines, their environment, and the interpretation of
+their output.
 
-What is asked goes in by stdin, never by an argument: a list of processes is for everybody to read.
+The prompt goes to stdin, never into an argument, since every process can read the list of
+processes.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from confide_night.runner.settings.recipes import Recipe
 from confide_proxy.errors import RunnerError
 
 PLACEHOLDER: Final = "placeholder"
-"""What an agent has in a key's place."""
+"""The value that an agent gets in place of an API key."""
 GATEWAY: Final = f"http://127.0.0.1:{PORT}"
 MOST_TEXT: Final = 64 * 1024
-"""Characters of a result."""
+"""Most characters of a result."""
 _MOST_LINE: Final = 4 * 2**20
 _MODULES: Final = "node_modules"
 _QUIET: Final = (
@@ -34,13 +36,13 @@ _QUIET: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """How an agent is started.
+    """The command line and environment of an agent.
 
     Attributes:
         command: argv, in the sandbox.
         environment: variables; no secrets.
-        readable: what of this machine it has to see, besides `/usr`.
-        speaks: its output's form, of `agents`; "" for plain text.
+        readable: paths of this device that it must read, besides `/usr`.
+        speaks: format of its output, of `agents`; "" for plain text.
     """
 
     command: tuple[str, ...]
@@ -50,7 +52,9 @@ class AgentProgram:
 
 
 def program_of(recipe: Recipe, api: str) -> AgentProgram:
-    """How a recipe's agent is started. Raises RunnerError: it is not on this machine, or does not speak that API."""
+    """Return the command line and environment of a recipe's agent. Raises RunnerError if it is not
+    installed or does not support that API.
+    """
     if recipe.kind == "command":
         asked = {"CONFIDE_MODEL": recipe.model, **_keys(api)} if recipe.model else {}
         return AgentProgram(recipe.command, {**asked, **_hosts(recipe)})
@@ -64,7 +68,7 @@ def program_of(recipe: Recipe, api: str) -> AgentProgram:
 
 def _claude(recipe: Recipe, found: str, readable: tuple[Path, ...], keys: dict[str, str]) -> AgentProgram:
     turns = ("--max-turns", str(recipe.max_turns)) if recipe.max_turns else ()
-    # What it may do the sandbox decides: there is nobody to be asked.
+    # The sandbox limits the agent, and no user is there to confirm its actions.
     always = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
     models = dict.fromkeys(("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"), recipe.model)
     environment = {**keys, **models, **dict.fromkeys(_QUIET, "1"), **_hosts(recipe)}
@@ -91,7 +95,9 @@ def _hosts(recipe: Recipe) -> dict[str, str]:
 
 
 def located(recipe: Recipe) -> tuple[str, tuple[Path, ...]]:
-    """The path of a recipe's agent, and what of this machine it has to see. Raises RunnerError: it is not here."""
+    """Return the path of a recipe's agent, and the paths of this device that it must read. Raises
+    RunnerError if it is not installed.
+    """
     found = recipe.program or shutil.which(recipe.agent)
     if not found or not os.access(found, os.X_OK):
         hint = "install it, or name it: program in its recipe of runner.toml"
@@ -100,13 +106,14 @@ def located(recipe: Recipe) -> tuple[str, tuple[Path, ...]]:
     if real.is_relative_to("/usr"):
         return str(real), ()
     parts = real.parts
-    # A package of npm's needs those beside it; whatever else lies in a bin folder is nobody's business in there.
+    # An npm package needs the packages beside it; the sandbox must not see other files of a bin
+    # folder.
     top = Path(*parts[: parts.index(_MODULES) + 1]) if _MODULES in parts else real
     return str(real), (top,)
 
 
 def prompt(recipe: Recipe, text: str, context: str) -> str:
-    """What an agent is asked: what the recipe says, then the order's words."""
+    """Build the prompt of an agent: the recipe's instructions, then the order's text and context."""
     told = recipe.instructions or _TOLD.get(recipe.kind, "")
     more = f"\n\nMore about it, as JSON:\n{context}" if context else ""
     return f"{told}\n\n{text}{more}\n".lstrip()
@@ -121,13 +128,14 @@ _TOLD: Final = {
 
 
 class AgentOutput:
-    """Follows what an agent prints. Plain text is its own result; of a stream of JSON it is what the last event says.
+    """Parser of an agent's output. Plain text is itself the result; of a JSON stream, the last
+    event contains it.
 
     Attributes:
-        has_begun: whether anything has come.
-        is_done: whether it has said its last word, though its process may still live.
-        problem: what it says has gone wrong; "" for nothing.
-        told_usd: what it believes to have cost; None: it does not say.
+        has_begun: whether anything has arrived.
+        is_done: whether the final event has arrived; the process may still run.
+        problem: the error that the agent reports; "" if none.
+        told_usd: the cost that the agent reports; None if it reports none.
     """
 
     def __init__(self, speaks: str) -> None:
@@ -143,13 +151,13 @@ class AgentOutput:
 
     @property
     def text(self) -> str:
-        """The result, at most `MOST_TEXT` characters: the end of it, where it is longer."""
+        """Return the result; if it is longer than `MOST_TEXT` characters, only its end."""
         if self._speaks:
             return self._text[-MOST_TEXT:]
         return b"".join(self._last).decode("utf-8", "replace")[-MOST_TEXT:]
 
     def feed(self, piece: bytes) -> None:
-        """Read on; of stdout."""
+        """Parse the next piece of stdout."""
         self.has_begun = True
         if not self._speaks:
             self._last.append(piece)

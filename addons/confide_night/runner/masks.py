@@ -1,4 +1,4 @@
-"""Secret values taken out of a stream of bytes, also where one is cut in two by how the stream comes in."""
+"""Masks secret values in a stream of bytes, even if a value is split across pieces."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Final
 
 SHOWN: Final = b"(masked)"
 _SHORTEST: Final = 6
-"""A shorter value would be found in everything; nobody keeps a secret in five bytes."""
+"""Shortest value that is masked, in bytes; a shorter one would match everywhere, and is too short
+for a secret.
+"""
 
 
 class Mask:
-    """Masks the values of a run in one stream: as they are, and as base64 at the start of an encoded text."""
+    """Masks a run's secret values in one stream, both verbatim and as base64 at the start of an
+    encoded text.
+    """
 
     def __init__(self, values: Iterable[bytes]) -> None:
         found: set[bytes] = set()
@@ -21,21 +25,23 @@ class Mask:
             for each in (value, value.strip(), *value.split(b"\n")):
                 if len(each) >= _SHORTEST:
                     encoded = base64.b64encode(each)
-                    # Without its last letters, which depend on what comes behind.
+                    # The last letters are left out, since they depend on the following bytes.
                     found |= {each, encoded[: len(each) // 3 * 4]}
-        # The longest first, since one may be a part of another.
+        # Longest first, since a value may contain another.
         ordered = sorted(found, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
         self._longest = len(ordered[0]) if ordered else 0
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """What of the stream can go on: all but an end that could be the beginning of a value."""
+        """Return the masked bytes that can be released; an end that could be the beginning of a
+        value is held back.
+        """
         if self._pattern is None:
             return piece
         text = self._held + piece
         out, at = [], 0
-        # A value that could begin in the held part, and be the longer one of two, is looked for once more of it is there.
+        # A longer value could begin in the held part; search again once more bytes have arrived.
         safe = max(0, len(text) - self._longest + 1)
         for found in self._pattern.finditer(text):
             if found.start() >= safe:
@@ -48,10 +54,10 @@ class Mask:
         return b"".join(out)
 
     def whole(self, text: bytes) -> bytes:
-        """All of a text that is there at once."""
+        """Mask a complete text."""
         return self.feed(text) + self.end()
 
     def end(self) -> bytes:
-        """The rest."""
+        """Return the masked rest of the stream."""
         rest, self._held = self._held, b""
         return self._pattern.sub(SHOWN, rest) if self._pattern is not None else rest

@@ -1,7 +1,9 @@
-"""Repositories on the runner: a bare mirror of each, and beside it the branches that runs have made.
+"""Repositories of the runner: a bare mirror of each, and a second bare repository with the branches
+of runs.
 
-Only bare repositories of our own are ever touched by a git that runs outside of a sandbox. A tree that a task has written is never: its
-`.git/config` alone starts programs. What comes out of a sandbox is a bundle, a file of objects, which git checks (fsck) as it takes it in.
+Outside of a sandbox, git only works on these bare repositories, never on a tree that a run has
+written: its `.git/config` alone can start programs. A sandbox returns its work as a bundle, a file
+of objects, which git verifies (fsck) when it reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from confide_night.runner.settings.recipes import RunLimits
 from confide_proxy.errors import RepositoryError
 
 BRANCH: Final = "confide/{}"
-"""Of a slot's work."""
+"""Name of a slot's branch."""
 _LOOK_S: Final = 1.0
 _QUICK_S: Final = 60.0
 _ENDED_S: Final = 5.0
@@ -41,55 +43,65 @@ _SETTINGS: Final = (
 )
 _HEADS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _REMOTE: Final = "confide-runner"
-"""What git knows an address by that stands in no file. Not `origin`: a folder above ours may be somebody's repository."""
+"""Name of the remote, which is in no file. Not `origin`: a folder above ours may be a repository of
+the user.
+"""
 _DETACHED: Final = "refs/confide/head"
-"""Where the commit of a HEAD that is no branch's is kept."""
+"""Ref that keeps the commit of a HEAD without a branch."""
 _INCOMING: Final = "refs/confide/incoming"
 _SOURCE: Final = "confide.source"
-"""Of the mirror's own settings: which address it is of, as a hash."""
+"""Setting of the mirror with the hash of its repository's address."""
 _HEAD: Final = re.compile(r"(?:ref: (?P<branch>refs/heads/\S+)|(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}))\tHEAD")
 _SHA256_CHARS: Final = 64
 _SEEN: Final = ("objects", "refs", "packed-refs", "HEAD")
-"""What a sandbox sees of a mirror. Of its settings it has its own (`config_of`): an address can have a password in it."""
+"""Parts of a mirror that a sandbox sees. It gets its own settings (`config_of`), since an address
+can contain a password.
+"""
 _LENDS: Final = (
     '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$CONFIDE_USERNAME" "$CONFIDE_PASSWORD"; }; f'
 )
-"""A credential helper: a password goes to git over a pipe, and stands in no argument of it or of what it starts."""
+"""A credential helper: git gets the password over a pipe, so it is in no argument of git or of its
+child processes.
+"""
 _NEVER: Final = ("DISPLAY", "SSH_ASKPASS", "WAYLAND_DISPLAY")
-"""By which git or ssh would open a window for a password that nobody is there to type."""
+"""Variables by which git or ssh would open a window to request a password, which no user could
+answer.
+"""
 
 
 class Mirror:
-    """One repository's. Nothing else writes to it while a run uses it."""
+    """The mirror of one repository. Only one run at a time uses it."""
 
     def __init__(self, folder: Path, name: str, url: str, limits: RunLimits) -> None:
-        """
-        Args:
-            folder: where those of all repositories are.
-            name, url: as runner.toml has them.
+        """Args:
+        folder: parent folder of all mirrors.
+        name, url: from runner.toml.
         """
         self.name = name
         self.path = folder / f"{name}.git"
         self.results = folder / f"{name}-results.git"
-        """The branches of runs: `git fetch` takes them from there."""
+        """The repository with the branches of runs; users fetch from it."""
         self._url, self._user, self._password = apart(url)
         self._limits = limits
 
     @property
     def seen(self) -> dict[str, Path]:
-        """What of it a sandbox may see, by its name in there."""
+        """Return the paths of the mirror that a sandbox may see, by their names in the sandbox."""
         return {name: self.path / name for name in _SEEN if (self.path / name).exists()}
 
     async def settings(self) -> str:
-        """Git's settings for what a sandbox sees: of its form alone. Raises RepositoryError."""
+        """Return the git settings for the sandbox, which only state the repository's format. Raises
+        RepositoryError.
+        """
         form = (await self._git("rev-parse", "--show-object-format", deadline_s=_QUICK_S)).strip()
         plain = "[core]\n\trepositoryformatversion = {}\n\tbare = true\n"
         return plain.format(0) if form == "sha1" else plain.format(1) + f"[extensions]\n\tobjectFormat = {form}\n"
 
     async def fetch(self) -> str:
-        """Have the mirror as the repository is now; the commit of its HEAD.
+        """Update the mirror from its repository; return the commit of its HEAD.
 
-        Raises RepositoryError: it cannot be had, or is larger or slower than the limits say; it has no commit.
+        Raises RepositoryError if the repository is unreachable, has no commit, or exceeds the
+        limits of size or time.
         """
         await asyncio.to_thread(make_private_dir, self.path.parent)
         if self.path.is_dir() and await self._is_of_url():
@@ -104,12 +116,13 @@ class Mirror:
             ) from None
 
     async def keep(self, bundle: Path, slot: str, commit: str | None = None) -> str:
-        """Take the branch of a run out of its bundle; its name.
+        """Import the branch of a run from its bundle; return the branch's name.
 
         Args:
-            commit: what it has to be at: the commit that was checked, and told of. None: whatever the bundle has.
+            commit: the commit that was checked and reported, which the bundle must contain; None accepts any.
 
-        Raises RepositoryError: git refuses it, or it is another commit; no branch is made then.
+        Raises RepositoryError if git refuses the bundle or it has another commit; no branch is
+        created then.
         """
         branch = BRANCH.format(slot)
         if not self.results.is_dir():
@@ -130,7 +143,9 @@ class Mirror:
         return branch
 
     async def push(self, slot: str, commit: str) -> None:
-        """Push that commit to the repository that the mirror is of, as the branch of a run. Raises RepositoryError."""
+        """Push the commit to the original repository, as the branch of a run. Raises
+        RepositoryError.
+        """
         ref = f"refs/heads/{BRANCH.format(slot)}"
         await self._git("push", "--quiet", "--no-verify", _REMOTE, f"{commit}:{ref}", place=self.results, goes_out=True)
 
@@ -144,13 +159,15 @@ class Mirror:
         return hashlib.sha256(self._url.encode()).hexdigest()
 
     async def _head(self) -> re.Match[str] | None:
-        """What the repository says of its HEAD: the branch, or the commit where it is at none."""
+        """Request the HEAD of the original repository: its branch, or its commit if it is detached."""
         asked = ("ls-remote", "--quiet", "--symref", _REMOTE, "HEAD")
         said = await self._git(*asked, place=None, told="clone", goes_out=True)
         return next((found for line in said.splitlines() if (found := _HEAD.fullmatch(line))), None)
 
     async def _take(self, place: Path, head: re.Match[str] | None, told: str) -> None:
-        """Have all branches and tags in a bare repository of ours, and its HEAD where the other one's is. Raises RepositoryError."""
+        """Fetch all branches and tags into a bare repository, and set its HEAD as in the original.
+        Raises RepositoryError.
+        """
         detached = (f"+HEAD:{_DETACHED}",) if head is not None and head["commit"] else ()
         fetched = ("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
         await self._git(*fetched, _REMOTE, *_HEADS, *detached, place=place, grows=place, told=told, goes_out=True)
@@ -168,7 +185,8 @@ class Mirror:
         is_long = head is not None and len(head["commit"] or "") == _SHA256_CHARS
         form = "sha256" if is_long else "sha1"
         try:
-            # Not `git clone`: it writes the address down, and links a repository of this disk into ours, unchecked.
+            # Not `git clone`: it stores the address, and links the objects of a local repository
+            # without checking them.
             made = ("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(part))
             await self._git(*made, place=None, deadline_s=_QUICK_S)
             await self._take(part, head, "clone")
@@ -187,12 +205,15 @@ class Mirror:
         told: str = "",
         goes_out: bool = False,
     ) -> str:
-        """Run git with this user's own settings and keys, on a repository of ours (the mirror, if none is named); what it prints.
+        """Run git with the user's own settings and keys on a bare repository (by default the
+        mirror); return its output.
 
-        Of `grows`, the folder that it fetches into, the size is looked at meanwhile and at the end. `told`: the word for it in an error.
-        With `goes_out` it knows the repository's address, by the name `_REMOTE`.
+        Args:
+            grows: the folder that git fetches into; its size is checked during the command and at the end.
+            told: verb for error messages; by default the git command.
+            goes_out: pass the repository's address, as the remote `_REMOTE`.
 
-        Raises RepositoryError: it fails, takes too long, or writes too much.
+        Raises RepositoryError if git fails, takes too long, or writes too much.
         """
         where = self.path if place == Path() else place
         settings = [each for setting in _SETTINGS for each in ("-c", setting)]
@@ -221,7 +242,7 @@ class Mirror:
             raise RepositoryError(f"git takes too long with the repository {self.name}") from None
         finally:
             _kill(process)
-            # Also where this is cancelled: nothing of it lives on return.
+            # No process may be left, even after a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ENDED_S):
                     await process.communicate()
@@ -229,7 +250,7 @@ class Mirror:
             problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"
             raise RepositoryError(problem, hint="clone_mib in [limits] of runner.toml is the limit")
         if process.returncode:
-            # Its first line alone, which says what failed; an address in it may have a password.
+            # Show only the line with the error, without the address, which may contain a password.
             said = err[:_MOST_SAID].decode("utf-8", "replace").strip().splitlines()
             line = next((each for each in said if each.startswith(("fatal:", "error:"))), "git failed")
             shown = line.replace(self._url, self.name)
@@ -237,11 +258,14 @@ class Mirror:
         return out[:_MOST_SAID].decode("utf-8", "replace")
 
     def _origin(self) -> dict[str, str]:
-        """Variables that tell git the address, and a password in it, which stand in no file and no list of processes then."""
+        """Return variables that pass the address and its password to git, so that they appear in no
+        file and no list of processes.
+        """
         settings = {f"remote.{_REMOTE}.url": [self._url]}
         variables = {}
         if self._password:
-            # Of the user's own helpers none is asked: the address says what it takes.
+            # The address has a password, so the empty entry disables the user's own credential
+            # helpers.
             settings["credential.helper"] = ["", _LENDS]
             variables = {"CONFIDE_USERNAME": self._user, "CONFIDE_PASSWORD": self._password}
         elif self._user:
@@ -253,7 +277,7 @@ class Mirror:
         return variables
 
     async def _watch(self, folder: Path, process: asyncio.subprocess.Process) -> None:
-        """End it once the folder has grown too large."""
+        """Kill the process if the folder grows too large."""
         while True:
             if await self._is_too_large(folder):
                 return _kill(process)
@@ -264,7 +288,9 @@ class Mirror:
 
 
 def apart(url: str) -> tuple[str, str, str]:
-    """An address without the name and password of a user that stand in it, and these; "" where there are none."""
+    """Split a URL into the URL without credentials, the user name and the password; "" for missing
+    parts.
+    """
     parts = urlsplit(url) if url.startswith(("https://", "http://")) else None
     if parts is None or "@" not in parts.netloc:
         return url, "", ""
@@ -274,7 +300,9 @@ def apart(url: str) -> tuple[str, str, str]:
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """This user's, so that their keys and credentials work, without what would say which repository is meant, or ask somebody."""
+    """Return the user's environment, so that their keys and credentials work, without variables
+    that select a repository or prompt for input.
+    """
     kept = {name: value for name, value in own.items() if name not in _NEVER and not _is_of_git(name)}
     return {**kept, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file", "LC_ALL": "C"}
 
@@ -284,7 +312,7 @@ def _is_of_git(name: str) -> bool:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """With what it has started: ssh, git-remote-https."""
+    """Kill the process with its children (ssh, git-remote-https)."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,8 @@
-"""One run: from a repository and an order's words to a result, in sandboxes that each leave nothing behind.
+"""One run: turns a repository and an order's text into a result, in sandboxes that leave no process
+and no file behind.
 
-Nothing here knows a daemon. What a run may not do without one (a note, a branch, a push) it only prepares.
+This module has no connection to the daemon. Effects that need the daemon's consent (a note, a
+branch, a push) are only prepared here.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
 FIRST_OUTPUT_S: Final = 120.0
 SILENCE_S: Final = 900.0
 LAST_WORD_S: Final = 15.0
-"""Behind an agent's result: some of them do not end."""
+"""Seconds an agent gets to exit after its result, since some agents do not exit."""
 CHECK_S: Final = 300.0
 _LOOK_S: Final = 1.0
-"""How often somebody looks at whether an agent has been silent for too long."""
+"""Interval of the checks whether an agent has been silent for too long, in seconds."""
 _STEP_S: Final = 300.0
-"""Of what git does in a sandbox."""
+"""Time limit of a git step in a sandbox, in seconds."""
 DISK_LOOK_S: Final = 5.0
 _MOST_BUNDLE: Final = 512 * 2**20
 _MOST_PATCH: Final = 16 * 2**20
@@ -61,7 +63,9 @@ git add -A && { git diff --cached --quiet || git commit --quiet --no-verify -m "
 git bundle create --quiet "$3/result.bundle" "$1..HEAD" || exit 9
 git rev-parse HEAD
 """
-"""In the agent's own tree, whose settings and programs rule: nothing of what it says is believed before `_UNPACK` has looked."""
+"""Shell script that runs in the agent's own tree, where its settings and programs apply: its output
+is not trusted until `_UNPACK` has verified it.
+"""
 _UNPACK: Final = """
 base=$1 commit=$2 mirror=$3 tree=$4 bundle=$5 out=$6; shift 6
 git clone --quiet --shared --no-checkout --no-tags --template= "$mirror" "$tree" && cd "$tree" || exit 9
@@ -75,7 +79,9 @@ git diff --binary --no-ext-diff --no-textconv "$base" "$commit" > "$out/result.p
 names=$(git diff --name-only --no-renames "$base" "$commit" -- "$@") || exit 9
 printf '%s\n' "$names" | head -n 1
 """
-"""In a new tree, with no settings but ours: what stands in the commit is checked and goes on, and nothing that stood beside it."""
+"""Shell script that runs in a new tree without the agent's settings: only the content of the commit
+is checked and kept, no other files of the agent's tree.
+"""
 _OTHER: Final = 4
 _OURS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ATTR_NOSYSTEM": "1"}
 _BUNDLE: Final = "/task-bundle"
@@ -88,13 +94,15 @@ _OF_CI: Final = (
     *(f":(top,exclude){name}" for name in (".gitignore", ".gitattributes", ".editorconfig", ".dockerignore")),
     *(f":(top,exclude){name}" for name in (".prettierrc", ".prettierignore", ".python-version", ".nvmrc", ".mailmap")),
 )
-"""What tells a forge what to run behind a push, with the repository's secrets. Almost all of it begins with a dot at the top, and forges
-add to it: so all that does counts, but for what is known to be something else."""
+"""Files that make a forge run commands after a push, with the repository's secrets. Almost all are
+names with a leading dot at the top, and forges add more, so every such name counts except those
+known to be harmless.
+"""
 _NOTHING: Final = 3
 
 
 class EndedError(Exception):
-    """A run that goes no further. `state` is a state of a slot, or `again`."""
+    """The run ends early. `state` is a slot state or `again`."""
 
     def __init__(self, state: str, reason: str) -> None:
         super().__init__(reason)
@@ -104,15 +112,15 @@ class EndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """What a run is to do.
+    """The input of a run.
 
     Attributes:
-        slot: a name for it, of letters, digits and hyphens.
-        text, context: the order's words.
-        mirror: the repository; None: none.
-        limit_usd, timeout_s: what it may cost, and how long it may take.
-        key: of the model's API; "" where none is asked.
-        secrets: values by name, of those that the recipe uses.
+        slot: a name of letters, digits and hyphens.
+        text, context: the order's text and context.
+        mirror: the repository; None for none.
+        limit_usd, timeout_s: the limits of cost and duration.
+        key: API key of the model; "" if the recipe uses no model.
+        secrets: the values of the recipe's secrets, by name.
     """
 
     slot: str
@@ -127,22 +135,22 @@ class RunJob:
 
     @property
     def hidden(self) -> list[bytes]:
-        """What must not leave this machine in any text of the run."""
+        """Return the secret values, which no text of the run may carry out of this device."""
         return [*self.secrets.values(), *([self.key.encode()] if self.key else [])]
 
 
 @dataclass(slots=True)
 class Result:
-    """What has become of a run.
+    """The outcome of a run.
 
     Attributes:
         state: `succeeded`, `failed`, `cancelled`, `lost`, or `again`.
-        reason: for people; "" where there is nothing to say.
-        text: of the result; without secrets.
-        checked: whether its check has passed, on that commit and nothing else; None: it has none, or did not come so far.
-        commit: of its work; "" for none.
-        bundle, patch: files with its work, in the run's folder; None for none.
-        may_be_pushed: whether its commit is one that the recipe lets go out.
+        reason: explanation for the user; "" for none.
+        text: the result's text, without secrets.
+        checked: whether the recipe's check passed on exactly that commit; None if there is no check or it was not reached.
+        commit: the commit of the work; "" for none.
+        bundle, patch: files with the work, in the run's folder; None for none.
+        may_be_pushed: whether the recipe allows a push of the commit.
     """
 
     state: str = "failed"
@@ -162,17 +170,23 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What an agent has left: a commit, and the bundle that has it; None: nothing, and the commit is the one it began with."""
+    """The work of an agent: a commit and a bundle with it. If nothing changed, `bundle` is None and
+    `commit` is the original one.
+    """
 
     commit: str
     bundle: Path | None
 
 
 class Run:
-    """One run in a folder of its own, which is removed behind it by whoever has taken its bundle (`tidy`)."""
+    """One run in its own folder. The caller removes the folder with `tidy` after it has imported
+    the bundle.
+    """
 
     def __init__(self, job: RunJob, settings: RunnerSettings, folder: Path) -> None:
-        """`folder`: below which its work is."""
+        """Args:
+        folder: parent of the run's folder.
+        """
         self._job = job
         self._recipe = job.recipe
         self._settings = settings
@@ -189,12 +203,12 @@ class Run:
         self._step_number = 0
 
     def stop(self, state: str, reason: str) -> None:
-        """Have it end now; the first word counts."""
+        """Stop the run; the first call determines state and reason."""
         if not self._stopped.done():
             self._stopped.set_result(EndedError(state, reason))
 
     async def go(self) -> Result:
-        """Do it. What goes wrong is a result too; nothing of it lives on return."""
+        """Execute the run. Errors become results; no process is left on return."""
         result, began = Result(), time.monotonic()
         try:
             async with asyncio.timeout(self._job.timeout_s):
@@ -215,15 +229,15 @@ class Run:
         return result
 
     async def tidy(self) -> None:
-        """Remove its folder."""
+        """Remove the run's folder."""
         await asyncio.to_thread(disk_use.remove, self.folder)
 
     def masked(self, text: str) -> str:
-        """A text without the secrets of this run."""
+        """Return a text without the secrets of this run."""
         return Mask(self._job.hidden).whole(text.encode()).decode("utf-8", "replace")
 
     async def _guarded(self, result: Result) -> None:
-        """The steps, beside those who may end them."""
+        """Execute the steps until they end or the run is stopped."""
         steps = asyncio.create_task(self._steps(result))
         watching = asyncio.create_task(self._watch_disk())
         try:
@@ -235,7 +249,7 @@ class Run:
         finally:
             for task in (steps, watching):
                 task.cancel()
-            # The end of a step is the end of its sandbox; nobody goes on before that.
+            # Wait until the sandbox of the cancelled step has ended.
             await asyncio.gather(steps, watching, return_exceptions=True)
 
     async def _watch_disk(self) -> None:
@@ -289,7 +303,7 @@ class Run:
         for folder in (self.folder, self._work, self._out, self._new_work, self._new_out):
             make_private_dir(folder)
 
-    # The agent
+    # Agent step
 
     async def _with_gateway(self, program: agents.AgentProgram, result: Result) -> None:
         outside, inside = socket.socketpair()
@@ -342,7 +356,9 @@ class Run:
         raise EndedError("failed", output.problem or f"the agent ended with code {code}")
 
     async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.AgentOutput) -> int:
-        """Follow a step to its end; its exit code, 0 too where the agent said its last word and did not end."""
+        """Read the output of a step until it ends; return its exit code, or 0 if the agent gave its
+        result but did not exit.
+        """
         process = sandbox.process
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         assert stdin is not None
@@ -390,7 +406,7 @@ class Run:
                 await asyncio.wait(watched, timeout=min(ends - now, _LOOK_S), return_when=asyncio.FIRST_COMPLETED)
             code = process.returncode
             await sandbox.end()
-            # Whoever has held its pipes is gone, so that they end.
+            # All processes that held the pipes have ended, so the pipes end too.
             await asyncio.gather(*tasks)
             return 0 if code is None else code
         finally:
@@ -399,7 +415,9 @@ class Run:
             await asyncio.gather(*tasks, ending, saying, return_exceptions=True)
 
     def _terms(self) -> dict[str, object]:
-        """What the run's gateway speaks for (`confide_night.runner.budget.budget_gateway.RunTerms`)."""
+        """Return the terms of the run's gateway
+        (`confide_night.runner.budget.budget_gateway.RunTerms`).
+        """
         hosts: dict[str, dict[str, str]] = {host: {} for host in self._recipe.hosts}
         hidden = []
         for each in self._recipe.headers:
@@ -416,10 +434,10 @@ class Run:
             "hidden": hidden,
         }
 
-    # The steps around it
+    # Steps before and after the agent
 
     async def _quick(self, title: str, command: Sequence[str], problem: str) -> None:
-        """A step of ours in a sandbox. Raises EndedError: it fails."""
+        """Execute a short step in a sandbox. Raises EndedError if it fails."""
         try:
             code, _ = await self._step(title, self._box(environment=_WHO), command, WORK, _STEP_S)
         except TimeoutError:
@@ -428,8 +446,9 @@ class Run:
             raise EndedError("again", problem)
 
     async def _checked(self, work: Path) -> bool:
-        """Whether the recipe's check ends well: without a way out, with nothing left of the agent's processes, and where something goes
-        on from here in a tree that has that and nothing else."""
+        """Run the recipe's check; return True if it passes. It runs without a network and without
+        the agent's processes; if the run has a commit, in a tree with exactly that commit.
+        """
         box = self._box(is_open=self._recipe.kind != "review", environment=_WHO, work=work)
         try:
             code, _ = await self._step("check", box, self._recipe.check, TREE, CHECK_S)
@@ -439,7 +458,9 @@ class Run:
         return code == 0
 
     async def _pack(self) -> _Work:
-        """Have the work in a bundle. What git starts by the tree's own settings it starts in there."""
+        """Create a bundle of the work. Programs that the tree's git settings start run in the
+        sandbox.
+        """
         box = self._box(environment=_WHO, writable={OUT: self._out})
         packing = ("sh", "-c", _PACK, "sh", self._base, TREE, OUT)
         try:
@@ -457,9 +478,10 @@ class Run:
         return _Work(commit[0], bundle)
 
     async def _unpack(self, work: _Work, result: Result) -> None:
-        """Have the commit in a tree of its own, as anybody who fetches it has it; and see what of it may go out.
+        """Check out the commit into a new tree, as in a fresh clone, and determine whether it may
+        be pushed.
 
-        Raises EndedError: the bundle has another commit, or git refuses it.
+        Raises EndedError if the bundle has another commit, or git refuses it.
         """
         box = self._box(
             environment={**_WHO, **_OURS},
@@ -484,7 +506,9 @@ class Run:
     async def _step(
         self, title: str, box: Box, command: Sequence[str], cwd: str, deadline_s: float
     ) -> tuple[int, bytes]:
-        """A step without a gateway: its exit code, and the end of what it has printed. Raises TimeoutError."""
+        """Execute a step without a gateway; return its exit code and the end of its output. Raises
+        TimeoutError.
+        """
         output = agents.AgentOutput("")
         async with asyncio.timeout(deadline_s), self._sandbox(box, command, cwd) as sandbox:
             code = await self._followed(sandbox, title, b"", output)
@@ -526,10 +550,12 @@ class Run:
         finally:
             await asyncio.shield(sandbox.end())
 
-    # A question
+    # Question to a model
 
     async def _ask(self, result: Result) -> None:
-        """One request of the model, without tools and without a sandbox: nothing of it runs here."""
+        """Send one request to the model, without tools and without a sandbox, since nothing of its
+        answer is executed.
+        """
         recipe, api = self._recipe, self._settings.model.api
         asked = agents.prompt(recipe, self._job.text, self._job.context)
         body: dict[str, object] = {"model": recipe.model}
@@ -560,7 +586,7 @@ class Run:
 
 
 def _answered(text: str) -> str:
-    """The text of an answer of either API; "" where it has none."""
+    """Return the text of an answer of either API; "" if it has none."""
     try:
         said = json.loads(text)
         if "content" in said:
@@ -574,7 +600,9 @@ def _answered(text: str) -> str:
 
 
 def _plain(path: Path, most: int) -> Path | None:
-    """A file that a sandbox has left, if it is a plain one and not too large: it may be a link to anywhere, or a pipe."""
+    """Return the path if it is a regular file within the size limit, else None: a sandbox may have
+    left a link or a pipe.
+    """
     try:
         status = os.lstat(path)
     except OSError:

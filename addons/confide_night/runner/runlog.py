@@ -1,4 +1,4 @@
-"""What a run has printed, as far as it is kept: the beginning and the end of each stream, without secrets."""
+"""The log of a run: the beginning and the end of each output stream, without secrets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Final
 from confide_night.runner.masks import Mask
 
 MOST_EACH: Final = 4 * 2**20
-"""Bytes of a stream's beginning, and as many of its end."""
+"""Bytes kept of a stream's beginning, and as many of its end."""
 LEAST_CONFIDENCE: Final = 0.5
-"""Of what is taken out as a credential: a log is read once, and a value too many that is gone costs less than one that stays."""
+"""Confidence from which a detected credential is removed. It is low: losing a harmless value from a
+log costs less than keeping a secret.
+"""
 
 
 class LogStream:
-    """One stream, masked as it comes in."""
+    """The log of one stream, masked as it arrives."""
 
     def __init__(self, values: Collection[bytes]) -> None:
         self._mask = Mask(values)
@@ -25,13 +27,13 @@ class LogStream:
         self.total = 0
 
     def feed(self, piece: bytes) -> bytes:
-        """Keep a piece; it comes back without secret values, a little later where one may be cut in two."""
+        """Add a piece; return it without secrets, delayed if a value may be split across pieces."""
         shown = self._mask.feed(piece)
         self._add(shown)
         return shown
 
     def end(self) -> bytes:
-        """The stream has ended: what is left of it."""
+        """End the stream; return the masked rest."""
         shown = self._mask.end()
         self._add(shown)
         return shown
@@ -51,7 +53,7 @@ class LogStream:
 
     @property
     def text(self) -> str:
-        """What is kept, with a line where something is left out."""
+        """Return the kept parts, with a line in place of what was left out."""
         tail = b"".join(self._last)[-MOST_EACH:]
         left_out = self.total - self._first_size - len(tail)
         gap = f"\n[{left_out:,} bytes are left out here]\n".encode() if left_out else b""
@@ -59,25 +61,27 @@ class LogStream:
 
 
 class RunLog:
-    """Of a whole run: a section a step, in order."""
+    """The log of a whole run, with one section per output stream, in order."""
 
     def __init__(self, values: Collection[bytes]) -> None:
-        """`values`: the secrets of the run."""
+        """Args:
+        values: the secrets of the run.
+        """
         self._values = values
         self._sections: list[tuple[str, LogStream]] = []
 
     def section(self, title: str) -> LogStream:
-        """A new section, for a stream of that name."""
+        """Start a section for a stream with that title."""
         kept = LogStream(self._values)
         self._sections.append((title, kept))
         return kept
 
     def note(self, line: str) -> None:
-        """A line of ours."""
+        """Add a line of the runner's own."""
         self.section(line).end()
 
     def redacted(self) -> str:
-        """All of it, with what looks like a credential taken out. Takes a while: for a thread."""
+        """Return the whole log without suspected credentials. Slow: call it in a thread."""
         parts = []
         for title, kept in self._sections:
             text = kept.text
@@ -86,7 +90,7 @@ class RunLog:
 
 
 def redacted(text: str) -> str:
-    """A text without what looks like a credential."""
+    """Return a text without suspected credentials."""
     from confide_proxy.sealing.detection import scanner  # 5 MB, which a runner that waits does without
 
     out, at = [], 0

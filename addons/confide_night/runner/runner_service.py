@@ -1,4 +1,6 @@
-"""The runner: a link to the daemon, and slots done one after the other for as long as it lives, or just one."""
+"""The runner's main loop: connects to the daemon and executes one slot after the other, or a single
+one.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,26 @@ from confide_proxy.sealing.context import SessionSealing
 log = logging.getLogger(__name__)
 
 FOLDER: Final = "runner"
-"""Below the proxy's state."""
+"""The runner's folder below the proxy's state folder."""
 UP_S: Final = 30.0
-"""Until the daemon is there, for a runner that is to do one slot."""
+"""Seconds to wait for the daemon if the runner executes a single slot."""
 _PAUSE_S: Final = 30.0
-"""After something was in the way of claiming."""
+"""Seconds to wait after something prevented a claim."""
 _GOODBYE_S: Final = 1.0
 
 
 def folder_of(paths: ProxyPaths) -> Path:
-    """Where a runner's own files are."""
+    """Return the folder of a runner's own files."""
     return paths.state / FOLDER
 
 
 class RunnerService:
-    """Runs until cancelled, or until one slot is done."""
+    """The runner; runs until cancelled, or until one slot is done."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, settings: RunnerSettings) -> None:
-        """Raises RunnerError: another runner of this machine is at work; StateError, KeyFileError: its files cannot be used."""
+        """Raises RunnerError if another runner is active on this device; StateError or KeyFileError
+        if its files are unusable.
+        """
         self._settings = settings
         self._folder = folder_of(paths)
         self._ledger = RunLedger(self._folder)
@@ -65,23 +69,24 @@ class RunnerService:
             on_renewed=self._on_up,
             on_locked=self._sealing.keyring.unlock,
         )
-        # Tasks need no project; the link takes one, and this machine keeps no copy of it here.
+        # Tasks need no project, but the link requires one; no copy of it is kept here.
         self._link = Link(paths, config, [attach_body(GLOBAL_PROJECT, config)], callbacks, machine)
         self.supervisor = Supervisor(self._link, self._sealing, settings, self._ledger, self._folder)
         self._is_up = asyncio.Event()
         self._news = asyncio.Event()
         self._attached: Attached | None = None
         self.tell: Callable[[str], None] = lambda _line: None
-        """Is told, for people, what stands in the way of work."""
+        """Callback for messages to the user about what prevents work."""
         self._told = ""
         self._looking: asyncio.Task[None] | None = None
         self._is_ending = False
 
     async def run(self, *, once: bool = False) -> str | None:
-        """Do what is due. With `once` the state in which the first slot ended; None: none was due.
+        """Execute due slots. With `once`, return the final state of the first slot, or None if none
+        was due.
 
-        Raises RunnerError: no sandbox or no recipe works here, or a library is missing; with `once` also whatever keeps the link from
-        being made.
+        Raises RunnerError if no sandbox or no recipe works here, or a library is missing; with
+        `once` also any error of the connection.
         """
         trial.check_libraries()
         heaps.share(1)
@@ -113,7 +118,7 @@ class RunnerService:
             await asyncio.to_thread(self._ledger.close)
 
     def stop(self) -> None:
-        """Claim nothing any more, and end the run that is under way: it is lost, which the daemon is told."""
+        """Claim no further slot, stop the current run and report it to the daemon as lost."""
         self._is_ending = True
         self.supervisor.stop("its runner was stopped")
         self._is_up.set()
@@ -155,7 +160,7 @@ class RunnerService:
                 log.info("the daemon did not answer: %s", type(error).__name__)
                 wait_s = 1.0
             except ConfideError as error:
-                # As on a full disk, or while the space is locked: what was begun is in the ledger.
+                # For example a full disk or a locked space; the ledger has every started run.
                 self._hear(error)
                 if once:
                     raise
@@ -171,7 +176,7 @@ class RunnerService:
                     await self._news.wait()
 
     def _in_the_way(self) -> str | None:
-        """What keeps this runner from claiming now."""
+        """Return the reason that prevents this runner from claiming now; None if there is none."""
         keyring = self._sealing.keyring
         if keyring.keys is None:
             return str(keyring.problem)
@@ -190,7 +195,9 @@ class RunnerService:
             raise self._link.reason or LinkError("the daemon did not answer in time") from None
 
     def _clear(self) -> None:
-        """What a runner that was killed has left behind. Only one at a time has this folder (`RunLedger`)."""
+        """Remove what a killed runner left behind. Safe, since only one runner at a time has this
+        folder (`RunLedger`).
+        """
         bubblewrap.sweep(self._folder / "work")
         groups.sweep()
         disk_use.remove(self._folder / "work")
@@ -212,7 +219,8 @@ class RunnerService:
             self.tell(f"no daemon: {reason}")
 
     def _hear(self, reason: ConfideError) -> None:
-        # A disk that refuses may take it the next time: the daemon says it at each attempt.
+        # If the disk fails now, the next attempt can record it: the daemon repeats its answer each
+        # time.
         with suppress(KeyFileError):
             self._left.hear(reason, self._link.daemon_static, now=time.time())
 
@@ -234,7 +242,7 @@ class RunnerService:
 
 
 def _rest() -> None:
-    """Give back what a run's log, answers and libraries took: a runner waits for weeks, and its runs are other processes'."""
+    """Release memory after a run: a runner waits for weeks, and its runs are other processes."""
     gc.collect()
     heaps.give_back()
     heaps.give_back_files()
@@ -245,7 +253,7 @@ async def _refuse_stream(_op: str, _params: dict[str, object], _body: Any) -> di
 
 
 def end_message(begun: Begun, state: str, result: Result) -> str:
-    """A line about a run that ended."""
+    """Return a line for the user about a run that ended."""
     cost = f", ${result.usd:.2f}" if result.usd else ""
     why = f": {result.reason}" if result.reason else ""
     return f"{begun.slot} {state}{why} ({result.took_s:.0f} s{cost})"

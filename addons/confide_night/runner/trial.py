@@ -1,4 +1,6 @@
-"""What works on this machine and what does not: `confide task runner --check`, and what a runner asks before it claims anything."""
+"""Checks of what works on this device, for `confide task runner --check` and before a runner claims
+anything.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _MEMORY: Final = "memory and processes of a run are bounded"
 
 
 class TrialFinding(NamedTuple):
-    """One thing that was looked at. `is_good` is None for what works with less."""
+    """The result of one check. `is_good` is None for something optional that does not work."""
 
     name: str
     is_good: bool | None
@@ -47,7 +49,7 @@ class TrialFinding(NamedTuple):
 
 
 async def sandbox_works(folder: Path) -> SandboxError | None:
-    """None where a sandbox works here, to the listener that it hands out; else why not. `folder`: to try it in."""
+    """Try a sandbox, including its listener, in `folder`; return None if it works, else the error."""
     await asyncio.to_thread(make_private_dir, folder)
     place = await asyncio.to_thread(lambda: Path(tempfile.mkdtemp(prefix=".trial-", dir=folder)))
     ours, theirs = socket.socketpair()
@@ -75,13 +77,17 @@ async def sandbox_works(folder: Path) -> SandboxError | None:
 
 
 def check_libraries() -> None:
-    """Raises RunnerMissingError: what the runner takes beyond the base install is not there. Loads none of it."""
+    """Check that the optional libraries of the runner are installed, without loading them. Raises
+    RunnerMissingError.
+    """
     if any(importlib.util.find_spec(name) is None for name in _LIBRARIES):
         raise RunnerMissingError
 
 
 def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:
-    """Why a recipe does not work on this machine; None: it does, as far as can be seen without asking anybody."""
+    """Return the reason why a recipe does not work on this device; None if it seems to work. Sends
+    no request.
+    """
     try:
         if recipe.kind != "ask":
             if shutil.which("git") is None:
@@ -97,7 +103,7 @@ def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:
 
 
 async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[TrialFinding]:
-    """All that can be looked at without a daemon, one after the other."""
+    """Yield the results of all checks that need no daemon."""
     found = bubblewrap.program()
     if found is None:
         hint = "install the package bubblewrap, or confide's extra runner"
