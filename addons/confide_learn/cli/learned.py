@@ -192,7 +192,7 @@ def _edited(text: str) -> str:
 
 
 def waiting_line(here: CommandContext) -> str:
-    """Return the line of `confide status` about waiting suggestions; "" if there are none."""
+    """Return the line of `confide status` about waiting suggestions; "" if none wait."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
     return f"{counted(count, 'suggestion')} from your sessions: confide learn ls" if count else ""
 
@@ -268,7 +268,7 @@ def _status(here: CommandContext) -> Output:
 
 
 def _last(here: CommandContext) -> dict[str, Any] | None:
-    """Return the recorded result of the last run; None if there was none."""
+    """Return the recorded result of the last run; None before the first."""
     try:
         found = json.loads((here.paths.learn / "last.json").read_bytes())
         numbers = {name: int(found[name]) for name in ("at", "sessions", "exchanges", "found", "stored", "skipped")}

@@ -24,7 +24,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class LearnedFinding:
-    """One thing that was learned.
+    """A finding of a judge.
 
     Attributes:
         text: self-contained text of the note.

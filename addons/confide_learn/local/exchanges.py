@@ -54,7 +54,7 @@ _OWN_COLON: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExchangeMessage:
-    """One message or one tool call.
+    """A message or a tool call.
 
     Attributes:
         text: the text; for a call its one-line form: `[tool Bash: make test]`.
@@ -77,7 +77,7 @@ class ExchangeMessage:
 
 @dataclass(frozen=True, slots=True)
 class LearnedExchange:
-    """One exchange; `said` begins with the user's message. `begin` and `end` are offsets in the
+    """An exchange; `said` begins with the user's message. `begin` and `end` are offsets in the
     transcript's file.
     """
 
@@ -263,7 +263,8 @@ def summary_of(
     Args:
         compacted: the client's own summary, not sealed yet.
         day: the day of that summary.
-        is_tainted: the agent has read text of third parties and may repeat it, so its last words are left out.
+        is_tainted: the agent has read text of third parties and may repeat it, so its last words
+            are left out.
 
     Raises OSError if the file cannot be read; KeyFileError, BlockedError: as `Sealer.seal`.
     """

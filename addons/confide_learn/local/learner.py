@@ -86,7 +86,8 @@ class Learned:
         found: number of new findings; `stored` of them became notes.
         skipped: number of transcripts that cannot be read, or whose client has no parser.
         unknown: number of lines that no parser knows.
-        lowered: number of notes that agents stored after reading text of third parties, now marked untrusted.
+        lowered: number of notes that agents stored after reading text of third parties, now marked
+            untrusted.
         is_full: whether reading stopped because too many suggestions wait for the user.
         problems: why judges failed, by name.
     """
@@ -126,7 +127,7 @@ class _LearnedSession:
 
     @property
     def compacted(self) -> str:
-        """Return the client's last summary of the session; "" if there is none."""
+        """Return the client's last summary of the session; "" without one."""
         found = [
             pointer["more"]["compact_summary"] for pointer in self.pointers if "compact_summary" in pointer["more"]
         ]
@@ -179,7 +180,7 @@ class Learner:
             self._seat.leave()
 
     def quiet_s(self) -> float:
-        """Return the seconds since the last pointer; -1 if there is none."""
+        """Return the seconds since the last pointer; -1 without pointers."""
         try:
             status = (self._folder / "pointers.jsonl").stat()
         except OSError:

@@ -54,7 +54,8 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
     same already.
 
     Args:
-        is_accepted: the user has accepted it. Otherwise a nearly identical note that was not learned stays unchanged, and nothing is added.
+        is_accepted: the user has accepted it. Otherwise a nearly identical note that was not
+            learned stays unchanged, and nothing is added.
 
     Raises RequestError, ToolError, ConfideError, TimeoutError: as a tool call.
     """

@@ -37,7 +37,8 @@ class TranscriptPosition:
         head, mark: identify the file and detect that it was rewritten (`sync.transcripts.files`).
         exchanges: number of exchanges judged.
         note: the id of the session's note, once there is one.
-        tainted: whether the agent has, or may have, read text of third parties; stays set until the session ends.
+        tainted: whether the agent has, or may have, read text of third parties; stays set until the
+            session ends.
         at: time of the last change, in seconds since 1970.
     """
 
@@ -108,7 +109,7 @@ _LOCK_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One suggestion of the learner.
+    """A suggestion of the learner.
 
     Attributes:
         id: eight hex digits, derived from the text, or from the session for a session's note.
@@ -122,7 +123,8 @@ class Suggestion:
         note: the id of the note that it became; while it waits, of the note that it would change.
         path: the path of that note.
         replaced: an older note that it replaced.
-        class_: the class of its note unless the user accepts it: `derived`, or `untrusted` (docs/agents.md).
+        class_: the class of its note unless the user accepts it: `derived`, or `untrusted`
+            (docs/agents.md).
     """
 
     id: str
@@ -143,7 +145,7 @@ class Suggestion:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if its state is none of `OPEN`."""
+        """Return True if its state is not in `OPEN`."""
         return self.state not in OPEN
 
 

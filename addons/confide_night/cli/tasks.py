@@ -375,7 +375,7 @@ async def _shown(client: CommandClient, identity: str) -> tuple[TaskShown, Order
 
 
 def _slot(found: TaskShown, at: str | None) -> RunShown:
-    """Find the run of a task that the user names. Raises ToolError if there is none."""
+    """Find the run of a task that the user names. Raises ToolError if the task has no such run."""
     wanted = [
         one
         for one in found["slots"]

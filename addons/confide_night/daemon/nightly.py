@@ -52,7 +52,7 @@ class Findings:
 
     def lines(self) -> list[str]:
         """Return a line for the user with each problem and the command that handles it; an empty
-        list if there is none.
+        list without problems.
         """
         told = [
             (self.unsealed, "credentials in clear", "confide secrets scan --stored"),

@@ -407,7 +407,7 @@ class MonthlySpending(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """One part of a log, sealed by its runner; `time` is in seconds since 1970."""
+    """A part of a log, sealed by its runner; `time` is in seconds since 1970."""
 
     task: str
     at: int

@@ -134,7 +134,8 @@ def check_order(roster: Roster, order: bytes, signer: bytes, signature: bytes) -
 
     Raises:
         OrderError: the order is too large.
-        OrderSignerError: the signer is not on the roster; the message names the device if it was removed.
+        OrderSignerError: the signer is not on the roster; the message names the device if it was
+            removed.
         OrderSignatureError: the signature is for another text, space or key.
     """
     if len(order) > MAX_ORDER_BYTES:
@@ -165,7 +166,8 @@ def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Co
 
     Args:
         signer, approver: Ed25519 keys of the devices that signed and approved the order.
-        approvers: keys that the runner's owner has configured; these count regardless of which device added them.
+        approvers: keys that the runner's owner has configured; these count regardless of which
+            device added them.
 
     Raises OrderSignerError.
     """
@@ -362,7 +364,8 @@ def opened(
     """Parse an order after checking its signature and every approval against the roster.
 
     Args:
-        approvers: keys whose approval counts regardless of which device added them (`check_approver`).
+        approvers: keys whose approval counts regardless of which device added them
+            (`check_approver`).
         now: the time for the check of expiry; None to skip that check.
 
     Raises OrderError or a subclass.

@@ -273,7 +273,7 @@ class Unreadable(TypedDict):
 
 
 class MovedTasks(TypedDict):
-    """One page of the tasks that move to another daemon."""
+    """A page of the tasks that move to another daemon."""
 
     tasks: Annotated[list[MovedTask], MAX_MOVED]
     slots: Annotated[list[MovedSlot], MAX_MOVED]

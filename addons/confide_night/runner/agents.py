@@ -134,8 +134,8 @@ class AgentOutput:
     Attributes:
         has_begun: whether anything has arrived.
         is_done: whether the final event has arrived; the process may still run.
-        problem: the error that the agent reports; "" if none.
-        told_usd: the cost that the agent reports; None if it reports none.
+        problem: the error that the agent reports; "" without one.
+        told_usd: the cost that the agent reports; None without a report.
     """
 
     def __init__(self, speaks: str) -> None:

@@ -54,8 +54,8 @@ _SOURCE: Final = "confide.source"
 _HEAD: Final = re.compile(r"(?:ref: (?P<branch>refs/heads/\S+)|(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}))\tHEAD")
 _SHA256_CHARS: Final = 64
 _SEEN: Final = ("objects", "refs", "packed-refs", "HEAD")
-"""Parts of a mirror that a sandbox sees. It gets its own settings (`config_of`), since an address
-can contain a password.
+"""Parts of a mirror that a sandbox sees. It gets its own settings (`Mirror.settings`), since an
+address can contain a password.
 """
 _LENDS: Final = (
     '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$CONFIDE_USERNAME" "$CONFIDE_PASSWORD"; }; f'
@@ -119,7 +119,8 @@ class Mirror:
         """Import the branch of a run from its bundle; return the branch's name.
 
         Args:
-            commit: the commit that was checked and reported, which the bundle must contain; None accepts any.
+            commit: the commit that was checked and reported, which the bundle must contain; None
+                accepts any.
 
         Raises RepositoryError if git refuses the bundle or it has another commit; no branch is
         created then.
@@ -209,7 +210,8 @@ class Mirror:
         mirror); return its output.
 
         Args:
-            grows: the folder that git fetches into; its size is checked during the command and at the end.
+            grows: the folder that git fetches into; its size is checked during the command and at
+                the end.
             told: verb for error messages; by default the git command.
             goes_out: pass the repository's address, as the remote `_REMOTE`.
 

@@ -1,5 +1,5 @@
-"""One run: turns a repository and an order's text into a result, in sandboxes that leave no process
-and no file behind.
+"""Executes a run: turns a repository and an order's text into a result, in sandboxes that leave no
+process and no file behind.
 
 This module has no connection to the daemon. Effects that need the daemon's consent (a note, a
 branch, a push) are only prepared here.
@@ -147,7 +147,8 @@ class Result:
         state: `succeeded`, `failed`, `cancelled`, `lost`, or `again`.
         reason: explanation for the user; "" for none.
         text: the result's text, without secrets.
-        checked: whether the recipe's check passed on exactly that commit; None if there is no check or it was not reached.
+        checked: whether the recipe's check passed on exactly that commit; None if there is no check
+            or it was not reached.
         commit: the commit of the work; "" for none.
         bundle, patch: files with the work, in the run's folder; None for none.
         may_be_pushed: whether the recipe allows a push of the commit.
@@ -170,8 +171,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The work of an agent: a commit and a bundle with it. If nothing changed, `bundle` is None and
-    `commit` is the original one.
+    """The work of an agent: a commit and a bundle with it. If nothing changed, there is no bundle,
+    and `commit` is the original one.
     """
 
     commit: str
@@ -179,8 +180,8 @@ class _Work:
 
 
 class Run:
-    """One run in its own folder. The caller removes the folder with `tidy` after it has imported
-    the bundle.
+    """A run in its own folder. The caller removes the folder with `tidy` after it has imported the
+    bundle.
     """
 
     def __init__(self, job: RunJob, settings: RunnerSettings, folder: Path) -> None:

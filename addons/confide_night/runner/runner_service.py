@@ -176,7 +176,7 @@ class RunnerService:
                     await self._news.wait()
 
     def _in_the_way(self) -> str | None:
-        """Return the reason that prevents this runner from claiming now; None if there is none."""
+        """Return the reason that prevents this runner from claiming now; None if it may claim."""
         keyring = self._sealing.keyring
         if keyring.keys is None:
             return str(keyring.problem)

@@ -40,7 +40,9 @@ _MEMORY: Final = "memory and processes of a run are bounded"
 
 
 class TrialFinding(NamedTuple):
-    """The result of one check. `is_good` is None for something optional that does not work."""
+    """The result of one check. `is_good`: True if it works, False if not, None if it works with
+    restrictions.
+    """
 
     name: str
     is_good: bool | None

@@ -1,1 +1,3 @@
-"""What a run may ask of a model, and what that costs: a process of its own between the sandbox and the model's API, which has the key."""
+"""The budget gateway of a run: a separate process between the sandbox and the model's API, which
+holds the API key, filters requests and counts their cost.
+"""

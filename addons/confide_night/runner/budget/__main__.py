@@ -1,8 +1,9 @@
-"""The gateway's process: `python -m confide_night.runner.budget FD`.
+"""The process of the budget gateway: `python -m confide_night.runner.budget FD`.
 
-Its terms come in one line on stdin, so that no key stands in a list of processes or in an environment. It ends when stdin does: when
-whoever started it has ended. The listener comes over the socket FD from the sandbox. On stdout it tells, a line each, what happens.
-Instead of a listener the terms may have one question (`ask`), which is answered there.
+Its terms arrive as one line on stdin, so that no key is in a list of processes or in an
+environment. It ends when stdin closes, thus when its parent ends. The sandbox passes the listener
+over the socket FD. The process prints its events to stdout, one JSON object per line. Instead of
+serving a listener, it can answer one question of the terms (`ask`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from confide_night.runner.budget.meter import Meter
 from confide_night.runner.settings.prices import Price, price_of
 
 HANDED_S: Final = 30.0
-"""Until the sandbox has handed out its listener."""
+"""Seconds to wait for the listener from the sandbox."""
 ASK_S: Final = 600.0
 _MOST_CONNECTIONS: Final = 64
 
@@ -33,7 +34,7 @@ _MOST_CONNECTIONS: Final = 64
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """It ends with its stdin."""
+        """Ignore signals; the process ends with its stdin."""
         yield
 
 
@@ -43,7 +44,9 @@ def _tell(said: dict[str, object]) -> None:
 
 
 async def _listener(descriptor: int) -> socket.socket:
-    """The socket that the sandbox hands out. Raises TimeoutError, OSError: it does not."""
+    """Receive the listening socket from the sandbox. Raises TimeoutError or OSError if none
+    arrives.
+    """
     loop = asyncio.get_running_loop()
     with socket.socket(fileno=descriptor) as way_in:
         way_in.setblocking(False)
@@ -84,7 +87,7 @@ async def _serve(gateway: BudgetGateway, descriptor: int) -> None:
 
 
 async def _ask(gateway: BudgetGateway, question: dict[str, Any]) -> None:
-    """One request, through the same meter as those of an agent."""
+    """Send one request to the gateway itself, which counts it like an agent's request."""
     within = httpx2.ASGITransport(app=gateway.app)
     async with httpx2.AsyncClient(transport=within, base_url="http://gateway", timeout=ASK_S) as client:
         answer = await client.post(question["path"], json=question["body"], headers=question.get("headers", {}))
@@ -117,9 +120,9 @@ async def _run(descriptor: int) -> None:
 def main() -> None:
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx2", "httpcore2"):
         quiet = logging.getLogger(name)
-        # They would write addresses, and errors with their texts.
+        # These would log addresses and error texts.
         quiet.propagate, quiet.handlers = False, [logging.NullHandler()]
-    # Requests that are under way end with the process: nobody is there any more who would have the answer.
+    # Current requests end with the process, since no client is left to receive the answers.
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(_run(int(sys.argv[1])))
 

@@ -1,8 +1,8 @@
-"""What a request to a model's API may be made of: its members, its tools, and its pieces of content, by name.
+"""Allowlists for requests to the models' APIs: fields, tools and content parts, by name.
 
-A form of somebody else's is extended by them, so what is not named here is refused and not let through. Nothing is named that has the
-provider fetch an address, run a program, or take up what it keeps from another time: each is a way out of a sandbox without a network,
-and an input whose length nobody here knows.
+Providers extend their formats, so anything not listed is refused. The lists contain nothing that
+makes the provider fetch an address, run a program, or use data that it stored earlier: each would
+be a way out of a sandbox without a network, and an input of unknown length.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 IMAGE_TOKENS: Final = 25_000
-"""More than any image is read as: OpenAI's largest detail has 10,000 patches, each at most 2.46 tokens; Anthropic's have 5,000 tokens."""
+"""More tokens than any image has: OpenAI's largest detail has 10,000 patches of at most 2.46
+tokens; Anthropic's images have 5,000 tokens.
+"""
 DOCUMENT_TOKENS: Final = 1_000_000
-"""A request with a document: as much as the largest model reads. A page of a PDF may take 60 bytes, and be read as 5,000 tokens."""
+"""Tokens counted for a request with a document, as many as the largest model reads. A PDF page of
+60 bytes can have 5,000 tokens.
+"""
 _BYTES_A_TOKEN: Final = 2
-"""Fewer than texts have: what a request reads counts at its most until its answer says what it was."""
+"""Fewer bytes per token than texts have: the input is overestimated until the answer reports the
+actual count.
+"""
 _MOST_WHERE: Final = 200
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=_\s-]*")
 _IMAGE_URL: Final = re.compile(r"data:image/[a-z0-9.+-]{1,40};base64,", re.IGNORECASE)
@@ -27,27 +33,31 @@ _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 class UnfitError(Exception):
-    """A request that is not let out; its text is for the agent."""
+    """The request is refused; the message is for the agent."""
 
 
 @dataclass(slots=True)
 class Weight:
-    """What a request has in it besides text: how many images and documents, and how many bytes of it those are."""
+    """The non-text content of a request: the number of images and documents, and their size in
+    bytes.
+    """
 
     images: int = 0
     documents: int = 0
     packed_bytes: int = 0
 
     def tokens(self, size_bytes: int) -> int:
-        """What a request of that size reads at most."""
+        """Return the most input tokens of a request of that size."""
         text = max(0, size_bytes - self.packed_bytes) // _BYTES_A_TOKEN
         return text + self.images * IMAGE_TOKENS + (DOCUMENT_TOKENS if self.documents else 0)
 
 
 Form = Callable[[Any, str, Weight], Any]
-"""Checks a value at a place in a request, adds to its weight, and gives it as it goes out. Raises UnfitError."""
+"""Function that checks the value at a path of a request, adds to the weight, and returns the value
+to send. Raises UnfitError.
+"""
 _OUT: Final = object()
-"""In place of what goes out without notice, though the request is let through."""
+"""Marker returned for a value that is silently left out of the request."""
 
 
 def _unfit(where: str) -> UnfitError:
@@ -56,24 +66,28 @@ def _unfit(where: str) -> UnfitError:
 
 
 def _plain(value: Any, where: str, _weight: Weight) -> Any:
-    """A string, a number, a truth value, or null."""
+    """Accept a string, a number, a boolean or null."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise _unfit(where)
 
 
 def _any(value: Any, _where: str, _weight: Weight) -> Any:
-    """Data of the agent's own tools, in whatever form they have: no provider reads it as a part of the request."""
+    """Accept any value: data of the agent's own tools, which the provider does not interpret."""
     return value
 
 
 def _empty(_value: Any, _where: str, _weight: Weight) -> Any:
-    """What a provider adds of its own tools' results, and does not ask for again."""
+    """Replace by an empty list: results that a provider adds about its own tools, and does not
+    require back.
+    """
     return []
 
 
 def _schema(value: Any, where: str, weight: Weight) -> Any:
-    """A JSON Schema that leads nowhere: `$ref` only into itself, and no schema of somebody else's behind it."""
+    """Accept a JSON Schema without external references: `$ref` only within itself, and a known
+    `$schema`.
+    """
     if isinstance(value, dict):
         for name in _REFERENCES & value.keys():
             if isinstance(value[name], str) and not value[name].startswith("#"):
@@ -115,14 +129,16 @@ def _text_or(form: Form) -> Form:
 
 
 def _plain_table(value: Any, where: str, weight: Weight) -> Any:
-    """An object of plain values, whatever their names."""
+    """Accept an object of plain values with any names."""
     if not isinstance(value, dict):
         raise _unfit(where)
     return {name: _plain(each, f"{where}.{name}", weight) for name, each in value.items()}
 
 
 def _members(forms: Mapping[str, Form]) -> Form:
-    """An object of these members. One that is not named, and asks for nothing (null, false, or empty), goes out without notice."""
+    """Return a form for an object with these fields. Other fields are left out if empty (null,
+    false, "" or the like), else refused.
+    """
 
     def check(value: Any, where: str, weight: Weight) -> Any:
         if not isinstance(value, dict):
@@ -144,7 +160,7 @@ def _plain_members(*names: str, **more: Form) -> Form:
 
 
 def _kinds(forms: Mapping[str, Form], *, usual: str = "") -> Form:
-    """An object by its `type`; without one it is of the `usual`."""
+    """Return a form for an object selected by its `type`, `usual` by default."""
 
     def check(value: Any, where: str, weight: Weight) -> Any:
         kind = value.get("type", usual) if isinstance(value, dict) else None
@@ -156,7 +172,9 @@ def _kinds(forms: Mapping[str, Form], *, usual: str = "") -> Form:
 
 
 def _tools(forms: Mapping[str, Form], dated: re.Pattern[str] | None = None, of_dated: Form | None = None) -> Form:
-    """Tools. Those that the agent does not do itself go out without notice: agents offer them as a matter of course."""
+    """Return a form for a tool. Tools that the provider would run are left out, since agents offer
+    them by default.
+    """
 
     def check(value: Any, where: str, weight: Weight) -> Any:
         if not isinstance(value, dict) or not isinstance(kind := value.get("type", "custom"), str):
@@ -171,7 +189,7 @@ def _tools(forms: Mapping[str, Form], dated: re.Pattern[str] | None = None, of_d
 
 
 def _packed(value: Any, where: str, weight: Weight, begins: re.Pattern[str] | None = None) -> Any:
-    """What is in the request itself, as base64, and is nothing else: no address of it."""
+    """Accept base64 data within the request itself, never an address."""
     begin = begins.match(value) if begins is not None and isinstance(value, str) else None
     if not isinstance(value, str) or (begins is not None and begin is None):
         raise _unfit(where)
@@ -254,7 +272,7 @@ _ANTHROPIC_TOOLS: Final = _tools(
             allowed_callers=_list(_DIRECT),
         )
     },
-    # What the agent does itself, in each of its editions.
+    # Tools that the agent runs itself, in every dated version.
     re.compile(r"(bash|text_editor|memory|computer)_20\d{6}"),
     _plain_members(
         *("type", "name", "strict", "defer_loading", "max_characters"),
@@ -267,7 +285,7 @@ _ANTHROPIC_TOOLS: Final = _tools(
 
 
 def _definition(value: Any, where: str, weight: Weight) -> Any:
-    """A tool in the middle of a conversation, where none can be left out without notice."""
+    """Accept a tool definition within a conversation, where a tool cannot be left out silently."""
     if (found := _ANTHROPIC_TOOLS(value, where, weight)) is _OUT:
         raise _unfit(where)
     return found
@@ -319,7 +337,7 @@ ANTHROPIC: Final = _plain_members(
     output_config=_plain_members("effort", format=_FORMAT, task_budget=_plain_table),
     output_format=_FORMAT,
     context_management=_members(
-        # Not `compact_…`: it has the model write more than a request may.
+        # Not `compact_…`: with it the model writes more than the request's limit.
         {"edits": _list(_kinds({"clear_thinking_20251015": _EDIT, "clear_tool_uses_20250919": _EDIT}))}
     ),
 )
@@ -347,7 +365,9 @@ _BY_CLIENT: Final = _only("client")
 
 
 def _shell(value: Any, where: str, weight: Weight) -> Any:
-    """The agent's own shell. Another one, in a container of the provider's with a network, is a tool that runs there."""
+    """Accept the agent's own shell. Another shell runs in the provider's container, which has a
+    network.
+    """
     place = value.get("environment")
     if isinstance(place, dict) and place.get("type", "local") != "local":
         return _OUT
@@ -355,7 +375,9 @@ def _shell(value: Any, where: str, weight: Weight) -> Any:
 
 
 def _tool_search(value: Any, where: str, weight: Weight) -> Any:
-    """A search that the agent does; at the provider it would be done within one request, which then reads its input again."""
+    """Accept a search that the agent performs. At the provider it would run within one request,
+    which then reads its input again.
+    """
     if value.get("execution") != "client":
         return _OUT
     return _plain_members("type", "execution", "description", parameters=_schema)(value, where, weight)
@@ -374,7 +396,7 @@ _TOOL_KINDS: Final[Mapping[str, Form]] = {
 
 
 def _with_tools(**more: Form) -> Form:
-    """An object that has tools in it, and goes out without notice where none of them stays."""
+    """Return a form for an object with tools, which is left out if none of them remains."""
     form = _plain_members("type", "id", "call_id", "status", "name", "description", "role", **more)
 
     def check(value: Any, where: str, weight: Weight) -> Any:
@@ -472,7 +494,9 @@ BETAS: Final = frozenset(
         "tool-search-tool-2025-10-19",
     }
 )
-"""Names in `anthropic-beta`: of how an answer is written, what is thought and cached, and which tools of the agent's are shown when."""
+"""Allowed names in `anthropic-beta`: formats of answers, thinking, caching, and the selection of
+the agent's tools.
+"""
 _OPENAI_BETAS: Final = frozenset({"responses=experimental"})
 _VERSIONS: Final = frozenset({"2023-06-01"})
 
@@ -488,4 +512,4 @@ HEADERS: Final[Mapping[str, Callable[[str], str]]] = {
     "anthropic-version": _named(_VERSIONS),
     "openai-beta": _named(_OPENAI_BETAS),
 }
-"""The headers of an agent that go to a model's API, and what of each does; "" for none of it."""
+"""Functions by name of header that return the allowed part of an agent's header; "" for nothing."""

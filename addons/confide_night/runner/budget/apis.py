@@ -1,8 +1,8 @@
-"""The models' APIs that the gateway knows: which paths an agent may use, what becomes of a request before it goes out, and what an answer,
-whole or a stream of events, says that it has cost.
+"""The models' APIs that the gateway supports: allowed paths, rewriting of requests, and the cost
+reported by an answer or a stream of events.
 
-A request goes out as `allowlist` has read it, never as it came: tools that run at the provider could carry what a repository holds to
-anywhere, and some options cost more than the table of prices says.
+A request is sent as rebuilt by `allowlist`, never as received: tools that run at the provider could
+send a repository's content anywhere, and some options cost more than the table of prices states.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from confide_night.runner.budget.allowlist import ANTHROPIC, HEADERS, OPENAI, Fo
 from confide_night.runner.settings.prices import TokenUse
 
 MOST_LINE: Final = 16 * 2**20
-"""Bytes of one event; OpenAI's last one repeats the whole answer."""
+"""Most bytes of one event; OpenAI's last event repeats the whole answer."""
 _BYTES_A_TOKEN: Final = 8
-"""More than texts have: a stream is cut only where its API has surely written more than it was let. What it may write it was told."""
+"""More bytes per token than texts have, so a stream is cut only if its API has certainly exceeded
+the output limit of the request.
+"""
 _SLACK_BYTES: Final = 4096
 _WRITTEN: Final = ("text", "thinking", "partial_json")
 
 
 def of_answer(body: bytes) -> TokenUse | None:
-    """What a whole answer has cost; None: it does not say."""
+    """Return the tokens that a complete answer reports; None if it reports none."""
     try:
         return of_usage(json.loads(body)["usage"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -31,12 +33,12 @@ def of_answer(body: bytes) -> TokenUse | None:
 
 
 def of_usage(usage: Any) -> TokenUse | None:
-    """The tokens of a `usage`, of Anthropic's form or of OpenAI's; None: it is of neither."""
+    """Parse a `usage` object of Anthropic or OpenAI; return None if it is neither."""
     if not isinstance(usage, dict) or "input_tokens" not in usage:
         return None
     taken, written = _count(usage, "input_tokens"), _count(usage, "output_tokens")
     if "input_tokens_details" in usage:
-        # OpenAI counts what came from the cache as input too.
+        # OpenAI's input count includes cached tokens.
         cached = min(taken, _count(usage["input_tokens_details"], "cached_tokens"))
         return TokenUse(taken - cached, written, cached)
     made = _count(usage, "cache_creation_input_tokens")
@@ -50,12 +52,12 @@ def _count(table: Any, name: str) -> int:
 
 
 class EventStream:
-    """Follows a stream of server-sent events.
+    """Parser of a stream of server-sent events.
 
     Attributes:
-        used: what it has said of its cost, last; None: nothing yet.
-        is_whole: whether that is the last word.
-        written: tokens that have come, at least: by their length until it is said.
+        used: the usage reported last; None before the first report.
+        is_whole: whether that report is final.
+        written: lower bound of the output tokens so far, estimated from the length until reported.
     """
 
     def __init__(self) -> None:
@@ -70,7 +72,7 @@ class EventStream:
         return max(said, (self._bytes - _SLACK_BYTES) // _BYTES_A_TOKEN)
 
     def feed(self, piece: bytes) -> None:
-        """Read on. Raises ValueError: an event is longer than any is."""
+        """Parse the next piece. Raises ValueError if an event is too long."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > MOST_LINE:
             raise ValueError("an event is too long")
@@ -92,7 +94,7 @@ class EventStream:
             usage = event.get("usage")
             before = self.used or TokenUse()
             said = of_usage(usage) or TokenUse(output=_count(usage, "output_tokens"))
-            # Some servers repeat what was read there, others do not.
+            # Some servers repeat the input count here, others do not.
             self.used = (
                 said
                 if said.taken_in
@@ -121,18 +123,18 @@ class EventStream:
 
 
 DEFAULT_OUTPUT: Final = 32_000
-"""Tokens that a request may write which does not say how many."""
+"""Output limit of a request that states none, in tokens."""
 _DEARER: Final = frozenset({"service_tier", "speed", "inference_geo"})
-"""Left out without notice: at what it costs otherwise the request is as good."""
+"""Options that only raise the price or select a region; they are silently left out."""
 
 
 class PricedRequest(NamedTuple):
-    """A request that costs something.
+    """A request that costs money.
 
     Attributes:
-        body: as it goes out; `output_field` is to be set in it.
-        wanted_output: tokens that it asks to write.
-        weight: what it has in it besides text.
+        body: the body to send; the field `output_field` must still be set.
+        wanted_output: the requested output limit, in tokens.
+        weight: its non-text content.
     """
 
     body: dict[str, Any]
@@ -143,7 +145,9 @@ class PricedRequest(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One API. `paid` are the paths that cost something, `free` the others that may be used, both with their methods."""
+    """The rules of an API. `paid` and `free` list the allowed methods and paths that do and do not
+    cost money.
+    """
 
     paid: frozenset[tuple[str, str]]
     free: frozenset[tuple[str, str]]
@@ -153,12 +157,14 @@ class Api(NamedTuple):
     key_form: str
 
     def headers(self, given: Mapping[str, str], key: str) -> dict[str, str]:
-        """The headers of a request as it goes out: what the API takes of those that came, and the real key."""
+        """Return the headers to send: the allowed ones of the agent, and the real key."""
         passed = {name: found for name, taken in HEADERS.items() if (found := taken(given.get(name, "")))}
         return {**passed, "content-type": "application/json", self.key_header: self.key_form.format(key)}
 
     def checked(self, body: Any) -> tuple[dict[str, object], Weight]:
-        """A request as it goes out. Raises UnfitError: it is none, or has in it what is not named in the list."""
+        """Return the request body to send and its weight. Raises UnfitError if it is invalid or
+        contains anything not allowed.
+        """
         if not isinstance(body, dict) or not isinstance(body.get("model"), str):
             raise UnfitError("this is no request of the API: an object with a model")
         weight = Weight()
@@ -171,7 +177,7 @@ class Api(NamedTuple):
         return found, weight
 
     def request(self, body: Any) -> PricedRequest:
-        """A paid request. Raises UnfitError as `checked`."""
+        """Check a paid request. Raises UnfitError as `checked`."""
         found, weight = self.checked(body)
         wanted = found.get(self.output_field)
         wanted = wanted if type(wanted) is int and wanted > 0 else DEFAULT_OUTPUT
@@ -199,7 +205,9 @@ APIS: Final = {
 
 
 def thinking_fits(body: Mapping[str, object], most_output: int) -> bool:
-    """Whether what a request wants to think fits into what it may write; Anthropic's API refuses one in which it does not."""
+    """Return True if the thinking budget of a request is below its output limit; otherwise
+    Anthropic's API would refuse it.
+    """
     thinking = body.get("thinking")
     wanted = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     return type(wanted) is not int or wanted < most_output

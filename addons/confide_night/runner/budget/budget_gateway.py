@@ -1,7 +1,8 @@
-"""The gateway: what listens in the sandbox, and speaks for it outside, to the recipe's hosts alone.
+"""The gateway of a run: listens in the sandbox, and forwards requests only to the recipe's hosts.
 
-An agent has `placeholder` for a key, and gets the model's API at `/v1/…`; other hosts of its recipe are at `/hosts/NAME/…`. The key and the
-secrets of headers are here, in a process of their own, and in nothing that the sandbox can see.
+An agent has a placeholder as its key, and reaches the model's API at `/v1/…` and the recipe's other
+hosts at `/hosts/NAME/…`. The key and the secret headers are only in this process, which the sandbox
+cannot see.
 """
 
 from __future__ import annotations
@@ -30,28 +31,31 @@ from confide_night.runner.settings.prices import Price, TokenUse
 MOST_BODY: Final = 32 * 2**20
 MOST_ANSWER: Final = 32 * 2**20
 MOST_REQUESTS: Final = 20_000
-"""Of a run, the free ones too."""
+"""Most requests of a run, including free ones."""
 _TIMES: Final = httpx2.Timeout(600.0, connect=10.0)
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"]
 _BACK: Final = ("content-type", "retry-after", "request-id", "x-request-id", "location", "etag", "last-modified")
 _TO_HOSTS: Final = ("accept", "content-type", "user-agent", "if-none-match", "if-modified-since")
-"""Not `range`: a host that repeats what it was sent would give out a secret in halves, and no half is found."""
+"""Headers that are passed to hosts. Not `range`: a host that echoes its request could return a
+secret in two halves, neither of which would be masked.
+"""
 _PLAIN: Final = ("", "identity")
 _REFUSED: Final = {400: "invalid_request_error", 402: "billing_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What a run's gateway speaks for.
+    """The configuration of a run's gateway.
 
     Attributes:
-        api: whose form the model's API has, of `APIS`.
-        url: where that is.
-        key: its real key.
-        prices: of the models that may be asked, by the name that a request gives them.
-        hosts: further hosts, by name; each with the headers that are set in what goes there.
-        host_scheme: `https`, but for tests.
-        hidden: the secrets in those headers, without what stands around them there.
+        api: the format of the model's API, one of `APIS`.
+        url: the API's URL.
+        key: the real API key.
+        price_of: returns the price of a model, by the name in the request; None if the model is not
+            allowed.
+        hosts: other hosts by name, each with the headers to set.
+        host_scheme: `https`, except in tests.
+        hidden: the bare secrets in those headers.
     """
 
     api: str
@@ -64,7 +68,9 @@ class RunTerms:
 
 
 class BudgetGateway:
-    """Answers one run's requests. `tell` is told of what was spent, and of what was refused and why."""
+    """Answers the requests of one run. Calls a callback with the spending, and with each refusal
+    and its reason.
+    """
 
     def __init__(self, terms: RunTerms, meter: Meter, tell: Callable[[dict[str, object]], None]) -> None:
         self._terms = terms
@@ -108,7 +114,9 @@ class BudgetGateway:
         return _refusal(429, f"a run may ask {MOST_REQUESTS:,} times")
 
     async def _free(self, request: Request) -> Response:
-        """What costs nothing. The body of a question is checked as that of a paid one is: it can name an address as well."""
+        """Forward a free request. Its body is checked like that of a paid one, since it can contain
+        an address too.
+        """
         body = b""
         if request.method == "POST":
             raw = await _body(request)
@@ -163,7 +171,9 @@ class BudgetGateway:
         return _refusal(400, str(error))
 
     async def _asked_for(self, request: Request, body: bytes, admission: TokenReservation) -> Response:
-        """Ask the model. Whatever becomes of it, the meter is told once."""
+        """Send a paid request to the model, and settle it with the meter exactly once, whatever
+        happens.
+        """
         url = f"{self._terms.url.rstrip('/')}{request.scope['path']}"
         headers = {**self._api.headers(request.headers, self._terms.key), "accept-encoding": "identity"}
         sent = self._client.build_request("POST", url, content=body, headers=headers)
@@ -174,7 +184,7 @@ class BudgetGateway:
             self._tell({"refused": "unreachable"})
             return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
         except BaseException as error:
-            # It may have been answered, and nobody here knows.
+            # The model may have answered, so count the highest price.
             await self._settled(admission, None)
             if not isinstance(error, httpx2.HTTPError):
                 raise
@@ -195,7 +205,7 @@ class BudgetGateway:
         return Response(self._mask().whole(content), answer.status_code, self._back(answer.headers))
 
     async def _followed(self, answer: httpx2.Response, admission: TokenReservation) -> AsyncIterator[bytes]:
-        """A stream, cut where it passes what the run may spend."""
+        """Forward a stream; cut it when it exceeds the run's budget."""
         stream = apis.EventStream()
         try:
             async for piece in answer.aiter_raw():
@@ -207,7 +217,8 @@ class BudgetGateway:
         except (httpx2.HTTPError, ValueError):
             return
         finally:
-            # Without the last word it counts at its most: what is cut off here goes on there for a while.
+            # Without a final usage report, count the highest price: the API continues for a while
+            # after a cut.
             await asyncio.shield(self._ended(answer, admission, stream.used if stream.is_whole else None))
 
     async def _ended(self, answer: httpx2.Response, admission: TokenReservation, used: TokenUse | None) -> None:
@@ -251,7 +262,9 @@ class BudgetGateway:
         return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
 
     async def _masked(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
-        """An answer without our own secrets: a host that repeats what it was sent would hand them in."""
+        """Forward an answer with the secrets masked, since a host that echoes its request would
+        return them.
+        """
         mask = self._mask()
         async for piece in _whole(answer):
             if out := mask.feed(piece):
@@ -263,29 +276,31 @@ class BudgetGateway:
         return Mask(value.encode() for value in self._hidden)
 
     def _back(self, headers: httpx2.Headers) -> dict[str, str]:
-        """The headers of an answer that an agent gets, without our own secrets."""
+        """Return the headers of an answer for the agent, with the secrets masked."""
         passed = [name for name in headers if name in _BACK or name.startswith("anthropic-ratelimit-")]
         return {name: self._mask().whole(headers[name].encode()).decode("latin-1") for name in passed}
 
 
 def _named(raw_path: bytes) -> tuple[str, bytes]:
-    """The host that a path names, and what of the path is that host's own: the bytes behind the third slash, as they came.
+    """Split a path into the host's name and the rest after the third slash, unchanged.
 
-    The host is read here alone, and nothing else decides where a request goes: two readers of one address disagree.
+    The host is parsed only here and nothing else determines the target, since two parsers of one
+    address can disagree.
     """
     _, _, host, rest = [*raw_path.split(b"/", 3), b"", b"", b""][:4]
     return unquote_to_bytes(host).decode("ascii", "replace"), rest
 
 
 def address(scheme: str, host: str, rest: bytes, query: bytes = b"") -> httpx2.URL:
-    """The URL of a request to a host of the recipe, put together of its parts.
+    """Build the URL of a request to a host of the recipe.
 
     Args:
-        host: a name, with a port or without.
-        rest: the path behind the first slash, and
-        query: as the agent wrote them.
+        host: a name, with or without a port.
+        rest: the path after the first slash, as the agent sent it.
+        query: the query, as the agent sent it.
 
-    Raises httpx2.InvalidURL: they would not stay a path and a query, or lead to another place.
+    Raises httpx2.InvalidURL if the parts would change the target host or are no valid path and
+    query.
     """
     base = httpx2.URL(f"{scheme}://{host}/")
     found = base.copy_with(raw_path=b"/" + rest + (b"?" + query if query else b""))
@@ -295,13 +310,15 @@ def address(scheme: str, host: str, rest: bytes, query: bytes = b"") -> httpx2.U
 
 
 def _verifying(terms: RunTerms) -> ssl.SSLContext:
-    """What checks certificates: loading the authorities takes a tenth of a second, and a model on loopback has none to check."""
+    """Return the TLS context. Loads the certificate authorities, which takes 0.1 s, only if a
+    target uses TLS.
+    """
     has_tls = terms.url.startswith("https:") or (terms.hosts and terms.host_scheme == "https")
     return ssl.create_default_context() if has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def _body(request: Request) -> bytes | None:
-    """What a request carries; None: more than any may."""
+    """Return the body of a request; None if it is too large."""
     parts, size = [], 0
     async for piece in request.stream():
         size += len(piece)
@@ -312,7 +329,7 @@ async def _body(request: Request) -> bytes | None:
 
 
 async def _whole(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """An answer's body, up to what is reasonable."""
+    """Yield an answer's body, up to `MOST_ANSWER` bytes."""
     size = 0
     try:
         async for piece in answer.aiter_raw():
@@ -325,5 +342,5 @@ async def _whole(answer: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 def _refusal(status: int, why: str) -> Response:
-    """A refusal in the form that both APIs' clients show."""
+    """Return a refusal in a format that the clients of both APIs display."""
     return JSONResponse({"type": "error", "error": {"type": _REFUSED.get(status, "api_error"), "message": why}}, status)

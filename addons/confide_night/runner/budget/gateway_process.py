@@ -1,4 +1,4 @@
-"""The gateway's process as the runner has it: started with its terms, followed, and ended. Loads nothing of what it runs."""
+"""Starts, reads and ends the process of the budget gateway. Imports none of the gateway's modules."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ ASK_S: Final = 660.0
 
 
 class GatewayProcess:
-    """Use with `async with`.
+    """A running gateway process. Use with `async with`.
 
     Attributes:
-        usd, tokens_in, tokens_out, requests: spent so far.
-        is_over: whether something was refused since nothing is left.
-        turned_away: the last status with which the model's API refused something; 0: it did not, or has answered since.
-        is_listening: set once it has the sandbox's listener.
+        usd, tokens_in, tokens_out, requests: totals so far.
+        is_over: whether a request was refused because the budget is spent.
+        turned_away: status of the last refusal by the model's API, 503 if it was unreachable; 0 if
+            it has answered since, or always.
+        is_listening: set when the gateway has the sandbox's listener.
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -42,7 +43,9 @@ class GatewayProcess:
 
     @classmethod
     async def start(cls, terms: Mapping[str, object], *, listener_from: int | None) -> Self:
-        """Start it. `listener_from`: our end of the socket over which the sandbox hands out its listener. Raises RunnerError."""
+        """Start the process. `listener_from`: the runner's end of the socket over which the sandbox
+        passes its listener. Raises RunnerError.
+        """
         environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.lower() in _PROXIES}
         try:
             process = await asyncio.create_subprocess_exec(
@@ -80,7 +83,7 @@ class GatewayProcess:
         await self.close()
 
     async def close(self) -> None:
-        """End it. What it has told until then is counted."""
+        """End the process; spending reported until then counts."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -97,7 +100,9 @@ class GatewayProcess:
                 self._answer.cancel()
 
     async def answer(self) -> dict[str, Any]:
-        """What the question was answered with: `status`, and `text`. Raises RunnerError: nothing came."""
+        """Return the answer to the question of the terms: `status` and `text`. Raises RunnerError
+        if none arrives.
+        """
         done, _ = await asyncio.wait({self._answer}, timeout=ASK_S)
         if not done or self._answer.cancelled():
             raise RunnerError("the model did not answer")

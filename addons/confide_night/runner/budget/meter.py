@@ -1,7 +1,9 @@
-"""What a run may still spend. A request is let through while something is left, and may write no more than what is left pays for.
+"""The budget of a run. A request is admitted while money is left, with an output limit that the
+remaining money covers.
 
-So a run spends at most its limit and the input of one request, whatever its agent does: what a request reads is known only from its answer,
-what it writes is bounded before. Of several at once each counts at its most until its answer says what it was.
+A run therefore costs at most its limit plus the input of one request, whatever its agent does: the
+input is only known from the answer, while the output is limited in advance. Concurrent requests
+count at their highest price until their answers report the actual one.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from typing import Final
 from confide_night.runner.settings.prices import Price, TokenUse
 
 LEAST_OUTPUT: Final = 16
-"""Tokens; the least that OpenAI's API takes as a limit. With less than that left, nothing is."""
+"""Smallest output limit in tokens that OpenAI's API accepts; if the budget covers less, it counts
+as spent.
+"""
 WAIT_S: Final = 120.0
-"""For the requests under way, where only their end shows whether there is something left."""
+"""Seconds to wait for current requests, if only their end shows whether money is left."""
 
 
 @dataclass(slots=True, eq=False)
 class TokenReservation:
-    """A request that is let through; `most_output` is how many tokens it may write, and it must be told so."""
+    """Reservation of an admitted request; `most_output` is the output limit in tokens that the
+    request must state.
+    """
 
     price: Price
     most_output: int
@@ -28,15 +34,16 @@ class TokenReservation:
 
 
 class SpentError(Exception):
-    """Nothing is left."""
+    """The budget is spent."""
 
 
 class Meter:
     """The budget of one run, in US dollars.
 
     Attributes:
-        spent_usd, used, requests: so far, by what answers have said; where one has not, at its most.
-        is_over: whether a request was turned away.
+        spent_usd, used, requests: totals so far as answers report them, or the highest price if an
+            answer reports none.
+        is_over: whether a request was refused.
     """
 
     def __init__(self, limit_usd: float) -> None:
@@ -50,17 +57,18 @@ class Meter:
 
     @property
     def left_usd(self) -> float:
-        """What is neither spent nor held by a request under way."""
+        """Return the money that is neither spent nor reserved."""
         return self.limit_usd - self.spent_usd - sum(each.held_usd for each in self._under_way)
 
     async def admit(self, price: Price, input_tokens: int, wanted_output: int) -> TokenReservation:
-        """Let a request through.
+        """Admit a request and reserve its highest price.
 
         Args:
-            input_tokens: what it reads at most, by its length.
-            wanted_output: how much it asks to write.
+            input_tokens: upper bound of its input, by its length.
+            wanted_output: the output limit that it requests.
 
-        Raises SpentError: nothing is left; TimeoutError: those under way do not end.
+        Raises SpentError if the budget is spent; TimeoutError if the current requests do not end in
+        time.
         """
         least_usd = LEAST_OUTPUT * price.dearest_output
         input_usd = input_tokens * price.dearest_input
@@ -71,7 +79,7 @@ class Meter:
                     if left <= least_usd:
                         self.is_over = True
                         raise SpentError
-                    # Its input may pass the limit, and nothing else does.
+                    # Only its input may exceed the limit.
                     room = left
                     break
                 if left >= input_usd + least_usd:
@@ -85,7 +93,9 @@ class Meter:
             return admission
 
     async def settle(self, admission: TokenReservation, used: TokenUse | None) -> None:
-        """A request has ended. `used`: what its answer says; None: it does not, though something may have been done."""
+        """Replace a reservation by the usage that the answer reports; None counts the reserved
+        price, since the model may have worked.
+        """
         async with self._changed:
             self._under_way.remove(admission)
             self.requests += 1

@@ -1,1 +1,3 @@
-"""Where a run lives: namespaces of its own, no network but one listener that was handed out, and an end that nothing outlives."""
+"""The sandbox of a run: separate namespaces, no network except one listener, and no process that
+outlives the run.
+"""

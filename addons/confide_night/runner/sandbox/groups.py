@@ -1,7 +1,9 @@
-"""Control groups: what all processes of a run may take together. Where this machine gives us none, a run has its time and its disk alone.
+"""Control groups that limit the memory and number of all processes of a run. If none is available,
+only the limits of time and disk apply.
 
-Three ways, the first that works: a group below our own, which systemd has delegated to the service (cgroup v2); one in each hierarchy of
-cgroup v1, for root; a scope that the user's systemd makes.
+Uses the first available of three ways: a group below the runner's own, which systemd delegated to
+the service (cgroup v2); one in each hierarchy of cgroup v1, for root; a scope of the user's
+systemd.
 """
 
 from __future__ import annotations
@@ -22,24 +24,28 @@ from confide_night.runner.settings.recipes import RunLimits
 _ROOT: Final = Path("/sys/fs/cgroup")
 _OURS: Final = "confide-run-"
 _LEAF: Final = "confide-runner"
-"""Where the runner itself goes in a tree of v2: a group with groups below it may hold no processes."""
+"""Group that the runner itself moves to under v2, since a group with child groups may not contain
+processes.
+"""
 _EMPTY_S: Final = 2.0
 _ENTER: Final = (
     'for each in $CONFIDE_GROUPS; do echo $$ > "$each/cgroup.procs" || exit 125; done; '
     'unset CONFIDE_GROUPS; ulimit -c 0; exec "$@"'
 )
-"""Goes into the groups before it becomes the sandbox, so that no process of a run is ever outside of them."""
+"""Shell script that joins the groups before it executes the sandbox, so that no process of a run is
+ever outside of them.
+"""
 _SYSTEMD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """The group of one run.
+    """The control group of one run.
 
     Attributes:
-        prefix: what is put before the command that is to be in it.
-        environment: what that takes.
-        folders: of the group, to be removed behind the run.
+        prefix: arguments to put before the command.
+        environment: variables that the prefix needs.
+        folders: folders of the group, to be removed after the run.
     """
 
     prefix: tuple[str, ...]
@@ -47,7 +53,9 @@ class ProcessGroup:
     folders: tuple[Path, ...] = ()
 
     def close(self) -> None:
-        """Remove it. Its processes have ended; the kernel may take a moment to notice. Blocks for that."""
+        """Remove the group after its processes have ended. Blocks until the kernel has noticed, for
+        up to `_EMPTY_S`.
+        """
         end = time.monotonic() + _EMPTY_S
         for folder in self.folders:
             while True:
@@ -64,7 +72,8 @@ class ProcessGroup:
 
 
 def make(run: str, limits: RunLimits) -> ProcessGroup:
-    """A group for a run of that name, of letters and digits. Its `prefix` is of use even where there is no group: it allows no core dumps.
+    """Create a group for a run, whose name has letters and digits only. Without control groups, the
+    `prefix` still disables core dumps.
 
     Blocks briefly.
     """
@@ -83,7 +92,7 @@ def make(run: str, limits: RunLimits) -> ProcessGroup:
 
 @functools.cache
 def available() -> str:
-    """Which way there is: `v2`, `v1`, `systemd`; "" for none."""
+    """Return the available way: `v2`, `v1`, `systemd`; "" for none."""
     if (own := _own_v2()) is not None and os.access(own / "cgroup.procs", os.W_OK) and os.access(own, os.W_OK):
         with contextlib.suppress(OSError):
             _delegate(own)
@@ -101,7 +110,7 @@ def available() -> str:
 
 
 def sweep() -> None:
-    """Remove the groups that a runner which was killed has left; what is in use stays."""
+    """Remove the groups that a killed runner left behind, except those in use."""
     own = _own_v2()
     tops = [_ROOT / "memory", _ROOT / "pids", *([own, own.parent] if own is not None else [])]
     for top in tops:
@@ -130,7 +139,7 @@ def _own_v2() -> Path | None:
 
 
 def _delegate(own: Path) -> None:
-    """Have the controllers in groups below ours. Raises OSError: they were not delegated."""
+    """Enable the controllers in child groups. Raises OSError if they were not delegated."""
     if own.name == _LEAF:
         return
     leaf = own / _LEAF

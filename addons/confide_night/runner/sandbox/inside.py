@@ -1,8 +1,9 @@
-"""The first program in the sandbox: it makes a listener there, hands it out, and becomes the agent.
+"""The first program in the sandbox: creates a listener, passes it to the gateway, and replaces
+itself by the agent.
 
-Started as a script (`python -I -S inside.py FD PORT COMMAND…`), since nothing of this package is to be seen in there. The sandbox has a
-network of its own in which there is nothing but loopback; whoever holds the listener is on the other side of it. It goes out over a socket
-that is closed before the agent begins.
+It runs as a script (`python -I -S inside.py FD PORT COMMAND…`), since the sandbox does not contain
+this package. The sandbox's network has only loopback; the process with the listener is outside. The
+listener is passed over a socket that is closed before the agent starts.
 """
 
 import array
@@ -12,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Hand out the listener, and become the command. Ends with 127 where there is no such program."""
+    """Pass the listener on, and execute the command. Exits with 127 if the program does not exist."""
     descriptor, port, *command = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", int(port)), backlog=128)
     with listener, socket.socket(fileno=int(descriptor)) as way_out:

@@ -1,1 +1,1 @@
-"""What a runner may do at all, and what that costs."""
+"""The runner's configuration: its recipes and limits, and the prices of models."""

@@ -1,4 +1,4 @@
-"""What tokens cost: a dated table in the package, and what runner.toml says instead."""
+"""Prices of tokens: a dated table in the package, and overrides from runner.toml."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import Any, Final, Self
 
 _A_MILLION: Final = 1_000_000
 _DATED: Final = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")
-"""What providers put behind a model's name for one edition of it, which costs the same."""
+"""Suffix of a model's name for a dated version, which has the same price."""
 LONG_INPUT: Final = 2.0
 LONG_OUTPUT: Final = 1.5
-"""By which a long request is dearer, with the providers that have such a price."""
+"""Factors for input and output in long requests, for providers with such prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """What a request has used, as its answer says. `input` is without what the cache has read or written."""
+    """Token counts of a request, as its answer reports them. `input` excludes tokens read from or
+    written to the cache.
+    """
 
     input: int = 0
     output: int = 0
@@ -33,16 +35,17 @@ class TokenUse:
 
     @property
     def taken_in(self) -> int:
-        """All that the model has read."""
+        """Return all input tokens, including the cache."""
         return self.input + self.cache_read + self.cache_write + self.cache_write_1h
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens.
+    """Prices in US dollars per million tokens.
 
     Attributes:
-        long_over: with more tokens of input than that a request is dearer, by `LONG_INPUT` and `LONG_OUTPUT`; 0: none is.
+        long_over: number of input tokens above which a request costs more, by `LONG_INPUT` and
+            `LONG_OUTPUT`; 0 for never.
     """
 
     input: float
@@ -54,9 +57,10 @@ class Price:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """A price, of a table of the file's form: without its own figures the cache costs by the input what Anthropic takes for it.
+        """Parse a price table. Missing cache prices are derived from the input price with
+        Anthropic's factors.
 
-        Raises ValueError: it is not of that form; says what would be.
+        Raises ValueError if the table is invalid; the message describes a valid one.
         """
         unknown = set(table) - {each.name for each in fields(cls)}
         if unknown:
@@ -72,7 +76,7 @@ class Price:
         return cls(**found, long_over=int(table.get("long_over", 0)))
 
     def usd(self, used: TokenUse) -> float:
-        """What these tokens cost."""
+        """Return the price of these tokens, in US dollars."""
         is_long = 0 < self.long_over < used.taken_in
         read = (
             used.input * self.input
@@ -85,12 +89,12 @@ class Price:
 
     @property
     def dearest_input(self) -> float:
-        """What one token of input costs at most, in US dollars, in a request that is not long."""
+        """Return the highest price of one input token in a request that is not long, in US dollars."""
         return max(self.input, self.cache_write, self.cache_write_1h) / _A_MILLION
 
     @property
     def dearest_output(self) -> float:
-        """The same of one token of output, in any request."""
+        """Return the highest price of one output token in any request, in US dollars."""
         return self.output * (LONG_OUTPUT if self.long_over else 1) / _A_MILLION
 
 
@@ -101,12 +105,14 @@ def _packaged() -> tuple[str, dict[str, Price]]:
 
 
 def dated() -> str:
-    """The day of the package's prices, as an ISO date."""
+    """Return the date of the package's prices, ISO format."""
     return _packaged()[0]
 
 
 def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
-    """What a model costs: by runner.toml (`own`), or else by the package. None: nobody knows, so it may not be asked."""
+    """Return the price of a model from runner.toml (`own`) or the package; None if unknown: then
+    the model may not be used.
+    """
     for table in (own, _packaged()[1]):
         for name in (model, _DATED.sub("", model)):
             if name in table:

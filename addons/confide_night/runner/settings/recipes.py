@@ -1,7 +1,7 @@
-"""`runner.toml`: what this machine does for others at night, and within which limits.
+"""Reads `runner.toml`: the recipes that this device executes for others, and their limits.
 
-It lies on the runner alone, with mode 0600. Everything an order may have done stands here; an order names a recipe, fills in a text, and
-can only lower what is allowed.
+The file is only on the runner, with mode 0600. It states everything an order may do; an order names
+a recipe, fills in text, and can only lower limits.
 """
 
 from __future__ import annotations
@@ -34,24 +34,27 @@ _HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9
 _WORDS: Final = 6
 _SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 _SCP: Final = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:].*")
-"""How ssh's repositories are mostly written."""
+"""The short form of ssh addresses, as in `git@host:path`."""
 _WHERE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""A file's name below the sandbox's /run/secrets."""
+"""A file's name below /run/secrets in the sandbox."""
 _NAME_FORM: Final = "small letters, digits and hyphens, a letter first, 32 at most"
 
 Reader = Callable[[Any], Any]
-"""Gives what a value of the file means. Raises ValueError: it means nothing, and its text says what would."""
+"""Function that parses a value of the file. Raises ValueError if it is invalid; the message
+describes a valid one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a run may take of this machine.
+    """Resource limits of a run.
 
     Attributes:
-        memory_mib, processes: of all its processes together; held where this machine has control groups.
-        disk_mib: of its work folder, which is looked at every 5 s.
-        clone_mib, clone_s: of a repository, and how long fetching it may take.
-        free_mib: nothing is claimed while the disk has less.
+        memory_mib, processes: limits of all its processes together, applied if the device has
+            control groups.
+        disk_mib: limit of its work folder, checked every 5 s.
+        clone_mib, clone_s: limits of a repository's size and of the time to fetch it.
+        free_mib: free disk space below which the runner claims nothing.
     """
 
     memory_mib: int = 4096
@@ -67,10 +70,11 @@ class ModelSettings:
     """The model's API.
 
     Attributes:
-        api: whose form it has, of `APIS`.
-        url: where it is; by default where its maker has it.
-        key_file: a file of mode 0600 with the key, or
-        key: the placeholder of a sealed secret, `(sealed:…)`. One of the two is needed where a recipe asks a model.
+        api: its format, one of `APIS`.
+        url: its address; the provider's own by default.
+        key_file: a file of mode 0600 with the key.
+        key: the placeholder of a sealed secret, `(sealed:…)`. A recipe with a model needs either
+            `key_file` or `key`.
     """
 
     api: str = "anthropic"
@@ -80,12 +84,14 @@ class ModelSettings:
 
     @property
     def place(self) -> str:
-        """Its URL."""
+        """Return the API's URL."""
         return self.url or APIS[self.api]
 
 
 class Header(NamedTuple):
-    """A secret that the gateway puts into a header of requests to a host; `form` has `{}` where it goes."""
+    """A secret that the gateway sets in a header of requests to a host; `{}` in `form` marks its
+    place.
+    """
 
     host: str
     header: str
@@ -95,27 +101,32 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Something that this runner does.
+    """A kind of work that this runner executes.
 
     Attributes:
-        name: as orders name it.
-        kind: of `KINDS`.
-        agent: which agent's command does a review or a fix, of `AGENTS`.
-        program: its path; "" for the one on the PATH.
-        model: which model it asks; has a price.
-        command: argv, of kind `command` alone.
-        check: argv of what proves the work in the same sandbox, without a gateway; () for none.
-        repositories: names in [repositories] that it may be used on; `*` for all of them.
-        max_usd, timeout_s: what one run may cost and how long it may take; an order can only lower them.
-        hosts: which hosts beside the model's its gateway speaks for.
-        headers, files: secrets, for a header at the gateway, or for a file (its name below /run/secrets) in memory.
-        readable: folders and files of this machine that its sandbox sees, and cannot change.
-        push: whether a branch `confide/SLOT` is pushed to the repository after the end was accepted.
-        push_ci: whether it is pushed too where it changes what tells a forge what to run (`.github`, `.gitlab-ci.yml` and their like).
-        approval: `device` where another device, or this machine, has to sign the order as well; `none` where its own signature is enough.
-        repeatable: whether a run that was lost may be done again.
-        instructions: what the agent is told before the order's own text.
-        max_turns: of an agent; 0: as many as it likes.
+        name: the name in orders.
+        kind: one of `KINDS`.
+        agent: the agent of a review or a fix, one of `AGENTS`.
+        program: the agent's path; "" to search the PATH.
+        model: the model, which must have a price.
+        command: argv, only for the kind `command`.
+        check: argv of the check of the work, run in the same sandbox without a gateway; () for
+            none.
+        repositories: names in [repositories] that it may use; `*` for all.
+        max_usd, timeout_s: limits of a run's cost and duration; an order can only lower them.
+        hosts: hosts besides the model's that its gateway forwards to.
+        headers, files: secrets for headers at the gateway, or for files in memory (names below
+            /run/secrets).
+        readable: files and folders of this device that its sandbox can read.
+        push: whether the branch `confide/SLOT` is pushed to the repository after the daemon
+            accepted the outcome.
+        push_ci: whether it is pushed even if it changes CI configuration (`.github`,
+            `.gitlab-ci.yml` and the like).
+        approval: `device` if another device, or this one, must approve the order; `none` if the
+            order's signature suffices.
+        repeatable: whether a lost run may be executed again.
+        instructions: text that the agent gets before the order's text.
+        max_turns: limit of the agent's turns; 0 for no limit.
     """
 
     name: str
@@ -141,37 +152,40 @@ class Recipe:
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether the model's key is needed for it. A `command` gets the gateway too, if it names a model."""
+        """Return True if the recipe needs the model's key. A `command` gets the gateway too if it
+        names a model.
+        """
         return self.kind != "command" or bool(self.model)
 
     @property
     def lasts(self) -> bool:
-        """Whether it has effects that go beyond a result to be read."""
+        """Return True if the recipe has effects beyond a result to read."""
         return self.push or bool(self.hosts or self.headers or self.files)
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The names of those that it uses."""
+        """Return the names of the secrets that it uses."""
         return frozenset({*(each.secret for each in self.headers), *self.files.values()})
 
     def takes(self, repository: str) -> bool:
-        """Whether it may be used on a repository of that name."""
+        """Return True if it may be used on the repository of that name."""
         return "*" in self.repositories or repository in self.repositories
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """What `runner.toml` says.
+    """The content of `runner.toml`.
 
     Attributes:
-        path: of the file.
-        name: of this runner, as reports call it.
-        monthly_usd: what all its runs of a month may cost.
-        repositories: URLs or paths by name. An order names one of them, by name, by URL, or by its project's name.
-        secrets: placeholders of sealed secrets, by the name that recipes use.
-        prices: what a model costs, where it is not as the package has it.
-        approvers: the six words of the devices whose approval counts here, besides this one's own; () for each that has not brought in
-            the one that gave the order, nor was brought in by it.
+        path: the file's path.
+        name: the runner's name in reports.
+        monthly_usd: limit of the cost of all its runs in a month.
+        repositories: URLs or paths by name. An order selects one by name, by URL, or by its
+            project's name.
+        secrets: placeholders of sealed secrets, by the names that recipes use.
+        prices: prices of models that override the package's.
+        approvers: the six words of the devices whose approval counts here, besides this one's own;
+            () for every device that neither added the ordering device nor was added by it.
     """
 
     path: Path
@@ -186,21 +200,24 @@ class RunnerSettings:
     approvers: tuple[str, ...] = ()
 
     def repository(self, named: str, project: str) -> str:
-        """The name of the repository that an order means: by its name or URL, or if it names none by its project. "": none of ours."""
+        """Return the name of an order's repository: by its name or URL, or by its project if it
+        names none; "" if this runner has no such repository.
+        """
         for name, url in self.repositories.items():
             if named in (name, url) or (not named and name == project):
                 return name
         return ""
 
     def price(self, model: str) -> Price | None:
-        """What a model costs; None: nobody knows."""
+        """Return the price of a model; None if unknown."""
         return price_of(model, self.prices)
 
 
 def read(path: Path) -> RunnerSettings:
-    """The settings in a file.
+    """Read the settings from a file.
 
-    Raises ConfigError: there is none, others could read or write it, it is not TOML, or something in it is not ours.
+    Raises ConfigError if the file is missing, accessible to other users, not TOML, or has an
+    unknown or invalid option.
     """
     if not path.exists() and not path.is_symlink():
         raise ConfigError(path, "is not there", hint="confide task runner --init writes one")
@@ -279,7 +296,7 @@ _OF_RECIPE: Final[Mapping[str, Reader]] = {
 
 
 class _SettingsReader:
-    """The parts of one file, each checked; whatever is wrong with them is a ConfigError that says where."""
+    """Reads and checks the sections of one file; errors are ConfigError with the place in the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -316,7 +333,7 @@ class _SettingsReader:
         if found.key_file and found.key:
             raise self._wrong("key in [model]", "there is one of key and key_file")
         if found.key and not _placeholder(found.key):
-            # It is not repeated: somebody may have put the key itself there.
+            # The message must not repeat the value: it may be the key itself.
             hint = 'it is "(sealed:KIND:…)"; the key itself belongs into a file of mode 0600: key_file'
             raise self._wrong("key in [model]", hint)
         return found
@@ -345,7 +362,7 @@ class _SettingsReader:
         return found
 
     def _check(self, where: str, recipe: Recipe, among: RunnerSettings) -> None:
-        """That its parts fit each other, and those of the file."""
+        """Check that a recipe's options fit each other and the rest of the file."""
 
         def require(is_so: bool, what: str, hint: str) -> None:
             if not is_so:
@@ -389,7 +406,7 @@ class _SettingsReader:
             yield header
 
     def _section(self, where: str, table: Any, options: Mapping[str, Reader]) -> dict[str, Any]:
-        """The values of a section, each as it is read."""
+        """Return the parsed values of a section."""
         for key in self._table(where, table):
             if key not in options:
                 raise self._unknown(key, f"{key}' in [{where}", options)
@@ -431,7 +448,9 @@ def _placeholder(text: str) -> bool:
 
 
 def _repository(url: str) -> bool:
-    """Whether git may be given this: no option, and none of its transports that start programs."""
+    """Return True if the URL is safe for git: neither an option nor a transport that starts
+    programs.
+    """
     if not url or url.startswith("-") or not url.isprintable() or "::" in url:
         return False
     if urlsplit(url).scheme in ("ssh", "git") and urlsplit(url).password is not None:
