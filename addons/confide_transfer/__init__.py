@@ -1,1 +1,3 @@
-"""Memories of other systems become notes, a memory becomes a folder, and a space moves to another daemon."""
+"""Imports memories of other systems, exports a space to a folder, and moves a space to another
+daemon.
+"""

@@ -1,1 +1,1 @@
-"""The daemon's half of imports: many notes in one request."""
+"""The daemon's side of import and export."""

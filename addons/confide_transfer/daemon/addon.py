@@ -1,4 +1,4 @@
-"""Import and export, as the daemon sees them: what each session answers."""
+"""The daemon's add-on for import and export: it adds their requests to each session."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from confide_transfer.daemon.requests import TransferRequests
 
 
 class Transfer(Addon):
-    """Memories of other systems come in, and a space is written out and filled again."""
+    """The add-on for import, export and refill in the daemon."""
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests by which memories come and go."""
+        """Return the requests for import, export and refill of this session."""
         return (TransferRequests(session),)

@@ -1,4 +1,4 @@
-"""Notes that come from elsewhere, many at a time: each is stored once, however often it comes."""
+"""Import of many notes in one transaction; a note that is sent again is stored only once."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ State = Literal["new", "known", "identical", "deleted", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of one note.
+    """The result of importing one note.
 
     Attributes:
-        state: new; known: its id is here, whatever the note says by now; identical: another note of the place says exactly this, and
-            has what came beside the text;
-            deleted: it was here, and somebody deleted it; refused.
-        id: of the note that is there.
-        why: it was refused, for people.
-        project: where a known one is, if it is not the one that it comes for.
-        path, text, result: of the document that is written; the text as it was to be.
+        state: `new`; `known`: a note with this id exists, whatever its text is now; `identical`:
+            another note in the same project or task has the same text, and gets the metadata of
+            this one; `deleted`: a note with this id existed and was deleted; `refused`.
+        id: of the note that the space has.
+        why: the reason for `refused`, for users.
+        project: the project of a `known` note if it differs from the target project.
+        path, text, result: of the document that is written; `text` is the text to be written.
     """
 
     state: State
@@ -47,19 +47,21 @@ class Taken:
 class Intake:
     project: str
     author: str
-    projects: (
-        frozenset[str] | None
-    )  # which the caller reaches; None: all. What lies elsewhere is nothing that it is told of.
-    again: bool = False  # bring back what was deleted
+    # Projects that the caller may read; None for all. Notes in other projects are not reported.
+    projects: frozenset[str] | None
+    again: bool = False  # restore notes that were deleted
 
     def take(self, writer: Writer, drafts: Sequence[Draft]) -> list[Taken]:
-        """Writes them, in one transaction, in the thread that writes. Raises StorageError: nothing was written."""
+        """Write the notes in one transaction, on the writer thread.
+
+        Raise StorageError if nothing was written.
+        """
         with writer.store.writing():
             gone = self._gone(writer.store)
             return [self._taken(writer, draft, gone) for draft in drafts]
 
     def try_out(self, store: Store, drafts: Sequence[Draft]) -> list[Taken]:
-        """What `take` would come to; writes nothing."""
+        """Return the results that `take` would give, without writing anything."""
         seen: dict[tuple[str | None, bytes], list[tuple[str, str | None]]] = {}
         ids: set[str] = set()
         found = []
@@ -90,7 +92,7 @@ class Intake:
         return replace(taken, state="known") if result is None else replace(taken, result=result)
 
     def _gone(self, store: Store) -> frozenset[str]:
-        """What names the files of deleted notes, whatever their titles were."""
+        """Return the marks in the file names of deleted notes, which do not depend on their titles."""
         return (
             frozenset()
             if self.again
@@ -103,7 +105,7 @@ class Intake:
             return Taken("known", identity, project=known.project if known.project != self.project else None)
         document = store.documents.find(self.project, path)
         if document is not None and not document.deleted:
-            return Taken("known", identity)  # whoever edited the file took its id away
+            return Taken("known", identity)  # an edit of the file removed its id
         if note_names.mark_of(path) in gone:
             return Taken("deleted", identity)
         twin = find_twin(store, self.project, draft, by=UNTRUSTED)

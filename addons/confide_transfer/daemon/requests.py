@@ -1,5 +1,6 @@
-"""The requests by which a machine hands over memories of other systems (import, PROTOCOL.md 9), and by which a space is written out and
-filled again from that (export, refill; 9.6)."""
+"""The requests for import of memories of other systems (PROTOCOL.md 9), and for export and refill
+of a space (9.6).
+"""
 
 from __future__ import annotations
 
@@ -46,18 +47,18 @@ from confide_transfer.shared.wire import (
 )
 
 MAX_CHARACTERS = 4 * 1024 * 1024
-"""Of the texts of one request; one alone may be as long as a document."""
-# Of one answer: a document may be larger, and comes alone then.
+"""Limit of the texts of one request together; a single text has the limit of a document."""
+# Limits of one answer. A document larger than this is sent alone.
 PAGE_BYTES = 1024 * 1024
 PAGE_DOCUMENTS = 500
-# JSON writes some letters in six bytes, and a note's text comes twice.
+# JSON needs up to six bytes for a character, and the answer has a note's text twice.
 SURELY_FITS = MAX_MESSAGE // 16
 MAX_DOCUMENT_BYTES = MAX_MESSAGE - 64 * 1024
 SOURCE = "import"
 
 
 class TransferRequests(SessionPart):
-    """One connection's."""
+    """The requests for import, export and refill on one connection."""
 
     changing = ("import", "refill")
 
@@ -67,7 +68,7 @@ class TransferRequests(SessionPart):
         self.operations = dict([IMPORT.by(self._import), EXPORT.by(self._export), REFILL.by(self._refill)])
 
     def use(self, space: Space) -> None:
-        """Answer from this space from now on."""
+        """Answer the following requests from this space."""
         self._space = space
 
     async def _import(self, asked: ImportRequest) -> Imported:
@@ -116,7 +117,8 @@ class TransferRequests(SessionPart):
         try:
             text = (await self._space.documents.read(row.project, row.path)).text
         except ConfideError as error:
-            # Deleted just now, or its text is lost: the others are written out all the same.
+            # The document was deleted just now, or its text is lost: export the others all the
+            # same.
             return {"path": row.path, "problem": str(error)}
         found: Exported = {"path": row.path, "text": text}
         if is_note(row.path):
@@ -148,7 +150,7 @@ class TransferRequests(SessionPart):
 
 
 def _read(record: Any) -> Draft | Taken:
-    """The note that a record describes, or why it is none."""
+    """Return the note that a record describes, or a refusal with the reason."""
     identity = record.get("id") if isinstance(record, Mapping) else None
     try:
         return _draft(record)
@@ -218,7 +220,7 @@ def _importance(_name: str, value: Any) -> float | str | None:
 
 def _moment(name: str, value: Any) -> float | None:
     moment = moment_of(value)
-    # A year of five digits could not be written as ISO 8601, nor one before the first.
+    # ISO 8601 has no form for years after 9999 or before year 1.
     if value is not None and (moment is None or not 0 <= moment < 253_402_300_800):
         raise ToolError(f"'{name}' is no time between 1970 and 9999", hint="ISO 8601, in UTC")
     return None if moment is None else float(int(moment))
@@ -253,7 +255,7 @@ def _metadata(_name: str, value: Any) -> Mapping[str, object]:
 
 
 _Read = Callable[[str, Any], Any]
-"""Reads a field of a record by its name and its value. Raises ToolError: it is not of its form."""
+"""Reads a field of a record from its name and its value; raises ToolError if the form is wrong."""
 _FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
     "id": ("id", _identity),
     "content": ("body", _content),
@@ -268,7 +270,7 @@ _FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
     "relations": ("relations", _relations),
     "metadata": ("metadata", _metadata),
 }
-"""By their names in a record: the field of a draft, and how it is read."""
+"""Maps the name of a record's field to the draft's field and the function that reads it."""
 
 
 def _answer(taken: Taken) -> Became:
@@ -287,7 +289,9 @@ def _size(found: Mapping[str, object]) -> int:
 
 
 def fields(found: note.Note) -> dict[str, object]:
-    """A note as a record of JSON: what its document says, and nothing that only this space knows."""
+    """Return a note as a JSON object: the data of its document, without data that only this space
+    has.
+    """
     said: dict[str, object] = {
         "id": found.id,
         "title": found.title,

@@ -1,1 +1,3 @@
-"""Reads memories that other systems left on this machine, and markdown that people wrote, as records that become notes."""
+"""Reads the memories of other systems and markdown files on this device as records, which the
+daemon stores as notes.
+"""

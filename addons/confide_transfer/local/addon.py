@@ -1,4 +1,4 @@
-"""Declare what this add-on brings to `confide`."""
+"""Declares the commands and tools of this add-on to `confide`."""
 
 from __future__ import annotations
 

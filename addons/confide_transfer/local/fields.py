@@ -1,6 +1,8 @@
-"""The fields of a note: read under the many names that people and programs give them, and written as the daemon takes them.
+"""Reads a note's fields under the many names that people and programs use, and writes them in the
+daemon's form.
 
-What is not known, has a value that cannot be the field's, or does not fit, is kept in the metadata under its own name.
+Fields that are unknown, have an impossible value or are too long stay in the metadata under their
+own names.
 """
 
 from __future__ import annotations
@@ -38,17 +40,19 @@ _FIELD_OF = {name: field for field, names in _NAMES.items() for name in names}
 _LEVELS = {"core": "core", "critical": "core", "high": "high", "normal": "normal", "medium": "normal", "low": "low"}
 MAX_TEXT_CHARS = 200
 _MILLISECONDS = 10**11
-"""A time above this many seconds would be after the year 5000, so it is in thousandths."""
+"""Times above this are in milliseconds: as seconds they would be after the year 5000."""
 _ORIGIN_BYTES = 256
-"""Of the metadata, for where a record comes from."""
+"""Bytes of the metadata that are reserved for the record's origin."""
 _CUT_CHARS = 500
 
 Ids = Mapping[tuple[str, str], str]
-"""The ids of the notes that the records of (system, origin) become."""
+"""Maps (system, origin) of a record to the id of its note."""
 
 
 def record_of(system: str, origin: str, content: str, fields: Mapping[str, object], **usual: Any) -> MemoryRecord:
-    """The record of this text with these fields; `usual` is what holds where they say nothing."""
+    """Build a record from a text and its fields; `usual` has the values for fields that are
+    missing.
+    """
     known: Fields = {}
     metadata: Fields = {}
     relations: tuple[tuple[str, str], ...] = ()
@@ -78,7 +82,10 @@ def record_of(system: str, origin: str, content: str, fields: Mapping[str, objec
 
 
 def moment(value: Any) -> str | None:
-    """A time as ISO 8601 in UTC; from ISO 8601, or seconds or thousandths since 1970. None for what is no time."""
+    """Convert a time to ISO 8601 in UTC; None if it is not a time.
+
+    Accepts ISO 8601, and seconds or milliseconds since 1970.
+    """
     if isinstance(value, str) and re.fullmatch(r"\d{9,13}(\.\d+)?", value.strip()):
         value = float(value)
     utc = parsed(value.strip()) if isinstance(value, str) else None
@@ -89,9 +96,11 @@ def moment(value: Any) -> str | None:
 
 
 def as_json(value: Any, depth: int = 16) -> Any:
-    """The value as JSON has it: what JSON has not becomes text, and what is nested deeper than `depth` is cut off."""
+    """Convert a value to JSON values: other types become text, and levels deeper than `depth` are
+    cut off.
+    """
     if isinstance(value, str):
-        # Half a surrogate pair is in some exports, and could not be sent.
+        # Some exports have half a surrogate pair, which cannot be sent.
         return value.encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool | int):
         return value
@@ -107,7 +116,7 @@ def as_json(value: Any, depth: int = 16) -> Any:
 
 
 def json_value(text: Any) -> Any:
-    """The value of a JSON text; the text itself if it is none."""
+    """Parse a JSON text; return the text itself if it is not JSON."""
     if not isinstance(text, str):
         return None
     try:
@@ -117,7 +126,9 @@ def json_value(text: Any) -> Any:
 
 
 def json_object(value: Any) -> Fields:
-    """The object that a database holds as JSON, such as a memory's metadata; what is none stands under `metadata`, as it was."""
+    """Return the object in a database's JSON column, such as a memory's metadata; put other values
+    under `metadata`.
+    """
     if not isinstance(value, str) or not value.strip():
         return {}
     parsed = json_value(value)
@@ -125,7 +136,7 @@ def json_object(value: Any) -> Fields:
 
 
 def _mapped(field: str, value: Any) -> Any:
-    """The value as this field has it, None where it cannot be that."""
+    """Convert a value to the field's form; None if that is impossible."""
     if field in ("created", "updated"):
         return moment(value)
     if field in ("tags", "keywords"):
@@ -164,12 +175,14 @@ def _importance(value: Any) -> float | str | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Above 1 it is of a scale that nobody has told.
+    # A value above 1 belongs to an unknown scale.
     return float(value) if 0 <= value <= 1 else None
 
 
 def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
-    """The relations in a list of objects such as {kind, id}, and what of it is none."""
+    """Return the relations in a list of objects such as {kind, id}, and the items that are not
+    relations.
+    """
     found: list[tuple[str, str]] = []
     rest: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
@@ -192,7 +205,7 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
 
 
 def fitted(record: MemoryRecord, ids: Ids, file: str) -> Fields:
-    """The body of one note in the request `import`; `file` is the store that it was read from, as a person knows it."""
+    """Return the body of a note for the request `import`; `file` is the user's name for the store."""
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
     }
@@ -218,7 +231,9 @@ def fitted(record: MemoryRecord, ids: Ids, file: str) -> Fields:
 
 
 def project_of(record: MemoryRecord, here: str) -> str:
-    """The project that a record belongs to, where `here` is the one that is imported into: its name may be written in short."""
+    """Return the project that a record belongs to; `here` is the import's project, which the record
+    may name in short.
+    """
     if record.scope == "global":
         return "global"
     name = "".join(letter for letter in _line(record.project) or "" if letter.isprintable())
@@ -228,7 +243,7 @@ def project_of(record: MemoryRecord, here: str) -> str:
 
 
 def _line(text: str | None) -> str | None:
-    """The text on one line, without what cannot be printed."""
+    """Join the text to one line, without unprintable characters."""
     words = " ".join(_clean(text or "").split())
     return "".join(letter for letter in words if letter.isprintable()) or None
 
@@ -265,7 +280,9 @@ def _fit_task(record: MemoryRecord, metadata: Fields) -> str | None:
 
 
 def _fit_relations(record: MemoryRecord, ids: Ids, metadata: Fields) -> list[dict[str, str]]:
-    """Those to memories that are imported too, or to notes; others are kept as the other system has them."""
+    """Return the relations to imported memories or to notes; put the others into the metadata as
+    they were.
+    """
     found: list[dict[str, str]] = []
     rest: list[dict[str, str]] = []
     for kind, origin in dict.fromkeys(record.relations):
@@ -285,7 +302,7 @@ def _fit_relations(record: MemoryRecord, ids: Ids, metadata: Fields) -> list[dic
 
 
 def _fit_metadata(metadata: Fields) -> Fields:
-    """The metadata within its limit: the largest values are cut first, and say so by their end."""
+    """Shorten the metadata to its limit: the largest values first, each then ends in "…"."""
     sizes = {key: _size(value) + len(key.encode()) + 8 for key, value in metadata.items()}
     while sum(sizes.values()) > MAX_METADATA_BYTES - _ORIGIN_BYTES - 1024 and sizes:
         largest = max(sizes, key=lambda key: sizes[key])

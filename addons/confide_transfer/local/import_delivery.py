@@ -1,4 +1,4 @@
-"""A plan carried out: its batches sent to the daemon, and what became of each note."""
+"""Sends the batches of an import plan to the daemon, and counts the results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ from confide_transfer.shared.wire import IMPORT, Imported, ImportRequest
 
 STATES = ("new", "known", "identical", "deleted", "refused")
 DEADLINE_S = 120.0
-"""Of one batch: 200 notes are written in a second, and a large import may have to wait for another."""
+"""For one batch: 200 notes are written in a second, and a large import may have to wait for
+another.
+"""
 MOST_NAMED = 50
 _OURS = frozenset({"denied", "invalid", "too_large"})
-"""Refusals that are about what was asked, so that other batches may well be taken."""
+"""Error codes about this batch alone: the daemon may accept others."""
 
 
 @dataclass(slots=True)
 class ImportOutcome:
-    """What became of the notes: how many in each of `STATES`, why the first refused ones were, how many each project got, and how many of
-    the known ones are in others than these came for. `twins`: of the first ones that are not stored, since a note says the same, what they
-    are known by and the id of that note, "" for another one of the import. `sealed` says how many credentials were sealed, or would be."""
+    """The results of an import.
+
+    Attributes:
+        states: number of notes in each of `STATES`.
+        refused: the first refused notes, with reasons.
+        projects: number of new notes by project.
+        elsewhere: number of known notes by project, if it is another than they were imported into.
+        twins: the first notes that were not stored since a note has the same text: the origin, and
+            that note's id, or "" for another note of the import.
+        sealed: number of credentials that were sealed, or would be.
+    """
 
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
@@ -44,7 +54,7 @@ class ImportOutcome:
 
     @property
     def known_elsewhere(self) -> str:
-        """As a part of a sentence; empty if there are none."""
+        """The known notes in other projects, as a part of a sentence; empty if there are none."""
         named = ", ".join(f"{project} {count}" for project, count in self.elsewhere.most_common(4))
         return f", into {named}" if named else ""
 
@@ -52,7 +62,7 @@ class ImportOutcome:
         return {state: self.states[state] for state in STATES}
 
     def as_json(self, plan: ImportPlan) -> dict[str, object]:
-        """What became of the plan, for programs and for an agent."""
+        """Return the results of the plan for programs and agents."""
         return {
             "stores": [survey.as_json() for survey in plan.surveys],
             "results": self.counts(),
@@ -79,28 +89,29 @@ async def deliver(
     """Send a plan that was surveyed.
 
     Args:
-        is_dry: ask what would become of each, and store nothing.
-        again: bring back what was imported once and has been deleted since.
-        progress: told (notes gone through, notes in all).
-        is_wanted: asked before each batch; nothing more is sent once it says no.
+        is_dry: ask for the results, and store nothing.
+        again: restore notes that were imported once and deleted since.
+        progress: called with (notes done, notes in all).
+        is_wanted: called before each batch; False stops the import.
 
-    Raises RequestError: the daemon cannot take it now, or takes none of it; UnsealableError: there are credentials in it and this machine
-    has no keys; nothing was sent; and as `Deposit.keep` and `Sealer.seal`. What was sent before is stored, and to import it again stores
-    nothing twice.
+    Raise RequestError if the daemon cannot accept anything now or refuses all notes;
+    UnsealableError, before anything is sent, if the import has credentials and this device has no
+    keys; and as `Deposit.keep` and `Sealer.seal` do. Notes that were sent before stay stored, and
+    another import does not store them twice.
     """
     outcome = ImportOutcome()
     if sealing.keyring.keys is None:
-        # What cannot be sealed is raised.
+        # Raises if a credential cannot be sealed.
         await asyncio.to_thread(deque, plan.batches(sealing.sealer), 0)
     seen: set[bytes] = set()
     first: RequestError | None = None
     loop = asyncio.get_running_loop()
     batches = plan.batches(sealing.sealer)
-    # One thread from the first batch to the last: a reader's database may be used by no other.
+    # Uses one thread for all batches: a reader's database belongs to the thread that opened it.
     with ThreadPoolExecutor(1) as reading:
         try:
             while is_wanted() and (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
-                # Each counted once, without what it is.
+                # Counts each secret once, by a hash.
                 seen |= {
                     hashlib.blake2b(one.value, key=one.kind.encode(), digest_size=16).digest() for one in batch.secrets
                 }
@@ -125,7 +136,10 @@ async def deliver(
 async def _sent(
     outcome: ImportOutcome, batch: ImportBatch, link: RequestChannel, *, is_dry: bool, again: bool
 ) -> RequestError | None:
-    """Why the daemon takes none of a batch, None where it has. Raises RequestError: it cannot take it now."""
+    """Send a batch; return the daemon's refusal of the whole batch, or None.
+
+    Raise RequestError if the daemon cannot accept anything now.
+    """
     body: ImportRequest = {"project": batch.project, "records": batch.notes, "dryRun": is_dry, "again": again}
     try:
         answer = await IMPORT.ask(link, body, timeout_s=DEADLINE_S)

@@ -1,7 +1,7 @@
-"""The files that somebody wants to import: plain ones alone, never through a symlink, and never more of them than a limit.
+"""The files of an import: only regular files, never through a symlink, and at most a fixed number.
 
-What the folders above keep back by their `.confide.toml` is not read, whoever asks. A file has a name that is the same on every machine
-that has it, so that its memories are known again whichever path was given.
+Files that a `.confide.toml` in a folder above excludes are never read. A file has the same name on
+every device, so that its memories are recognised whichever path the user gave.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ PROBLEM = f"is excluded by {FILE}"
 HEAD_BYTES = 4096
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "vendor"})
 SHOWN_FOLDERS = frozenset({".claude"})
-"""The hidden folders that are gone into."""
+"""Hidden folders that are searched."""
 
 
 def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
-    """The file, opened for reading. Raises UnreadableError: it is a symlink, a pipe or another thing that is no file, larger than `limit`
-    bytes, not readable, or excluded by a project that it is in."""
+    """Open a file for reading.
+
+    Raise UnreadableError if it is a symlink, a pipe or anything else but a regular file, is larger
+    than `limit` bytes, is not readable, or is excluded by its project.
+    """
     if is_excluded(path):
         raise UnreadableError(path, PROBLEM)
     try:
-        # Not blocking, so that a pipe that nobody writes into is found out rather than waited for.
+        # Non-blocking, so that a pipe without a writer is detected rather than waited for.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         problem = "is a symlink" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
@@ -54,7 +57,9 @@ def _too_large(path: Path, limit: int) -> UnreadableError:
 
 
 def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
-    """The whole file as text, without a byte order mark. Raises UnreadableError: as `open_plain`, or it is not UTF-8 text."""
+    """Read a file as text without a byte order mark. Raise UnreadableError as `open_plain` does, or
+    if it is not UTF-8 text.
+    """
     try:
         with open_plain(path, limit=limit) as file:
             data = file.read(limit + 1)
@@ -72,7 +77,7 @@ def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
 
 
 def head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The first bytes of a regular file; b"" for anything else, whatever is wrong with it."""
+    """Return the first bytes of a regular file; b"" for anything else, and on every error."""
     try:
         with open_plain(path, limit=2**63) as file:
             return file.read(size)
@@ -81,7 +86,7 @@ def head(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is a folder, and no symlink to one."""
+    """Return True if the path is a folder and not a symlink to one."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -89,11 +94,12 @@ def is_folder(path: Path) -> bool:
 
 
 def files_below(root: Path, is_wanted: Callable[[str], bool], losses: Losses) -> Iterator[Path]:
-    """The files of a tree whose names are wanted, sorted, folder by folder. Symlinks are left out and told to `losses`.
+    """Yield the files of a tree whose names are wanted, sorted, folder by folder; report symlinks
+    to `losses`.
 
-    Hidden files, hidden folders (but `.claude`) and those of installed packages are passed by.
+    Hidden files, hidden folders (except `.claude`) and folders of installed packages are skipped.
 
-    Raises UnreadableError: there are more than `MAX_FILES`.
+    Raise UnreadableError if there are more than `MAX_FILES`.
     """
     for count, path in enumerate(_tree(root, root, is_wanted, losses, 1), 1):
         if count > MAX_FILES:
@@ -127,7 +133,7 @@ def _below(root: Path, path: Path) -> str:
 
 
 def is_excluded(path: Path) -> bool:
-    """Whether a project above leaves this file or folder out, as its file says now."""
+    """Return True if a project above excludes this file or folder now."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - `Path.absolute` leaves ".." in
     return any(
         _narrowing(folder).excludes(whole.relative_to(folder).as_posix())
@@ -140,7 +146,9 @@ _narrowing = lru_cache(256)(Narrowing)
 
 
 def placed(records: Iterator[MemoryRecord], place: str) -> Iterator[MemoryRecord]:
-    """The records of a store whose names for them other stores of the system have as well, such as `index` or `user`."""
+    """Prefix the origins of records with their store, since other stores use the same names, such
+    as `index` or `user`.
+    """
     for record in records:
         named = (
             (kind, other if note_names.ID.fullmatch(other) else f"{place}#{other}") for kind, other in record.relations
@@ -149,7 +157,9 @@ def placed(records: Iterator[MemoryRecord], place: str) -> Iterator[MemoryRecord
 
 
 def name_of(path: Path) -> str:
-    """Where a file or folder is: below its repository's project, or below the home folder, or from the root."""
+    """Return the path of a file or folder below its repository's project, below the home folder, or
+    from the root.
+    """
     file = path.parent.resolve() / path.name
     for folder in file.parents:
         if (folder / ".git").exists():

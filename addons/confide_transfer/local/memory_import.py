@@ -1,4 +1,6 @@
-"""`memory_import`, answered on this machine: it alone may read the files, though fewer than a person can name in a terminal."""
+"""The tool `memory_import`, which runs on this device: only it may read the files, though fewer
+than a user can name in a terminal.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ TOOL: Final[dict[str, object]] = {
         "required": ["paths"],
     },
 }
-"""As the daemon lists it; a test keeps the two equal."""
+"""The tool's schema as in the daemon's list; a test keeps them equal."""
 DEADLINE_S = 3000.0
-"""Within the hour that a long job has."""
+"""Below the hour that a long job may take."""
 _HINT = "a person can import it in a terminal: confide import PATH"
 
 
@@ -48,13 +50,13 @@ async def answer(
     progress: Callable[[int, int], None],
     is_wanted: Callable[[], bool],
 ) -> ToolAnswer:
-    """A preview, or with `confirm` what became of the notes; what goes wrong is an answer too.
+    """Return a preview, or with `confirm` the results of the import; errors are answers too.
 
     Args:
-        given: the call's arguments, as they came.
-        link: leads to the session's daemon; `sealing` seals what goes there.
-        progress: told (notes gone through, notes in all).
-        is_wanted: no more once the client has cancelled the call.
+        given: the call's arguments, unchecked.
+        link: to the session's daemon; `sealing` seals the notes for it.
+        progress: called with (notes done, notes in all).
+        is_wanted: returns False once the client has cancelled the call.
     """
     try:
         arguments = check(Parameters.of_catalogue(TOOL), given)
@@ -73,7 +75,10 @@ async def answer(
 async def brought(
     file: Path, project: Project, config: ProxyConfig, link: RequestChannel, sealing: SessionSealing, *, is_dry: bool
 ) -> dict[str, object]:
-    """What became of the memories in a file, or would. Raises UnreadableError: it holds none; TimeoutError: it did not end in time."""
+    """Import the memories in a file, or preview that, and return the results.
+
+    Raise UnreadableError if the file has none, and TimeoutError if the import takes too long.
+    """
     try:
         plan = await asyncio.to_thread(_surveyed, [file], project, config)
     except ConfideError as error:
@@ -91,7 +96,9 @@ def _plan(paths: list[str], project: Project, config: ProxyConfig) -> ImportPlan
 
 
 def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> ImportPlan:
-    """A plan of what is there. Raises ConfideError: nobody reads it, or nothing of it can be read."""
+    """Survey the stores at these paths. Raise ConfideError if no reader recognises one, or nothing
+    can be read.
+    """
     plan = ImportPlan(stores_at(paths, None), project, config)
     failures = [survey.failure for survey in plan.survey() if survey.failure]
     if failures and not plan.notes:
@@ -131,9 +138,10 @@ def _line(survey: Survey) -> str:
 
 
 def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
-    """The path that an agent has named, relative to `base` where it is not absolute.
+    """Return the path that an agent has named, relative to `base` unless it is absolute.
 
-    Raises FolderError: it is outside of the project and of the home folder, leads through a symlink, or is hidden and no known store.
+    Raise FolderError if it is outside the project and the home folder, is the whole home folder,
+    leads through a symlink, does not exist, or is hidden and not a known store.
     """
     if "\0" in text:
         raise FolderError("the path", "holds NUL characters")

@@ -1,6 +1,8 @@
-"""What is to be imported: stores with their readers, named or found, what a look at them shows, and the batches that are sent, sealed.
+"""The plan of an import: named or found stores with their readers, a survey of their contents, and
+the sealed batches to send.
 
-A store is read anew for each of these, so that nothing of it has to be held: an export may be larger than memory.
+Each survey or delivery reads a store again, so that nothing has to be held: an export may be larger
+than memory.
 """
 
 from __future__ import annotations
@@ -36,25 +38,30 @@ _CALLED: Final = ("title", "type", "category", "entity", "source", "status")
 _TEXTS: Final = ("content", *_CALLED)
 _LISTS: Final = ("tags", "keywords")
 LEAST: Final = 0.6
-"""From which confidence on a word is no name."""
+"""Minimum confidence at which a word counts as a credential."""
 _RUN: Final = 8
-"""So many letters and digits of a credential in a row tell of it."""
+"""Number of consecutive letters and digits that reveal a credential."""
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 * 1024 * 1024
-"""Both are what the daemon takes in one request."""
+"""Limit of one batch; the daemon accepts this many bytes and `BATCH_RECORDS` notes in one request.
+"""
 _MAX_HELD_BYTES = 4 * BATCH_BYTES
 _PLAIN = frozenset({"markdown", "json"})
-"""Readers of forms that others are written in: they read what no other one knows."""
+"""Readers of generic formats: a specific reader that recognises a store takes precedence."""
 MOST_NAMED = 5
 NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md")
 FOLDERS: Final = (".", "docs", "doc")
 DECISION_FOLDERS: Final = ("adr", "adrs", "decisions", "architecture/decisions")
 MOST_FILES: Final = 500
-"""Of one folder that are looked at."""
+"""Limit of files that are listed in one folder."""
 
 
 class DetectionHints:
-    """Parts of credentials. What a note is called is made of its text, cut off and without markup, so that nothing knows them for one."""
+    """Parts of credentials, to find them in a note's title and fields.
+
+    Those are cut from its text without markup, so that the scanner does not recognise a shortened
+    credential.
+    """
 
     def __init__(self, credentials: Iterable[str]) -> None:
         bare = list(map(_bare, credentials))
@@ -62,7 +69,7 @@ class DetectionHints:
         self._sizes = sorted({len(run) for run in self._runs})
 
     def without(self, text: str) -> str | None:
-        """The text up to the first of them; None where nothing is left."""
+        """Return the text up to the first part of a credential; None if nothing is left."""
         masked = STANDIN.sub(lambda found: "\0" * len(found[0]), text)
         places = [at for at, letter in enumerate(masked) if letter.isalnum() or letter == "\0"]
         bare = "".join(masked[at].lower()[0] for at in places)
@@ -77,11 +84,13 @@ def _bare(text: str) -> str:
 
 
 def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tuple[Secret, ...]]:
-    """The record with a stand-in for each credential in what it says: a text, a list of words, a value of its metadata; and those secrets.
+    """Return the record with a placeholder for each credential in its texts, lists and metadata,
+    and the secrets.
 
-    Where its metadata says `sensitive: true`, all of its content is one secret.
+    With `sensitive: true` in its metadata, its whole content is one secret.
 
-    Raises BlockedError, UnsealableError, KeyFileError: as `Sealer.seal`; ToolError: its metadata is nested too deep to be looked through.
+    Raise BlockedError, UnsealableError and KeyFileError as `Sealer.seal` does, and ToolError if the
+    metadata is nested too deep to scan.
     """
     said: Fields = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
@@ -101,7 +110,9 @@ def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tup
 
 
 def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...]]:
-    """The body of a note with what says where it comes from sealed too, as the address of an export may hold its key. Raises as `seal`."""
+    """Seal credentials in a note's origin too, since the address of an export may contain a key.
+    Raise as `Sealer.seal` does.
+    """
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
     if not (sealed_calls.gives_reason(about) or sealer.knows(about)):
@@ -111,7 +122,9 @@ def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...
 
 
 def id_of(record: MemoryRecord, *, is_told: bool = True) -> str:
-    """The id of the note that a record becomes; its entity is in it unless that is a credential, or `is_told` is False."""
+    """Return the id of a record's note. It includes the entity unless that is a credential or
+    `is_told` is False.
+    """
     if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
         return record.note_id
     return replace(record, entity=None).note_id
@@ -119,22 +132,27 @@ def id_of(record: MemoryRecord, *, is_told: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImportSource:
-    """Something to be read, and by whom."""
+    """A store to import, with its reader."""
 
     path: Path
     reader: Reader
 
     @property
     def shown(self) -> str:
-        """Its path as a person writes it, and as it is the same on other machines; without what steers a terminal."""
+        """The path for users: the home folder as `~`, the same on each device, without terminal
+        control characters.
+        """
         home = Path.home()
         return printable(f"~/{self.path.relative_to(home)}" if home in self.path.parents else str(self.path))
 
 
 @dataclass(slots=True)
 class Survey:
-    """What one store holds: how many notes of each project, category, level and tag, and the titles of the first few. `failure` says why
-    it cannot be read, or not to its end."""
+    """The contents of a store: numbers of notes by project, category, level and tag, and the first
+    titles.
+
+    `failure` is the error that stopped the reading.
+    """
 
     store: ImportSource
     notes: int = 0
@@ -156,7 +174,7 @@ class Survey:
 
     @property
     def remarks(self) -> list[str]:
-        """What went wrong, in parts of a line."""
+        """The problems of the store, as parts of a line."""
         skipped = [f"{self.losses.count} skipped"] if self.losses.count else []
         return [*skipped, self.problem] if self.problem else skipped
 
@@ -178,8 +196,13 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class ImportBatch:
-    """Notes of one project for one request, sealed; `origins` is what people know them by, in the same order. The daemon has to have the
-    records of `secrets` first; `refused` is what the policy does not let out."""
+    """Sealed notes of one project for one request.
+
+    Attributes:
+        origins: names of the notes for users, in the same order.
+        secrets: to be stored at the daemon before the notes are sent.
+        refused: notes that the policy does not allow to leave this device.
+    """
 
     project: str
     notes: list[Fields] = field(default_factory=list)
@@ -189,7 +212,7 @@ class ImportBatch:
 
 
 class ImportPlan:
-    """Some stores, to be imported into one project."""
+    """The import of some stores into one project."""
 
     def __init__(self, stores: Sequence[ImportSource], project: Project, config: ProxyConfig) -> None:
         chosen = config.chosen(project.root)
@@ -202,7 +225,7 @@ class ImportPlan:
 
     @property
     def ids(self) -> list[str]:
-        """Those of the notes that the records become, each once; after a survey."""
+        """The ids of the records' notes, each once; filled by a survey."""
         return list(dict.fromkeys(self._ids.values()))
 
     @property
@@ -210,15 +233,17 @@ class ImportPlan:
         return sum(survey.notes for survey in self.surveys)
 
     def survey(self) -> list[Survey]:
-        """A look at every store, which also finds the ids that relations refer to. Blocks while it reads."""
+        """Read every store, and collect the ids that relations refer to. Blocks while it reads."""
         self._ids.clear()
         self.surveys = [self._survey(store) for store in self.stores]
         return self.surveys
 
     def batches(self, sealer: Sealer) -> Generator[ImportBatch]:
-        """What is sent, after a survey; a store that breaks off was told of there. Blocks while it reads.
+        """Yield the batches to send, after a survey, which reports the stores that break off.
+        Blocks while it reads.
 
-        Raises UnsealableError: there is a credential in it, and this machine has no keys; KeyFileError: as `Sealer.seal`.
+        Raise UnsealableError if there is a credential and this device has no keys, and KeyFileError
+        as `Sealer.seal` does.
         """
         waiting: dict[str, ImportBatch] = {}
         sizes: Counter[str] = Counter()
@@ -272,20 +297,24 @@ class ImportPlan:
             if next(records, None) is not None:
                 raise UnreadableError(store.path, f"holds more than {MAX_RECORDS:,} memories")
         except Exception as error:
-            # What is in there was made by others, and may be broken in ways that its reader has not thought of: the rest is read.
+            # Foreign data may be broken in ways that its reader does not expect: the other stores
+            # are read all the same.
             broken = UnreadableError(store.path, f"cannot be read any further ({type(error).__name__})")
             if survey is not None:
                 survey.failure = error if isinstance(error, ConfideError) else broken
 
 
 def _shown(words: str) -> str:
-    """A title, tag or other name for people and agents, unless it holds a credential."""
+    """Return a title, tag or other name for users and agents, or "(a credential)"."""
     return "(a credential)" if scanner.scan(words, LEAST) else printable(words)
 
 
 def stores_at(paths: Sequence[Path], name: str | None) -> list[ImportSource]:
-    """What is to be read at these paths, by the reader of that name or by the one that recognises it. Raises UnreadableError: nothing is
-    there, or nobody or more than one recognises it; there is no reader of that name; a project keeps it back."""
+    """Return the stores at these paths, with the named reader or the one that recognises each.
+
+    Raise UnreadableError if a path does not exist, no reader or more than one recognises it, a
+    project excludes it, or no reader has that name.
+    """
     known = readers()
     if name is not None and name not in known:
         raise UnreadableError(Path(name), "is no system that is known", hint=f"--from takes: {', '.join(known)}")
@@ -302,7 +331,9 @@ _MOST_LOOKED_AT: Final = 64
 
 
 def databases_in(path: Path) -> list[Path]:
-    """The stores of systems that a folder holds, which is none itself: people name `~/.claude-mem` for the database in it."""
+    """Return the databases of known systems in a folder that is not a store itself, such as
+    `~/.claude-mem`.
+    """
     special = [reader for reader in readers().values() if reader.name not in _PLAIN]
     if not path.is_dir() or any(reader.recognises(path) for reader in special):
         return []
@@ -312,7 +343,9 @@ def databases_in(path: Path) -> list[Path]:
 
 
 def reader_of(path: Path) -> Reader:
-    """Who reads what is there. Raises UnreadableError where nobody does, or nobody knows who."""
+    """Return the reader for a path. Raise UnreadableError if no reader or more than one recognises
+    it.
+    """
     if not path.exists():
         raise UnreadableError(
             path, "is not there", hint="name a file or a folder that exists: confide import notes/ export.json"
@@ -336,12 +369,12 @@ def _is_memory(folder: Folder, file: Path) -> bool:
 
 
 def in_project(project: Project) -> list[ImportSource]:
-    """The notes and decisions that people keep in a repository; what is living memory already is not among them."""
+    """Return the notes and decision records in a repository, except those that are memory already."""
     root, reader = project.root, readers()["markdown"]
     paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
     paths += [root / ".claude" / name for name in _names(root / ".claude") if name.lower().endswith(".md")]
     for folder in FOLDERS:
-        # By name alone: a folder of documents may hold a thousand, and this is asked while somebody waits.
+        # Checks names only: a folder may have a thousand documents, and the user is waiting.
         names = [name for name in _names(root / folder) if is_decision(name, []) and not is_template(name)]
         paths += [root / folder / name for name in names]
         inner = [root / folder / decisions for decisions in DECISION_FOLDERS]
@@ -350,13 +383,13 @@ def in_project(project: Project) -> list[ImportSource]:
     for path in paths:
         with suppress(OSError):
             status = os.lstat(path)
-            # NOTES.md and notes.md are one file where the file system takes no notice of case.
+            # NOTES.md and notes.md are the same file on a file system that ignores case.
             by_file.setdefault((status.st_dev, status.st_ino), path)
     return [ImportSource(path, reader) for path in by_file.values() if not import_files.is_excluded(path)]
 
 
 def in_home(home: Path, name: str | None = None) -> list[ImportSource]:
-    """The stores of other systems where these usually are; those of one system, if it is named."""
+    """Return the stores of other systems, or of the named one, at their usual places."""
     return [
         ImportSource(path, reader)
         for reader in readers().values()

@@ -1,10 +1,12 @@
-"""What a reader of another system's memories is, what it makes of each (a record, from which the daemon makes a note), and the limits that
-all of them keep.
+"""The interface of a reader of another system's memories, the record that it makes of each memory,
+and the limits of all readers.
 
-A record says where it comes from, so that an import that is repeated stores nothing twice: the note's id is a function of the origin.
+A record has an origin, from which the note's id is computed, so that a repeated import stores
+nothing twice.
 
-A reader is a file in the folder `readers`, named by its system, which gives the module's one public object, `READER`. It reads what is
-on this machine, without following symlinks and without writing anything: not a journal beside a database, not a lock.
+A reader is a file in the folder `readers` with the name of its system, and with one public object,
+`READER`. It reads files of this device, follows no symlinks and writes nothing: no journal beside a
+database, no lock.
 """
 
 from __future__ import annotations
@@ -33,39 +35,39 @@ _SAME = {
     "part_of": "part_of is_part_of component_of",
     "see_also": "see_also relates_to related_to related is_related_to links_to",
 }
-"""Other systems' names of relations, by the kinds that notes have."""
+"""Maps the relation kinds of notes to other systems' names for them."""
 _KIND_OF = {name: kind for kind, names in _SAME.items() for name in names.split()}
 MAX_FILE_BYTES = 2**25
-"""Of one file that is read whole: 32 MiB."""
+"""Limit of a file that is read whole: 32 MiB."""
 MAX_STORE_BYTES = 2**33
-"""Of a database or of an export that is read piece by piece: 8 GiB."""
+"""Limit of a database, or of an export that is read in parts: 8 GiB."""
 MAX_FILES = 10_000
-"""Of one tree."""
+"""Limit of files in one tree."""
 MAX_DEPTH = 16
-"""Folders below the one that is named."""
+"""Limit of nested folders below the named one."""
 MAX_RECORDS = 200_000
-"""Of one store."""
+"""Limit of records in one store."""
 MAX_CONTENT_BYTES = 500_000
-"""Of one record, in UTF-8: a little less than what a document may hold, since its front matter comes to it."""
+"""Limit of one record in UTF-8 bytes: below that of a document, which also has front matter."""
 
 Fields = dict[str, Any]
-"""An object with any names and JSON values: as another system wrote it, or a note as it is sent."""
+"""An object with any names and JSON values: of another system, or a note to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """One memory of another system.
+    """A memory of another system.
 
     Attributes:
         system: its name, such as basic-memory.
-        origin: what it calls this memory; unique in its store, and the same at every reading.
+        origin: the system's name for this memory; unique in its store, and the same at every reading.
         content: markdown.
-        project: None for the one that is imported into.
+        project: None for the project that is imported into.
         importance: 0 to 1, or core, high, normal, low.
         created, updated: ISO 8601 in UTC.
         relations: (kind, origin of the other memory).
-        metadata: what has no field here, as JSON values under the names of the other system.
-        id: of a note of ours that comes back; None for all others.
+        metadata: other fields, as JSON values under the system's names.
+        id: of a Confide note that is imported again; None for all others.
     """
 
     system: str
@@ -91,30 +93,36 @@ class MemoryRecord:
 
     @property
     def note_id(self) -> str:
-        """`mem_<entity>_<seconds since 1970>_<hash>`, a function of what does not change in the other system."""
+        """The note's id, `mem_<entity>_<seconds since 1970>_<hash>`, made of data that does not
+        change in the other system.
+        """
         if self.id is not None:
             return self.id
         digest = origin_hash(self.system, self.origin)
-        # Not of the title, which people change there: the note would come a second time.
+        # Not from the title: a change there would import the note a second time.
         name = slug(self.entity or "") or slug(self.system)
         created = parsed(self.created or "")
         return f"mem_{name}_{max(0, int(created.timestamp())) if created else 0}_{digest}"
 
 
 def origin_hash(system: str, origin: str) -> str:
-    """Eight hex digits that stand for a memory of another system."""
-    # Names of files may be any bytes, which stand in a text as half surrogates.
+    """Return eight hex digits that identify a memory of another system."""
+    # File names may be any bytes, which are lone surrogates in a text.
     return hashlib.sha256(f"{system}\0{origin}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def slug(text: str) -> str:
-    """The text as a part of an id or of a file name: ASCII letters and digits in lower case, with `-` between; may be empty."""
+    """Reduce a text to lower-case ASCII letters and digits, joined by `-`, for ids and file names;
+    may be empty.
+    """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:SLUG_CHARACTERS].rstrip("-")
 
 
 def kind_of(name: str) -> tuple[str, bool]:
-    """The kind for another system's name of a relation, and whether it means the same; `see_also` where none does."""
+    """Return the relation kind for another system's name, and whether it means the same; `see_also`
+    for unknown names.
+    """
     plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
     kind = _KIND_OF.get(plain)
     return (kind, True) if kind else ("see_also", False)
@@ -122,7 +130,10 @@ def kind_of(name: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What could not be read: the file, or the system's own name of the record, never its text; and why, as the end of a sentence."""
+    """A file or record that could not be read.
+
+    `origin` is its name, never its text; `reason` is the end of a sentence.
+    """
 
     origin: str
     reason: str
@@ -130,7 +141,7 @@ class Skipped:
 
 @dataclass(slots=True)
 class Losses:
-    """What a reading left out, counted all and named up to a number."""
+    """The items that a reader skipped: the number of all, and the first `MOST_NAMED` by name."""
 
     MOST_NAMED = 50
 
@@ -144,34 +155,46 @@ class Losses:
 
 
 class Reader(ABC):
-    """One system's memories, as records. It is asked for nothing but `places` and `recognises` until somebody agrees."""
+    """A reader of one system's memories. Only `places` and `recognises` are called before the user
+    agrees.
+    """
 
     name: str
-    """On the command line: `confide import --from NAME`; lower case, with `-` between."""
+    """Name for `confide import --from NAME`; lower case, joined by `-`."""
     title: str
-    """For people."""
+    """Name for users."""
 
     stores: tuple[str, ...] = ()
-    """Where its stores usually are below the home folder, where its settings, which are not asked, do not say otherwise."""
+    """Usual paths of its stores below the home folder; its settings, which may name others, are not
+    read.
+    """
 
     def places(self, home: Path) -> list[Path]:
-        """Where its stores usually are, whether or not one is there; none for who does not know."""
+        """Return the usual paths of its stores, whether they exist or not; empty if unknown."""
         return [home / store for store in self.stores]
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Whether this is a store of the system: cheap, by names, first bytes, names of tables. Never raises, whatever `path` is."""
+        """Return True if this is a store of the system; cheap, by names, first bytes and table
+        names.
+
+        Never raises, whatever `path` is.
+        """
 
     @abstractmethod
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """Everything in the store, in an order that is the same at every reading. What is broken is told to `losses` and left out.
+        """Yield all memories of the store, always in the same order; report damaged ones to
+        `losses`.
 
-        Raises UnreadableError: nothing of it can be read; ReaderMissingError: a library is needed that is not installed.
+        Raise UnreadableError if nothing can be read, and ReaderMissingError if a library is not
+        installed.
         """
 
 
 def screened(records: Iterator[MemoryRecord], losses: Losses) -> Iterator[MemoryRecord]:
-    """The records that can be stored: text, not empty, not too large, and not too many; what is left out is told to `losses`."""
+    """Yield the records that can be stored: text, not empty, not too large, not too many; report
+    the others to `losses`.
+    """
     count = 0
     for record in records:
         try:

@@ -1,1 +1,1 @@
-"""A space goes to another daemon, with all that it holds."""
+"""Moves a whole space from one daemon to another, with every secret, file and revision."""

@@ -1,1 +1,1 @@
-"""What both programs know of what is brought in and written out."""
+"""Definitions of import and export that the device and the daemon share."""

@@ -1,4 +1,4 @@
-"""The requests by which a machine brings memories of other systems, and a space is written out and filled again (PROTOCOL.md 9.6)."""
+"""The requests and answers for import, export and refill (PROTOCOL.md 9.6)."""
 
 from typing import Annotated, Final, NotRequired, TypedDict
 
@@ -15,13 +15,15 @@ from confide_memory.wire.files import OfProject
 from confide_memory.wire.operation import Operation
 
 MAX_EXPORTED: Final = 100_000
-"""Documents in one answer, which has at most 16 MiB."""
+"""Limit of documents in one answer, which has at most 16 MiB."""
 BECAME: Final = ("new", "known", "identical", "deleted", "refused")
 REFILLED: Final = ("new", "same", "differs", "refused")
 
 
 class ImportRequest(OfProject):
-    """Records of notes, each of which whoever takes them reads."""
+    """Notes to import into a project. The daemon checks each record by itself, so one bad record
+    does not fail the request.
+    """
 
     dryRun: NotRequired[bool]
     again: NotRequired[bool]

@@ -1,1 +1,1 @@
-"""A whole memory as a folder of files."""
+"""Exports a space to a folder of files, and restores it from that."""

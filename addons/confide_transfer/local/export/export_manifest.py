@@ -1,4 +1,6 @@
-"""What the tree of an export is: its projects with their folders and files (`confide.json`), and how its own files are written."""
+"""The manifest of an export (`confide.json`), which lists its projects with their folders and
+files, and the writing of the export's own files.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ SECRETS = "sealed.jsonl"
 FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _MAX_FOLDER = 200
-"""Bytes of a folder's name; file systems take 255."""
+"""Limit of a folder's name in bytes; file systems accept 255."""
 _STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-"""What the disk itself refuses."""
+"""Errors of the disk or the file system, not of the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A project in a tree; `files` are the paths of what an export has written."""
+    """A project in an export; `files` are the paths that an export has written."""
 
     name: str
     folder: str
@@ -35,8 +37,12 @@ class Part:
 
 
 def folder_name(project: str, *, is_apart: bool = False) -> str:
-    """The folder of a project: its name with everything encoded that some file system would not take. Names that are too long end in a
-    hash, and with `is_apart` those that some file system would not tell from another."""
+    """Return the folder name of a project: its name, with characters percent-encoded that a file
+    system may refuse.
+
+    Names that are too long end in a hash, as do names that differ only by case from another
+    (`is_apart`).
+    """
     name = quote(project, safe=" ").replace("~", "%7E")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
@@ -53,7 +59,9 @@ def folder_name(project: str, *, is_apart: bool = False) -> str:
 
 
 def folders_of(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
-    """The folder of each; some disks do not tell upper from lower case, so no two differ by that alone."""
+    """Return the folder of each project. No two differ by case alone, since some file systems
+    ignore case.
+    """
     found = {project: used[project] for project in projects if project in used}
     taken = {folder.lower() for folder in used.values()}
     for project in sorted(set(projects) - found.keys()):
@@ -64,7 +72,7 @@ def folders_of(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
 
 
 def is_tree(path: Path) -> bool:
-    """Whether an export is in a folder, be it broken or of a newer version: it is no plain folder of markdown then."""
+    """Return True if the folder has an export, even a damaged one or one of a newer version."""
     try:
         return read(path) is not None
     except ExportError:
@@ -72,7 +80,9 @@ def is_tree(path: Path) -> bool:
 
 
 def begin(into: Path) -> list[Part]:
-    """What an export that is there holds; the place is made where it is not. Raises ExportError."""
+    """Create the folder if needed, and return the projects of the export that it has. Raise
+    ExportError.
+    """
     try:
         if not into.is_dir():
             into.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +91,7 @@ def begin(into: Path) -> list[Part]:
     except OSError as error:
         raise _unwritten(into, error, "name another folder") from None
     if is_empty:
-        # First of all, so that one that is cut short can be begun again.
+        # Write the manifest first, so that an interrupted export can be repeated.
         write(into, [])
         return []
     found = read(into)
@@ -91,7 +101,7 @@ def begin(into: Path) -> list[Part]:
 
 
 def read(tree: Path) -> list[Part] | None:
-    """What the tree says that it holds; None where there is no manifest. Raises ExportError."""
+    """Read the projects of an export; None if the folder has no manifest. Raise ExportError."""
     place = tree / MANIFEST
     try:
         if place.is_symlink() or not place.is_file():
@@ -116,7 +126,7 @@ def read(tree: Path) -> list[Part] | None:
 
 
 def write(into: Path, parts: Sequence[Part]) -> None:
-    """Raises ExportError."""
+    """Write the manifest. Raise ExportError."""
     entries = [
         {"name": part.name, "folder": part.folder, "files": list(part.files)}
         for part in sorted(parts, key=lambda part: part.name)
@@ -125,7 +135,7 @@ def write(into: Path, parts: Sequence[Part]) -> None:
 
 
 def put(place: Path, text: str) -> None:
-    """Write one of the tree's own files, at once. Raises ExportError."""
+    """Write one of the export's own files atomically. Raise ExportError."""
     try:
         atomic.write(place, text.encode(), mode=0o644)
     except OSError as error:
@@ -138,5 +148,5 @@ def _unwritten(place: Path, error: OSError, hint: str) -> ExportError:
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """The same text for the same value."""
+    """Return JSON with sorted keys: equal values give equal texts."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)

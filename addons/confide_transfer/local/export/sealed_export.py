@@ -1,8 +1,9 @@
-"""The sealed records of an export, and how they come back: `sealed.jsonl` beside its notes.
+"""The sealed records of an export, in the file `sealed.jsonl` beside its notes.
 
-Its first line has the roster of the space, each further one a record, as the daemon has it: nobody opens anything with it who is not a
-device of that space. Into a space with another roster they come back through a machine that is a device of both: it opens each and seals
-it anew, and the texts get the new placeholders.
+The first line has the roster of the space, and each further line a record as the daemon stores it.
+So only a device of that space can open them. A space with another roster gets them back through a
+device of both spaces: the device opens each record, seals it again, and puts the new placeholders
+into the texts.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from confide_transfer.local.export import export_manifest
 from confide_transfer.local.export.export_manifest import SECRETS
 
 MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Of the file: its records are held in memory while they are opened."""
+"""Limit of the file: its records are held in memory while they are opened."""
 _DEADLINE_S: Final = 30.0
 _AT_ONCE: Final = 16
 _PAGE: Final = 1000
 _MAX_NESTED: Final = 16
 _NOT_LISTED: Final = frozenset({"denied", "invalid"})
-"""Answers to who may not see all records, and of a daemon that knows none."""
+"""Error codes for a device that may not list all records, and of a daemon that has no records."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRecords:
-    """What this machine can bring back.
+    """The sealed records of an export that this device can restore.
 
     Attributes:
-        secrets: as they will be sealed in the space that they are brought to, by the placeholders that an export's texts have for them.
-        names: their new placeholders, by the same.
-        closed: how many it cannot open.
+        secrets: to be sealed in the target space, by their placeholders in the export.
+        names: new placeholders, by the same.
+        closed: number of records that this device cannot open.
     """
 
     secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
@@ -60,15 +61,19 @@ class OpenedRecords:
     closed: int = 0
 
     def renamed(self, text: str) -> str:
-        """A text of the export with the new placeholders."""
+        """Replace the export's placeholders in a text by the new ones."""
         return placeholder.replace(text, lambda old: self.names.get(str(old)))
 
 
 async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole: bool) -> int:
-    """Writes the records, and the roster that says who opens them; nothing where there are none. How many there are. If it `is_whole` all
-    records of the space, in place of those that were there; else those that the export's texts have `named`, beside them.
+    """Write the sealed records and their roster, and return the number of records; without any,
+    delete the file.
 
-    Raises ExportError: it cannot be written; RequestError, ConnectionLost, TimeoutError: from the link.
+    If `is_whole`, write all records of the space. Otherwise keep the records in the file and add
+    those that the export's texts name (`named`).
+
+    Raise ExportError if the file cannot be written; pass on RequestError, ConnectionLost and
+    TimeoutError of the link.
     """
     lines = {} if is_whole else dict(_former(into / SECRETS))
     ids = await _listed(link) if is_whole else None
@@ -93,10 +98,11 @@ async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole
 
 
 async def opened(tree: Path, keyring: Keyring) -> OpenedRecords:
-    """The records of a tree, as far as this machine opens them.
+    """Open the records of an export as far as this device can.
 
-    Raises ExportError: the file is damaged, or too large; UnsealableError: there are some, and this machine has no keys to seal them with;
-    KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used.
+    Raise ExportError if the file is damaged or too large, UnsealableError if this device has no
+    keys to seal the records again, and KeyFileError, KeyLockedError or KeyringError if its own key
+    cannot be used.
     """
     place = tree / SECRETS
     if place.is_symlink() or not place.is_file():
@@ -112,7 +118,7 @@ def _opened(place: Path, keys: SpaceKeys | None, identity: Identity) -> OpenedRe
         roster = Roster.read(b64decode(entry, validate=True) for entry in next(lines)["roster"])
         own = [roster.open(WrapKey(identity))] if identity.public_key in roster.devices else []
     except (StopIteration, KeyError, TypeError, ValueError, SealingError):
-        # The records may be of this very space all the same.
+        # The records may still belong to this space.
         own = []
     own += [keys] if keys is not None else []
     found: dict[str, Secret] = {}
@@ -134,7 +140,10 @@ def _opened(place: Path, keys: SpaceKeys | None, identity: Identity) -> OpenedRe
 
 
 def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> OpenedRecords:
-    """What was found as it is named in the space of `keys`: a sealed note may name others, which have new names too."""
+    """Return the secrets with their placeholders in the space of `keys`.
+
+    A sealed note may name other secrets, whose placeholders change too.
+    """
     secrets: dict[str, Secret] = {}
     names: dict[str, str] = {}
 
@@ -154,7 +163,7 @@ def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> Opene
 
 
 async def _listed(link: RequestChannel) -> list[bytes] | None:
-    """The ids of all records; None where this machine may not list them."""
+    """Return the ids of all records, or None if this device may not list them."""
     try:
         return [bytes.fromhex(one["id"]) async for page in records(link) for one in page]
     except RequestError as error:
@@ -164,7 +173,7 @@ async def _listed(link: RequestChannel) -> list[bytes] | None:
 
 
 async def _record(link: RequestChannel, secret_id: bytes) -> SealedRecord | None:
-    """One; None where there is none of that name, as in a text about placeholders."""
+    """Return a record, or None if no record has this id, as in a text about placeholders."""
     try:
         answer = await RECORD.ask(link, {"id": secret_id}, timeout_s=_DEADLINE_S)
         record = SealedRecord.parse(answer["record"])
@@ -180,7 +189,7 @@ async def _record(link: RequestChannel, secret_id: bytes) -> SealedRecord | None
 
 
 def _former(place: Path) -> Iterator[tuple[str, str]]:
-    """The lines of the records that are there, by their names; those that are understood."""
+    """Yield the ids and lines of the records in an existing file, except damaged ones."""
     if place.is_symlink() or not place.is_file() or place.stat().st_size > MAX_BYTES:
         return
     with suppress(ExportError):

@@ -1,14 +1,15 @@
-"""A whole space as a folder of markdown files, and back.
+"""Exports a whole space to a folder of markdown files, and restores it from that.
 
-    DIR/confide.json              what the tree is: its projects, their folders and files
+    DIR/confide.json              the manifest: projects, their folders and files
     DIR/notes.jsonl               every note as a line of JSON
-    DIR/sealed.jsonl              the sealed records that placeholders in them name (`export_secrets`)
-    DIR/<project>/MEMORY.md       the documents, at their paths; a project's folder is its name, percent-encoded
-    DIR/<project>/memory/...
+    DIR/sealed.jsonl              the sealed records that placeholders name (`export_secrets`)
+    DIR/<project>/MEMORY.md       the documents, at their paths; the folder is the project's name,
+    DIR/<project>/memory/...      percent-encoded
 
-Nothing in it tells when or by whom it was made, so that two exports of the same memory are the same bytes, and a tree that is kept in
-git has no changes where memory has none. What an earlier export wrote is removed only where memory surely has it no more: a document
-that could not be read now, projects that were not asked for and transcripts stay as they were.
+An export has no time and no author in it, so that two exports of the same memory are the same
+bytes, and a folder in git changes only if the memory does. Files of an earlier export are removed
+only if memory surely has no such document any more: a document that could not be read now, projects
+that were not exported, and transcripts stay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _DEADLINE_S = 60.0
 
 @dataclass(slots=True)
 class ExportReport:
-    """What an export or its way back came to. `closed` are sealed records that this machine cannot open, so that they do not come back."""
+    """The result of an export or a restore. `closed` is the number of sealed records that this
+    device cannot open, and so cannot restore.
+    """
 
     files: int = 0
     notes: int = 0
@@ -59,9 +62,11 @@ class ExportReport:
 async def write(
     link: RequestChannel, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool
 ) -> ExportReport:
-    """Writes the tree, in place of one that is there; `is_whole` says that these are all projects, so that the folders of others go.
+    """Write the export, replacing an earlier one; with `is_whole`, remove the folders of projects
+    that are not in `projects`.
 
-    Raises ExportError: the folder holds something else, or cannot be written; from the link what it raises: to export again finishes it.
+    Raise ExportError if the folder has other files or cannot be written, and pass on the link's
+    errors; another export then completes it.
     """
     former = {part.name: part for part in export_manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]
@@ -83,7 +88,8 @@ async def write(
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
     export_manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
     report.secrets = await export_secrets.write(link, into, written.named, is_whole=is_whole)
-    # Before the manifest, which after a crash in between still names what is to go.
+    # Removes files before the manifest is replaced: after a crash in between, the old manifest
+    # still lists them.
     _sweep(into, list(former.values()), parts, report)
     export_manifest.write(into, parts)
     return report
@@ -91,7 +97,7 @@ async def write(
 
 @dataclass(slots=True)
 class _Written:
-    """What an export has written so far.
+    """The notes and secrets that an export has written so far.
 
     Attributes:
         lines: of its notes, by project and path.
@@ -104,7 +110,9 @@ class _Written:
     named: set[bytes] = field(default_factory=set)
 
     async def write_project(self, link: RequestChannel, folder: Folder, earlier: set[str]) -> tuple[set[str], set[str]]:
-        """Writes a project's documents; their paths, and those of `earlier` ones that stay though they were not written now."""
+        """Write a project's documents; return their paths, and those of `earlier` ones that stay
+        without being written.
+        """
         files: set[str] = set()
         stay = {path for path in earlier if self._passes_by(path)}
         async for document in _documents(link, folder.project):
@@ -139,12 +147,15 @@ def _keep(folder: Folder, path: str, document: Exported) -> None:
 
 
 async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_dry: bool) -> ExportReport:
-    """Brings a tree's documents into a space, its sealed records first: those that are not there; what is there stays as it is.
+    """Restore the documents of an export that the space lacks, sealed records first; existing
+    documents stay unchanged.
 
-    `ExportReport.counts` says how many were new, same, differ (and stayed as they are there), or were refused.
+    `ExportReport.counts` has the numbers of new, same, differing (not changed) and refused
+    documents.
 
-    Raises ExportError: it is no tree, or cannot be read; UnsealableError: it has sealed records, and this machine has no keys to seal them
-    with; KeyFileError, KeyLockedError, KeyringError: this machine's key cannot be used; and as `Deposit.keep`.
+    Raise ExportError if it is no export or cannot be read, UnsealableError if this device has no
+    keys to seal its records, and KeyFileError, KeyLockedError or KeyringError if its own key cannot
+    be used; also raise as `Deposit.keep` does.
     """
     parts = export_manifest.read(tree)
     if parts is None:
@@ -179,7 +190,8 @@ async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_
             try:
                 answer = await REFILL.ask(link, body, timeout_s=_DEADLINE_S)
             except RequestError as error:
-                # A batch that is small enough on the disk is too large as JSON only where a file of control characters is alone in it.
+                # A batch within the limit of bytes is too large as JSON only if it is a single file
+                # of control characters.
                 if error.code != "too_large" or len(batch) > 1:
                     raise
                 answer = {"results": [{"state": "refused", "why": "is too large for one message"}]}
@@ -196,7 +208,7 @@ async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_
 
 
 class _Document(NamedTuple):
-    """One as it goes up; `size` is that of its file."""
+    """A document to send; `size` is the size of its file."""
 
     path: str
     sealed: Sealed
@@ -244,7 +256,7 @@ async def _documents(link: RequestChannel, project: str) -> AsyncIterator[Export
 
 
 def _former_lines(into: Path) -> dict[tuple[str, str], str]:
-    """The lines of the notes that are there, by project and path; those that are understood."""
+    """Return the lines of an earlier export's notes by project and path, except damaged ones."""
     found: dict[tuple[str, str], str] = {}
     try:
         if (into / NOTES).is_symlink():
@@ -273,7 +285,7 @@ def _folder(into: Path, project: str, name: str) -> Folder:
 
 
 def _sweep(into: Path, former: Sequence[Part], parts: Sequence[Part], report: ExportReport) -> None:
-    """Removes files of the export before this one that are in memory no more."""
+    """Remove files of the earlier export whose documents memory does not have any more."""
     present = {(part.folder, path) for part in parts for path in part.files}
     for part in former:
         root = into / part.folder

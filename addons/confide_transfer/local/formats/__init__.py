@@ -1,1 +1,1 @@
-"""Forms of files that readers of several systems share."""
+"""File formats that readers of several systems share."""

@@ -1,8 +1,10 @@
-"""The export of an account, as a service sends it: a zip, the folder that it was unpacked to, or its file of conversations alone.
+"""Reads the export of an account that a service sends: a zip, the unpacked folder, or its file of
+conversations alone.
 
-Nothing is unpacked to the disk: a file of a zip is read as a stream, by its name in the list, which is never used as a path; and
-of an array one element after another, so that an export of hundreds of megabytes is never held whole. A conversation becomes a note: who
-said what, in as many parts as it takes for each to fit into a document.
+Nothing is unpacked to the disk: a file of a zip is read as a stream by its name in the list, which
+is never used as a path, and an array is read one element at a time, so that an export of hundreds
+of megabytes is never held whole. A conversation becomes a note with all messages, in as many parts
+as fit into a document each.
 """
 
 from __future__ import annotations
@@ -33,17 +35,19 @@ from confide_transfer.local.reader import (
 )
 
 CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
-"""Large exports have several files of them."""
+"""Names of the conversation files; large exports have several."""
 _FOLDERS = ("", "projects/", "memories/")
 _MAX_NAMES = 200_000
 _MAX_READ_BYTES = 2**26
 _MOST_PACKED = 200
-"""Times that a file may shrink in a zip: conversations shrink to a fifth, and only what was made to harm to less than a hundredth."""
+"""Limit of a file's compression ratio in a zip: conversations shrink to a fifth, and only a zip
+bomb shrinks to less than a hundredth.
+"""
 _HEAD_BYTES = 65536
 MAX_JSON_BYTES = 2**29
-"""Of one file of an export: 512 MiB."""
+"""Limit of one file of an export: 512 MiB."""
 MAX_ELEMENT_CHARS = 2**26
-"""Of one element, such as a conversation."""
+"""Limit of one element, such as a conversation."""
 _CHUNK_BYTES = 2**20
 _SPACE = re.compile(r"[ \t\n\r]*")
 TITLE_CHARS = 120
@@ -51,20 +55,24 @@ _LOOKED_AT_CHARS = 10_000
 
 
 class _SmallReads(io.BufferedReader):
-    """A file of which nobody takes much at once: the list of a zip is read whole, and what it says of its own size may be anything."""
+    """A file that refuses large reads: zipfile reads the list of a zip whole, and trusts its stated
+    size.
+    """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        # Without a size zipfile reads the comment at the end, which has 64 KiB at most.
+        # zipfile reads without a size only the comment at the end, which has at most 64 KiB.
         if size is not None and size > _MAX_READ_BYTES:
             raise zipfile.BadZipFile("a list of files that is too large")
         return super().read(size)
 
 
 class AccountExport(ExitStack):
-    """The JSON files of an export, by their names in it; they can be read as long as the context lasts."""
+    """The JSON files of an export by their names, readable while the context lasts."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UnreadableError: it is no zip, no folder and no file, or a zip that is broken."""
+        """Open an export. Raise UnreadableError if it is not a zip, folder or file, or the zip is
+        damaged.
+        """
         super().__init__()
         self._path = path
         self._openers: dict[str, Callable[[], BinaryIO]] = {}
@@ -82,17 +90,17 @@ class AccountExport(ExitStack):
             self._openers[name] = lambda: open_plain(path, limit=MAX_JSON_BYTES)
 
     def names(self, wanted: re.Pattern[str]) -> list[str]:
-        """The files whose whole names match, sorted."""
+        """Return the names that match as a whole, sorted."""
         return sorted(name for name in self._openers if wanted.fullmatch(name))
 
     def has_conversations(self, messages: bytes) -> bool:
-        """Whether the first conversation has its messages under this name."""
+        """Return True if the first conversation has its messages under this name."""
         begin = next((self.begin(name) for name in self.names(CONVERSATIONS)), b"")
         found = re.search(rb'"(mapping|chat_messages)"\s*:', begin)
         return found is not None and found[1] == messages
 
     def begin(self, name: str) -> bytes:
-        """The first bytes of a file; b"" if it is not there or cannot be read."""
+        """Return the first bytes of a file; b"" if it is missing or unreadable."""
         try:
             with self._opened(name) as file:
                 return file.read(_HEAD_BYTES)
@@ -100,7 +108,7 @@ class AccountExport(ExitStack):
             return b""
 
     def elements(self, wanted: re.Pattern[str], losses: Losses) -> Iterator[Fields]:
-        """The objects in the arrays of the files that match; what is broken is told to `losses`."""
+        """Yield the objects in the arrays of the matching files; report damaged ones to `losses`."""
         for name in self.names(wanted):
             number = 0
             try:
@@ -149,13 +157,14 @@ class AccountExport(ExitStack):
 
 @dataclass(frozen=True, slots=True)
 class AccountReader(Reader):
-    """The reader of what one service sends.
+    """The reader of one service's export.
 
     Attributes:
-        sender: the service, for people.
-        messages: under which name a conversation has its messages, which is another one for each service.
-        records: what is in an export.
-        others: its files that are read where there are no conversations, the first of them one that tells of the service by `mark`.
+        sender: name of the service for users.
+        messages: name of a conversation's messages, which identifies the service.
+        records: function that yields the memories of an export.
+        others: files to read besides conversations; in an export without conversations, `mark`
+            in the first of them identifies the service.
     """
 
     name: str
@@ -193,7 +202,7 @@ def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
 
 
 def _root(names: list[str]) -> str:
-    """The folder in the zip that the export is in: none, or the one that somebody packed again."""
+    """Return the folder in the zip that has the export: "", or the folder that a user packed again."""
     known = re.compile(rf"{CONVERSATIONS.pattern}|memories\.json|projects\.json|users?\.json")
     roots = [
         str(path.parent) + "/" if len(path.parts) > 1 else ""
@@ -206,13 +215,14 @@ def _root(names: list[str]) -> str:
 
 
 class BrokenJsonError(ValueError):
-    """What is wrong, as the end of a sentence."""
+    """An unreadable JSON file; the message is the end of a sentence."""
 
 
 def elements(file: BinaryIO) -> Iterator[Any]:
-    """The elements of the array that the file holds; of another value that value alone.
+    """Yield the elements of the array in a file, or the single value if it is not an array.
 
-    Raises BrokenJsonError: it is not UTF-8, not JSON, cut off, nested too deeply, or larger than a limit; what came before stands.
+    Raise BrokenJsonError after the readable elements if the rest is not UTF-8 or JSON, cut off,
+    nested too deeply, or too large.
     """
     text = _Text(file)
     if text.next_character() != "[":
@@ -235,13 +245,13 @@ def elements(file: BinaryIO) -> Iterator[Any]:
 
 
 class _Text:
-    """The part of the file that is being read."""
+    """A window of the file, which moves while values are parsed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._room = MAX_JSON_BYTES
         self._utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-        # JSON has no NaN, and neither have the messages that a record is sent in.
+        # JSON has no NaN, and the protocol's messages cannot carry it.
         self._json = json.JSONDecoder(parse_constant=lambda _: None)
         self._text = ""
         self._is_whole = False
@@ -249,7 +259,7 @@ class _Text:
         self.position = 0
 
     def next_character(self) -> str:
-        """The next one that is not white space, "" at the end."""
+        """Return the next character that is not white space, "" at the end of the file."""
         while True:
             space = _SPACE.match(self._text, self.position)
             self.position = space.end() if space else self.position
@@ -261,7 +271,7 @@ class _Text:
             self._more(_CHUNK_BYTES)
 
     def value(self) -> Any:
-        """The value that begins at the next character."""
+        """Parse the value at the next character."""
         if not self.next_character():
             raise BrokenJsonError("ends in the middle" if self._has_begun else "is empty")
         while True:
@@ -275,14 +285,14 @@ class _Text:
             except ValueError:  # a number of thousands of digits
                 raise BrokenJsonError("holds a number that is too long") from None
             else:
-                # A number may go on in what is not read yet.
+                # A number may continue in the part that is not read yet.
                 if self._is_whole or end < len(self._text):
                     self.position = end
                     return value
             have = len(self._text) - self.position
             if have > MAX_ELEMENT_CHARS:
                 raise BrokenJsonError(f"holds an element larger than {MAX_ELEMENT_CHARS // 2**20} MiB, or is not JSON")
-            # As much again each time, so that trying anew costs no more than reading twice.
+            # Doubles the text each time, so that repeated parsing costs no more than reading twice.
             self._more(max(_CHUNK_BYTES, have))
 
     def _more(self, size: int) -> None:
@@ -299,19 +309,19 @@ class _Text:
 
 
 def table(item: Mapping[str, object], name: str) -> Fields:
-    """The object of this name; an empty one if there is none."""
+    """Return the object of this name; an empty one by default."""
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def rows(item: Mapping[str, object], name: str) -> list[Fields]:
-    """The objects in the list of this name; none if there is no list."""
+    """Return the objects in the list of this name; an empty list by default."""
     value = item.get(name)
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def dialogue(turns: Iterable[tuple[str, str]]) -> str:
-    """Markdown of (who, text); what the same one says twice in a row is under one name."""
+    """Write turns of (speaker, text) as markdown; consecutive turns of one speaker share one name."""
     parts: list[str] = []
     last = ""
     for who, text in turns:
@@ -323,7 +333,7 @@ def dialogue(turns: Iterable[tuple[str, str]]) -> str:
 
 
 def first_line(text: str) -> str | None:
-    """What a conversation without a title is called."""
+    """Return a title for a conversation that has none: its first line."""
     line = next(
         (
             line.strip(" #*>`")
@@ -336,7 +346,9 @@ def first_line(text: str) -> str | None:
 
 
 def parted(record: MemoryRecord) -> Iterator[MemoryRecord]:
-    """The record, or the parts of one that is too large for a document; the later ones say whose part they are."""
+    """Yield the record, cut into parts that fit into a document; later parts have a `part_of`
+    relation to the first.
+    """
     for number, piece in enumerate(_pieces(record.content), 1):
         if number == 1:
             yield replace(record, content=piece)
@@ -351,7 +363,7 @@ def parted(record: MemoryRecord) -> Iterator[MemoryRecord]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text cut where a paragraph, a line or at least a word ends."""
+    """Cut a text at the end of a paragraph, a line or a word."""
     begin = 0
     while begin < len(text):
         end = min(len(text), begin + MAX_CONTENT_BYTES)

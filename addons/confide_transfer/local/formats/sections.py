@@ -1,6 +1,7 @@
-"""Markdown cut into what makes a note each: the text below a heading, up to the next one, and the items of a list that stands alone.
+"""Cuts markdown into notes: each section below a heading, and each item of a list that stands
+alone.
 
-Only block structure is read, by a real parser (markdown-it-py); the text itself is taken as it was written.
+A real parser (markdown-it-py) reads the block structure; the text itself stays as written.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 MAX_CHARACTERS = 2**20
-"""Of a text that is parsed; prose takes 20 ms a megabyte, but a table of one-letter cells several seconds."""
+"""Limit of a text to parse; prose takes 20 ms a megabyte, but a table of one-letter cells several
+seconds.
+"""
 _FEW_WORDS = 3
-"""A list most of whose items have fewer words says something as a whole, not item by item."""
+"""Limit for short items: a list that mostly has shorter ones is one note, not one for each item."""
 _TITLE_CHARS = 80
 _LINE_CHARS = 500
-"""Of a heading or a first line that are read."""
+"""Limit of characters read of a heading or a first line."""
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|\[\[(?:[^\]|]*\|)?([^\]]*)\]\]")
 _MARKS = re.compile(r"[*_`~]{1,3}(?=\S)|(?<=\S)[*_`~]{1,3}")
 _MARKER = re.compile(r"\s{0,3}[-*+](?:\s{1,4}|$)")
@@ -28,7 +31,7 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of a list: its markdown without the marker, and for a task whether it is done."""
+    """A list item: its markdown without the marker, and for a task whether it is done."""
 
     text: str
     is_done: bool | None = None
@@ -36,12 +39,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What stands below a heading and above the next.
+    """The text between a heading and the next.
 
     Attributes:
         headings: from the outermost to its own, as plain words; empty above the first heading.
-        text: without the heading; "" where the next heading follows at once.
-        items: where the text is nothing but a list of unordered items that each say something.
+        text: without the heading; "" if the next heading follows at once.
+        items: filled if the text is only an unordered list with items that make sense alone.
     """
 
     headings: tuple[str, ...]
@@ -50,7 +53,9 @@ class Section:
 
 
 def sections(text: str) -> list[Section]:
-    """The sections in order, the one above the first heading included. Raises ValueError for a text that is too long to be parsed."""
+    """Return the sections in order, also the one above the first heading. Raise ValueError if the
+    text is too long.
+    """
     if len(text) > MAX_CHARACTERS:
         raise ValueError("too long")
     tokens = _parser().parse(text)
@@ -74,13 +79,13 @@ def sections(text: str) -> list[Section]:
 
 
 def plain(markup: str) -> str:
-    """The beginning of a line of markdown as plain words."""
+    """Return the beginning of a markdown line without markup."""
     words = _LINK.sub(lambda match: match[1] or match[2] or "", markup[:_LINE_CHARS])
     return " ".join(_MARKS.sub("", words).split())
 
 
 def title_of(text: str) -> str:
-    """A title for a text that has none: its bold beginning, or its first sentence, or as many words as fit."""
+    """Make a title for a text: its bold beginning, its first sentence, or as many words as fit."""
     first = next((line.strip()[:_LINE_CHARS] for line in text.split("\n") if line.strip()), "")
     if bold := re.match(r"(?:\*\*|__)(.{2,78}?)(?:\*\*|__)", first):
         return plain(bold[1]).rstrip(":. ")
@@ -106,7 +111,7 @@ def _section(above: list[tuple[int, str]], lines: list[str], tokens: list[Token]
 def _without_comments(text: str) -> str:
     parts: list[str] = []
     start = 0
-    # Not by a pattern: what is opened many times and never closed would be looked through each time.
+    # A regular expression would be slow with many comments that start and never end.
     while (opened := text.find("<!--", start)) >= 0 and (closed := text.find("-->", opened)) >= 0:
         parts.append(text[start:opened])
         start = closed + 3
@@ -115,7 +120,7 @@ def _without_comments(text: str) -> str:
 
 def _items(tokens: list[Token], lines: list[str], first_line: int) -> Iterator[Item]:
     outer = [token for token in tokens if token.level == 0 and token.nesting >= 0]
-    # The steps of an ordered list belong together, and so does a list with the words that introduce it.
+    # The steps of an ordered list belong together, as do a list and the words that introduce it.
     if not outer or any(token.type != "bullet_list_open" for token in outer):
         return
     for token in tokens:
@@ -137,5 +142,5 @@ def _without_marker(lines: list[str]) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    # Without inline markup, whose parsing is quadratic in hostile texts, and of which nothing is needed.
+    # Inline markup is not needed, and its parsing is quadratic in hostile texts.
     return MarkdownIt("commonmark").disable("inline")

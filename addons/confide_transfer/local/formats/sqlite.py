@@ -1,7 +1,9 @@
-"""SQLite databases of other programs, opened so that nothing is written: no journal, no index of a write-ahead log, no lock file.
+"""Opens SQLite databases of other programs without writing: no journal, no index of a write-ahead
+log, no lock file.
 
-A database that its program has open keeps what is new in a write-ahead log beside it (https://sqlite.org/wal.html). SQLite reads that log
-only with a file of its own in the same folder, so both are copied to a private temporary folder first, and the copy is read.
+An open database keeps new data in a write-ahead log beside it (https://sqlite.org/wal.html). SQLite
+reads that log only with a file of its own in the same folder, so the reader copies both to a
+private temporary folder and reads the copy.
 """
 
 from __future__ import annotations
@@ -22,24 +24,26 @@ from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, Memor
 
 MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 2**25
-"""Of one value in one row; SQLite answers with an error where there is more."""
+"""Limit of one value in a row; SQLite reports an error above it."""
 _LOOKED_AT_BYTES = 2**26
-"""What is copied at most to find out which tables there are."""
+"""Limit of a copy that is made only to read the table names."""
 _TRIES = 3
 _WAL = 2
-"""The file format of a database with a write-ahead log, in byte 19 of the header (https://sqlite.org/fileformat.html, 1.3.3)."""
+"""The file format of a database with a write-ahead log, in byte 19 of the header
+(https://sqlite.org/fileformat.html, 1.3.3).
+"""
 Tables = Mapping[str, frozenset[str]]
-"""The columns by the tables."""
+"""Maps tables to their columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteReader(Reader):
-    """The reader of a system that keeps its memories in one database, in known tables.
+    """The reader of a system that keeps its memories in known tables of one database.
 
     Attributes:
-        tables: what the database must have to be read.
-        marks: what it must have to be recognised, where that is more.
-        records: its memories.
+        tables: tables and columns that reading requires.
+        marks: tables and columns that identify the system, if more than `tables`.
+        records: function that yields the memories of a database.
     """
 
     name: str
@@ -59,11 +63,13 @@ class SqliteReader(Reader):
 
 @contextmanager
 def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
-    """The database, read-only, once it is known to have these tables with these columns; rows are `sqlite3.Row`.
+    """Open the database read-only once it has these tables and columns; rows are `sqlite3.Row`.
 
-    Text that is not UTF-8 comes as lone surrogates (PEP 383), so that one bad row does not end the reading of all.
+    Text that is not UTF-8 has lone surrogates (PEP 383), so that one bad row does not stop the
+    reading.
 
-    Raises UnreadableError: it is no such database, damaged, or keeps changing; also for what goes wrong in the `with` block.
+    Raise UnreadableError if it is no such database, is damaged, or keeps changing; also for errors
+    of SQLite and files in the `with` block.
     """
     if head(path, len(MAGIC)) != MAGIC:
         open_plain(path, limit=MAX_STORE_BYTES).close()  # says what it is, if it is no file
@@ -87,7 +93,7 @@ def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
 
 
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
-    """The names of the tables with those of their columns; empty for what is no database, whatever is wrong with it."""
+    """Return the table names with their columns; empty if the file is not a readable database."""
     if head(path, len(MAGIC)) != MAGIC:
         return {}
     try:
@@ -99,13 +105,15 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
 
 
 def has_tables(path: Path, tables: Tables) -> bool:
-    """Whether it is a database with these tables that have these columns; never raises."""
+    """Return True if the file is a database with these tables and columns; never raises."""
     found = tables_of(path)
     return all(table in found and found[table] >= columns for table, columns in tables.items())
 
 
 def telling(row: Mapping[str, object], usual: Mapping[str, object], but: Collection[str] = ()) -> Fields:
-    """The columns that say something, `but` these: what is empty, binary or, by its name, `usual` says nothing."""
+    """Return the columns with information: not in `but`, not empty, not binary, and not the value
+    in `usual`.
+    """
     return {
         name: value
         for name, value in row.items()
@@ -120,7 +128,8 @@ def _connection(path: Path, *, may_copy: bool = True) -> Iterator[sqlite3.Connec
         with tempfile.TemporaryDirectory(prefix="confide-import-") as folder:
             yield from _connected(_copied(path, Path(folder)), "mode=rw")
     else:
-        # Of a database without a log beside it nobody has anything open: with `immutable` SQLite makes none for it.
+        # No program has a database open that has no log beside it: `immutable` keeps SQLite from
+        # creating one.
         is_logged = len(header) == 20 and header[19] == _WAL
         yield from _connected(path, "mode=ro&immutable=1" if is_logged else "mode=ro")
 
@@ -131,7 +140,7 @@ def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
     )
     try:
         connection.execute("PRAGMA query_only = on")
-        # The schema is somebody else's: nothing in it may call a function with side effects.
+        # The schema is foreign: nothing in it may call a function with side effects.
         connection.execute("PRAGMA trusted_schema = off")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.row_factory = sqlite3.Row
@@ -143,7 +152,9 @@ def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
 
 
 def columns_in(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """The columns by the tables; of plain tables only, since a view could be a query that never ends."""
+    """Return the columns by table; only of plain tables, since a view could be a query that never
+    ends.
+    """
     rows = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' LIMIT 1000"
     ).fetchall()
@@ -160,7 +171,9 @@ def _log_bytes(path: Path) -> int:
 
 
 def _copied(path: Path, folder: Path) -> Path:
-    """The database and its log in another folder, as they were at one time. Raises UnreadableError: it was written to each time."""
+    """Copy the database and its log, both of the same moment. Raise UnreadableError if they change
+    in each of three tries.
+    """
     copy = folder / "copy.db"
     for _ in range(_TRIES):
         before = _state(path)

@@ -1,8 +1,8 @@
-"""The readers: each file in this folder is one, with its `READER` (`confide_transfer.local.reader`).
+"""The readers of other systems' memories: each file in this folder is one, with its `READER`
+(`confide_transfer.local.reader`).
 
-Nothing else needs to know of a new one.
-
-The modules are imported when somebody imports, so what is heavy is imported in `read`.
+A new reader needs no other change. The modules are imported only for an import; heavy libraries are
+imported in `read`.
 """
 
 from __future__ import annotations

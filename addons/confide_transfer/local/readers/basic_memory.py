@@ -1,7 +1,8 @@
-"""basic-memory: a folder of markdown files with front matter, observations and relations.
+"""Reads basic-memory: a folder of markdown files with front matter, observations and relations.
 
-A file is a note. An observation is an item such as `- [decision] We take SQLite #db (after the load test)`, a relation one such as
-`- depends_on [[Other note]]`; a link in other text is a relation too (markdown/plugins.py). The text is kept whole, with both in it.
+A file is a note. An observation is an item such as `- [decision] We take SQLite #db (after the load
+test)`, a relation one such as `- depends_on [[Other note]]`; a link in other text is a relation too
+(markdown/plugins.py). The text stays whole, with both in it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of,
 
 _MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64
-"""Files of which one must have a permalink for the folder to be recognised."""
+"""Number of files, one of which must have a permalink for the folder to be recognised."""
 _ITEM = re.compile(r"\s{0,12}[-*+]\s+(.*)")
 _OBSERVATION = re.compile(r"\[(?![ xX-]\])([^\[\]()]{1,100})\]\s+(\S.*)")
 _TASK = re.compile(r"\[[ xX-]\]")
@@ -46,7 +47,7 @@ class BasicMemory(Reader):
     title = "basic-memory"
 
     def recognises(self, path: Path) -> bool:
-        """By a file with a permalink among the first ones."""
+        """Return True if one of the first files has a permalink."""
         if not is_folder(path):
             return False
         first = islice(files_below(path, _is_markdown, Losses()), _LOOKED_AT)
@@ -55,7 +56,7 @@ class BasicMemory(Reader):
         return False
 
     def places(self, home: Path) -> list[Path]:
-        """The folders of the projects in its configuration, and the one that it makes by itself."""
+        """Return the folders of the projects in its configuration, and its default folder."""
         found = [home / "basic-memory"]
         try:
             config = json.loads(read_text(home / ".basic-memory" / "config.json", limit=2**20))
@@ -69,7 +70,7 @@ class BasicMemory(Reader):
         return list(dict.fromkeys(found))
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """Folder by folder, in the order of the names."""
+        """Yield the notes folder by folder, in the order of their names."""
         if not is_folder(path):
             raise UnreadableError(path, "is no folder", hint="name the folder of a basic-memory project")
         yield from placed(screened(_records(path, losses), losses), name_of(path))
@@ -140,7 +141,7 @@ def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str
     record = record_of(BasicMemory.name, origin, body.strip("\n"), fields, title=file.stem, updated=updated)
     return replace(
         record,
-        # What is written in the text comes after what the front matter says.
+        # The text's tags and relations come after those of the front matter.
         tags=tuple(dict.fromkeys((*record.tags, *tags))),
         keywords=tuple(dict.fromkeys((*record.keywords, *categories))),
         relations=tuple(dict.fromkeys((*record.relations, *relations))),
@@ -149,7 +150,7 @@ def _record(root: Path, file: Path, origin: str, text: str, names: dict[str, str
 
 
 def _marks(body: str) -> tuple[list[str], list[str], list[_Link]]:
-    """The tags and the categories of the observations, and the links; what stands in code is none of them."""
+    """Return the tags and categories of the observations, and the links; code is skipped."""
     tags: list[str] = []
     categories: list[str] = []
     links: list[_Link] = []

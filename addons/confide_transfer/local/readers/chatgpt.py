@@ -1,9 +1,12 @@
-"""The export of a ChatGPT account: `conversations.json`, or the zip or folder that it is in.
+"""Reads the export of a ChatGPT account: `conversations.json`, or the zip or folder that contains
+it.
 
-A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`, of what the person wrote and what ChatGPT
-answered on the branch that was shown last; calls of tools, thoughts and hidden messages are left out, and one without text is no note.
-What ChatGPT remembered of the person (messages to its tool `bio`, and the list that some conversations begin with) and the person's custom
-instructions become notes of their own, which hold everywhere. OpenAI documents no format: this is what exports were seen to be up to 2026.
+A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`,
+with the messages of the user and of ChatGPT on the branch that was shown last; tool calls, thoughts
+and hidden messages are left out, and a conversation without text is skipped. ChatGPT's memories of
+the user (messages to its tool `bio`, and the list that some conversations begin with) and the
+user's custom instructions become notes of their own with global scope. OpenAI documents no format:
+this is the format of exports seen up to 2026.
 """
 
 from __future__ import annotations
@@ -32,14 +35,16 @@ _FEEDBACK = re.compile(r"message_feedback\.json")
 _SHOWN = {"user": "User", "assistant": "Assistant"}
 _MAPPED = frozenset({"mapping", "title", "create_time", "update_time", "current_node", "id", "conversation_id"})
 _CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue200-\ue206]")
-"""Marks that its own page shows as footnotes."""
+"""Marks that ChatGPT's own page shows as footnotes."""
 _REMEMBERED = re.compile(r"^\d{1,4}\. \[(\d{4}-\d{2}-\d{2})\]\. ", re.MULTILINE)
 _MAX_MEMORIES = 20_000
 _MAX_FEEDBACK = 10_000
 
 
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-    """Conversations in the order of the export, then what was remembered, then the instructions."""
+    """Yield the conversations in the order of the export, then the memories, then the custom
+    instructions.
+    """
     feedback: dict[str, list[Any]] = {}
     for number, item in enumerate(export.elements(_FEEDBACK, losses)):
         if number < _MAX_FEEDBACK and isinstance(item.get("conversation_id"), str):
@@ -96,7 +101,9 @@ def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: li
 
 
 def _branch(nodes: Fields, last: Any) -> list[Fields]:
-    """The messages from the first to the last, without the answers that were generated anew and the questions that were edited."""
+    """Return the messages from the first to the last, without answers that were generated again and
+    questions that were edited.
+    """
     if not isinstance(last, str) or last not in nodes:
         leaves = [key for key, node in nodes.items() if not node.get("children") and table(node, "message")]
         last = max(leaves, key=lambda key: _time(table(nodes[key], "message")), default=None)
@@ -115,7 +122,7 @@ def _time(message: Fields) -> float:
 
 
 def _text(message: Fields) -> str:
-    """What is shown of a message, with names in place of pictures and files."""
+    """Return the visible text of a message, with names in place of pictures and files."""
     content = table(message, "content")
     if content.get("content_type") not in ("text", "multimodal_text"):
         return ""
@@ -135,7 +142,7 @@ def _text(message: Fields) -> str:
 
 
 def _memories(nodes: Fields, conversation: str) -> Iterator[MemoryRecord]:
-    """What ChatGPT was told to keep, or kept by itself, in this conversation."""
+    """Yield the memories that ChatGPT stored in this conversation."""
     for node in nodes.values():
         message = table(node, "message")
         content = table(message, "content")
@@ -154,7 +161,7 @@ def _memories(nodes: Fields, conversation: str) -> Iterator[MemoryRecord]:
 
 def _memory(text: str, created: str | None, conversation: str, source: str) -> MemoryRecord:
     text = as_json(text).strip()
-    # It has no name of its own in an export; the same text in two conversations is one memory.
+    # The export has no id for it; the same text in two conversations is one memory.
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     return MemoryRecord(
         READER.name,
@@ -168,12 +175,14 @@ def _memory(text: str, created: str | None, conversation: str, source: str) -> M
 
 
 def _rank(memory: MemoryRecord) -> tuple[bool, str]:
-    """How well its time is known, the best first: when it was kept, rather than the day in a list; and the first time of several."""
+    """Return a sort key that puts the best-known time first: the time of storing before the day in
+    a list, and the earliest of several.
+    """
     return memory.metadata["source"] == "model_set_context", memory.created or "~"
 
 
 def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, MemoryRecord] | None:
-    """The custom instructions that this conversation began with, and when that was."""
+    """Return the custom instructions at the start of this conversation, and its time."""
     for node in nodes.values():
         content = table(table(node, "message"), "content")
         if content.get("content_type") != "user_editable_context":
@@ -185,7 +194,8 @@ def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, MemoryRecor
         if parts:
             time = moment(conversation.get("create_time")) or ""
             text = "\n\n".join(parts)
-            # No time of creation, which would be another with each export, and so would be the note.
+            # Without a time of creation: it would differ in each export, and so would the note's
+            # id.
             return time, MemoryRecord(
                 READER.name,
                 "custom-instructions",

@@ -1,9 +1,11 @@
-"""The export of a Claude account (claude.ai): `conversations.json`, or the zip or folder that it is in.
+"""Reads the export of a Claude account (claude.ai): `conversations.json`, or the zip or folder that
+contains it.
 
-A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`, of what the person wrote and what Claude
-answered; calls of tools and thoughts are left out, and one without text is no note. What Claude remembers of the person and of each
-project (`memories.json`), and the instructions and documents of projects, become notes of their own. Anthropic documents no format: this
-is what exports were seen to be up to 2026.
+A conversation is a transcript rather than a memory. It becomes one note of the type `episodic`,
+with the messages of the user and of Claude; tool calls and thoughts are left out, and a
+conversation without text is skipped. Claude's memories of the user and of each project
+(`memories.json`), and the instructions and documents of projects, become notes of their own.
+Anthropic documents no format: this is the format of exports seen up to 2026.
 """
 
 from __future__ import annotations
@@ -32,15 +34,17 @@ _SHOWN = {"human": "User", "assistant": "Assistant"}
 _CONVERSATION = frozenset({"uuid", "name", "created_at", "updated_at", "chat_messages", "account"})
 _PROJECT = frozenset({"uuid", "name", "description", "prompt_template", "docs", "created_at", "updated_at", "creator"})
 _MOST_ATTACHED = 20_000
-"""Characters of a text that was attached to a message; a document has its place in a project."""
+"""Limit of characters of a text attached to a message; full documents are read from projects."""
 
 
 def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-    """Memories, then projects with their documents, then conversations; each in the order of the export."""
+    """Yield the memories, then the projects with their documents, then the conversations, in the
+    order of the export.
+    """
     is_any = False
     names: dict[str, str] = {}
     for project in export.elements(_PROJECTS, losses):
-        # Only the names: the documents of all projects may be more than should be held.
+        # Reads only the names: the documents of all projects may be too large to hold.
         if isinstance(project.get("uuid"), str) and _word(project, "name"):
             names[project["uuid"]] = _word(project, "name")
     for memory in export.elements(_MEMORIES, losses):
@@ -102,7 +106,7 @@ def _project(project: Fields, losses: Losses) -> Iterator[MemoryRecord]:
     yield MemoryRecord(
         READER.name,
         f"project:{uuid}",
-        # One that says nothing is what its documents are a part of.
+        # A project without text is still the target of its documents' relations.
         "\n\n".join(part for part in said if part) or name,
         title=name or None,
         created=moment(project.get("created_at")),
@@ -146,14 +150,14 @@ def _conversation(conversation: Fields) -> MemoryRecord:
 
 
 def _text(message: Fields) -> str:
-    """What is shown of a message, with the texts that were attached to it and the names of other files."""
+    """Return the visible text of a message, with attached texts and the names of other files."""
     blocks = message.get("content")
     shown = [
         block["text"]
         for block in rows(message, "content")
         if block.get("type") in ("text", "voice_note") and isinstance(block.get("text"), str)
     ]
-    # Old exports have the text alone.
+    # Old exports have only the text.
     parts = shown if any(text.strip() for text in shown) or blocks else [_word(message, "text")]
     for attachment in rows(message, "attachments"):
         text = _word(attachment, "extracted_content")
@@ -164,7 +168,7 @@ def _text(message: Fields) -> str:
 
 
 def _word(item: Fields, key: str) -> str:
-    """A text of this name; "" if there is none."""
+    """Return the text of this name, or ""."""
     value = item.get(key)
     return as_json(value).strip() if isinstance(value, str) else ""
 

@@ -1,7 +1,8 @@
-"""claude-mem: the SQLite database in which its worker keeps what it observed of coding sessions, of versions since 4.
+"""Reads claude-mem since version 4: the SQLite database of its observations of coding sessions.
 
-An observation becomes a note, and so does the summary of a session. What a person typed is a transcript rather than a memory: the prompts
-of a session become one note, of which its observations and summaries are a part.
+An observation becomes a note, and so does the summary of a session. The user's prompts are a
+transcript rather than a memory: those of a session become one note, to which its observations and
+summaries have a `part_of` relation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from confide_transfer.local.fields import as_json, json_value, moment
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
 from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, MemoryRecord, screened
 
-# Older names of its columns (before version 6: sdk_session_id, claude_session_id) are not read: its own worker renames them when it starts.
+# The column names before version 6 (sdk_session_id, claude_session_id) are not read: its own worker
+# renames them when it starts.
 _TABLES = {
     "sdk_sessions": frozenset({"id", "content_session_id", "memory_session_id", "project"}),
     "observations": frozenset({"id", "memory_session_id", "project", "type", "title", "narrative", "facts"}),
@@ -31,12 +33,14 @@ _USUAL = {
     "sync_rev": "1",
     "platform_source": "claude",
 }
-"""Columns that say nothing while they have these values."""
+"""Columns that carry no information while they have these values."""
 _TITLE_CHARS = 120
 
 
 def _records(database: sqlite3.Connection) -> Iterator[MemoryRecord]:
-    """Sessions with their prompts, then observations, then summaries; each in the order of their numbers."""
+    """Yield the sessions with their prompts, then observations, then summaries, each in the order
+    of their numbers.
+    """
     sessions: dict[str, str] = {}
     prompts = columns_in(database).get("user_prompts", frozenset())
     for row in database.execute("SELECT * FROM sdk_sessions ORDER BY id"):
@@ -51,7 +55,7 @@ def _records(database: sqlite3.Connection) -> Iterator[MemoryRecord]:
 
 
 def _prompts(database: sqlite3.Connection, session: sqlite3.Row, columns: frozenset[str]) -> Iterator[str]:
-    """What was typed in a session, as far as one note holds it."""
+    """Yield the prompts of a session, as many as fit into one note."""
     where, key = ("content_session_id = ?", "content_session_id")
     if "session_db_id" in columns:
         # Two programs may have given their sessions the same name.
@@ -115,7 +119,7 @@ def _summary(row: sqlite3.Row, sessions: dict[str, str]) -> MemoryRecord:
 
 
 def _record(kind: str, content: str, fields: Fields, begun: str = "created_at", **known: Any) -> MemoryRecord:
-    """The record with what is left of the fields as its metadata."""
+    """Return a record with the remaining fields as its metadata."""
     origin = f"{kind}:{fields.pop('id')}"
     project, created = _project(fields), _time(fields, begun)
     return MemoryRecord(READER.name, origin, content, project=project, created=created, metadata=fields, **known)
@@ -127,7 +131,7 @@ def _part_of(row: sqlite3.Row, sessions: dict[str, str]) -> tuple[tuple[str, str
 
 
 def _project(fields: Fields) -> str | None:
-    """Of a worktree that was merged, the project that it went into."""
+    """Return the project; for a merged worktree, the project that it was merged into."""
     own = fields.pop("project", None)
     if merged := fields.pop("merged_into_project", None):
         fields["project"] = own
@@ -136,20 +140,20 @@ def _project(fields: Fields) -> str | None:
 
 
 def _fields(row: sqlite3.Row) -> Fields:
-    """The columns that say something; lists are read."""
+    """Return the columns with information; lists are parsed."""
     columns = dict(row)
     lists = {name: json_value(columns[name]) for name in _LISTS if isinstance(columns.get(name), str)}
     return telling(columns | lists, _USUAL)
 
 
 def _texts(value: Any) -> list[str]:
-    """A list of texts; a single one for what is no list, as old versions wrote them."""
+    """Return a list of texts; a single value, as old versions wrote it, becomes a list of one."""
     items = value if isinstance(value, list) else [value]
     return [str(as_json(item)).strip() for item in items if isinstance(item, str | int | float) and str(item).strip()]
 
 
 def _time(fields: Fields, name: str) -> str | None:
-    """From thousandths since 1970, or the text beside them."""
+    """Return the time in milliseconds since 1970, or else the text beside it, as ISO 8601."""
     epoch, text = fields.pop(f"{name}_epoch", None), fields.pop(name, None)
     return moment(epoch) or moment(text)
 
@@ -160,7 +164,7 @@ def _line(text: str) -> str:
 
 
 def _indented(text: str) -> str:
-    """A text of several lines as one item of a list."""
+    """Indent a text of several lines as one list item."""
     return text.replace("\n", "\n   ")
 
 

@@ -1,6 +1,8 @@
-"""The client of claude-memory-mcp: one SQLite database; its `PRAGMA user_version` is 2 at the time of writing, and 0 and 1 are read too.
+"""Reads the client of claude-memory-mcp: one SQLite database with `PRAGMA user_version` 0, 1 or 2
+(the current one).
 
-A memory that its server knows has the server's number, which lasts: a full sync may give it another local one.
+The origin of a memory that its server has is the server's number, which lasts: a full sync may
+change the local number.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRec
             losses.add(origin, "has no text")
             continue
         if row.get("is_sensitive") and _REDACTED not in content:
-            # Without a server the secret itself stands here, and would go to every machine that syncs the project.
+            # Without a server the secret itself is here, and an import would send it to every
+            # device of the project.
             losses.add(origin, "is marked as sensitive and not redacted, so it stays where it is")
             continue
         fields = telling(row, {}, _TAKEN)
@@ -45,7 +48,7 @@ READER = SqliteReader(
     title="claude-memory-mcp",
     tables={"memories": _COLUMNS},
     marks={"memories": _COLUMNS | {"expanded_keywords", "is_sensitive"}},
-    # Unless `MEMORY_HOME` or `MEMORY_DB` said otherwise; the second is that of its earlier name.
+    # Default paths without `MEMORY_HOME` and `MEMORY_DB`; the second belongs to its earlier name.
     stores=(".claude/claude-memory/memory/memory.db", ".claude/metaclaw/memory/memory.db"),
     records=_records,
 )

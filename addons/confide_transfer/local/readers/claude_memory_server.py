@@ -1,9 +1,12 @@
-"""`@claude-memory/server`: `global.db` for what has no project and for the tasks, `projects/<id>/project.db` for what has one.
+"""Reads `@claude-memory/server`: `global.db` has the tasks and the memories without a project,
+`projects/<id>/project.db` those of a project.
 
-The schema's version stands in the table `meta`: 1 as first published; 2 and 3 added columns to `memories`. Chunks and vectors are derived.
+The table `meta` has the schema's version: 1 as first published; 2 and 3 added columns to
+`memories`. Chunks and vectors are derived.
 
-A project's id is what an agent called it or, from its hooks, a hash of its git remote or of its path, from which nothing can be told. Such
-a project keeps the hash as its name, unless its database alone is imported: then a person has said which project it is.
+A project's id is a name that an agent gave it or, from its hooks, a hash of its git remote or its
+path, which cannot be reversed. Such a project keeps the hash as its name, unless only its database
+is imported: then the user has chosen the project.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _TASKS = frozenset({"id", "description", "type", "status", "priority", "project_
 _RESULTS = frozenset({"task_id", "output", "summary", "success", "error", "created_at"})
 _HASH = re.compile(r"[0-9a-f]{16}")
 _MOST_TAGS = 1000
-"""Of one memory; a note has fewer, which `record_of` sees to."""
+"""Limit of tags of one memory; `record_of` applies the lower limit of a note."""
 _USUAL: Fields = {
     "memory_type": "general",
     "is_rule": 0,
@@ -40,7 +43,7 @@ _USUAL: Fields = {
     "max_retries": 1,
     "timeout_ms": 1_800_000,
 }
-"""What a column holds that says nothing."""
+"""Values of columns that carry no information."""
 
 
 class ClaudeMemoryServerReader(Reader):
@@ -55,11 +58,11 @@ class ClaudeMemoryServerReader(Reader):
         return has_tables(database, _TABLES | {"chunks": frozenset()})
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """See `Reader.read`. A project's database that is broken does not keep those of the others from being read."""
+        """See `Reader.read`. A damaged project database does not stop the reading of the others."""
         if not is_folder(path):
             for record in _read(path, losses):
                 if record.project is not None and _HASH.fullmatch(record.project):
-                    # It is of the project that it is imported into.
+                    # Belongs to the project that it is imported into.
                     record = replace(record, project=None, metadata=record.metadata | {"project_id": record.project})
                 yield record
             return
@@ -107,14 +110,16 @@ def _memory(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterat
     tags = [str(tag["name"]) for tag in found]
     own = json_object(row.pop("metadata"))
     renamed = {"project": project, "tags": tags, "importance": row.pop("importance_score", None)}
-    # Its own fields first: what a person put into the metadata is kept there under its own name.
+    # Its own fields come first: the user's metadata keeps its names there.
     fields = telling(renamed | row, _USUAL) | {"metadata": own}
     scope = "global" if project is None else "project"
     yield record_of(ClaudeMemoryServerReader.name, origin, content, fields, scope=scope)
 
 
 def _task(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator[MemoryRecord]:
-    """A task of the overnight queue: what was to be done and, under headings, what came of it."""
+    """Yield the note of a task of the overnight queue: its description, and its results under
+    headings.
+    """
     task, content = row.pop("id"), row.pop("description")
     origin = f"task-{task}"
     if not isinstance(content, str):
@@ -132,7 +137,7 @@ def _task(database: sqlite3.Connection, row: Fields, losses: Losses) -> Iterator
         del result["task_id"]
     project = row.pop("project_id")
     context = json_object(row.pop("context", None))
-    # The queue's priorities are numbers of a scale of their own.
+    # The queue's priorities are numbers of their own scale.
     metadata = {"priority": row.pop("priority"), "task_type": row.pop("type"), "context": context, "results": results}
     yield record_of(
         ClaudeMemoryServerReader.name,

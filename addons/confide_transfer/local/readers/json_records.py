@@ -1,8 +1,10 @@
-"""JSON and JSONL of memories: an array, an object with an array of them, or an object a line.
+"""Reads memories from JSON and JSONL: an array, an object with an array of them, or an object a
+line.
 
-The text of one is its `content`, `text`, `memory`, `value`, `body` or `note`; its other fields are those of a note, in either spelling, and
-what is none of them is kept in the metadata. One that has an id keeps it as its origin, a short one with the place of its file, which
-alone makes it unique; others are known again by their text, and so are those that share an id.
+The text is in `content`, `text`, `memory`, `value`, `body` or `note`; the other fields are those of
+a note in any spelling, and unknown ones go to the metadata. A record with an id keeps it as its
+origin; a short id gets the file's path as prefix, since it is unique only there. The origin of
+other records, and of those that share an id, comes from their text.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ _ARRAYS = (".json",)
 _LINES = (".jsonl", ".ndjson")
 _MAX_LINE_BYTES = 2 * MAX_CONTENT_BYTES
 _UNIQUE_CHARS = 16
-"""An id at least this long is nobody else's; a shorter one means something in its own file alone."""
+"""Length from which an id is globally unique; a shorter one is unique only in its file."""
 _FORMS = 'memories are objects with a text in "content", in an array, in {"memories": [...]}, or one a line (.jsonl)'
 
 
 class JsonReader(Reader):
-    """`*.json`, `*.jsonl`, `*.ndjson`."""
+    """The reader of `*.json`, `*.jsonl` and `*.ndjson`."""
 
     name = "json"
     title = "JSON and JSONL"
 
     def recognises(self, path: Path) -> bool:
-        """By its name and its first character."""
+        """Check the file's extension and its first character."""
         suffix = path.suffix.lower()
         if suffix not in (*_ARRAYS, *_LINES):
             return False
@@ -64,7 +66,7 @@ def _array(path: Path, losses: Losses) -> list[Any]:
     try:
         value = json.loads(text)
     except ValueError:
-        # Also where a file of lines is named .json, which is common.
+        # A file of lines is often named .json.
         try:
             value = [json.loads(line) for line in text.splitlines() if line.strip()]
         except (ValueError, RecursionError):
@@ -80,8 +82,9 @@ def _array(path: Path, losses: Losses) -> list[Any]:
 
 
 def _beside(value: Fields, name: str, losses: Losses) -> Iterator[Any]:
-    """What an export has beside its list of memories: mem0's relations, each as a memory about the one that it starts from; whatever else
-    has entries is told to `losses`."""
+    """Yield the memories beside an export's main list: mem0's relations, each as a memory about its
+    source entity; report other entries to `losses`.
+    """
     for key, others in value.items():
         if key == name or not isinstance(others, list | dict) or not others:
             continue
@@ -106,7 +109,7 @@ _RELATION = (("source",), ("relationship", "relation"), ("target", "destination"
 
 
 def _lines(path: Path, losses: Losses) -> Iterator[Any]:
-    """What stands on each line; lines that are not JSON are told to `losses`."""
+    """Yield the value of each line; report lines that are not JSON to `losses`."""
     with open_plain(path, limit=MAX_STORE_BYTES) as file:
         number = 0
         while line := file.readline(_MAX_LINE_BYTES + 1):
@@ -146,7 +149,7 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> MemoryRecord |
     record = record_of("json", origin, text, fields, id=origin if note_names.ID.fullmatch(origin) else None)
     if not origin.startswith(f"{file}#"):
         return record
-    # Where its own id is short, so are those of the records that it names.
+    # If its own id is short, the ids in its relations are too.
     return replace(record, relations=tuple((kind, _origin(file, other)) for kind, other in record.relations))
 
 
@@ -155,7 +158,9 @@ def _origin(file: str, identity: str) -> str:
 
 
 def _distinguish(record: MemoryRecord, seen: dict[str, str]) -> MemoryRecord:
-    """The record, with an origin of its own where another text of the file has the same: a key, say, that is no id."""
+    """Make the origin unique if another text in the file has it too, as with a key that is not an
+    id.
+    """
     digest = hashlib.sha256(record.content.encode()).hexdigest()[:16]
     if seen.setdefault(record.origin, digest) == digest:
         return record

@@ -1,10 +1,12 @@
-"""Markdown that people and agents wrote: one file, or a tree of them. Each section, each item of a plain list, and each decision record
-is a note.
+"""Reads markdown of users and agents: one file or a tree. Each section, each item of a plain list,
+and each decision record is a note.
 
-The origin of a section is its file and its headings, so an edited one is the note that is there already; that of an item is its own
-text, since items are inserted anywhere. Files are named from the top of their repository, or of the home folder, whichever path was given.
+The origin of a section is its file and its headings, so an edited section is the same note; the
+origin of an item is its own text, since items are inserted anywhere. File names are relative to the
+repository or the home folder, whichever path the user gave.
 
-Decision records are read in the forms of Michael Nygard's template (adr-tools) and of MADR (https://adr.github.io/madr/).
+Decision records are read in the forms of Michael Nygard's template (adr-tools) and of MADR
+(https://adr.github.io/madr/).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, Losses, Mem
 
 MAX_FILE_BYTES = 2**22
 _WHOLE_CHARS = 4000
-"""A file whose front matter names it, and that is no longer, is one note."""
+"""Limit of a file that becomes one note if its front matter names it."""
 _MAX_TITLE_CHARS = 120
 _MAX_TAGS = 4
 _DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
@@ -36,7 +38,7 @@ _CATEGORIES = {
     **dict.fromkeys(("people", "team", "contacts"), "people"),
     "facts": "facts",
 }
-"""By a word in a short heading."""
+"""Maps words in a short heading to the note's category."""
 _FOLDERS = frozenset({"adr", "adrs", "decisions", "decision-records", "architecture-decisions"})
 _NAMED = re.compile(r"adr[-_ ]?\d.*\.md|adr-.+\.md", re.IGNORECASE)
 _NUMBERED = re.compile(r"\d{2,8}[-_ ].+\.md", re.IGNORECASE)
@@ -63,7 +65,7 @@ _LINKED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _MarkdownFile:
-    """A file as its notes are made from it; `name` is where it is, as on every machine that has it."""
+    """A markdown file to import; `name` is its path, which is the same on every device."""
 
     name: str
     fields: Fields
@@ -72,21 +74,25 @@ class _MarkdownFile:
 
 
 class MarkdownReader(Reader):
-    """Any `*.md`."""
+    """The reader of `*.md`."""
 
     name = "markdown"
     title = "markdown files"
 
     def __init__(self, is_kept: Callable[[Path], bool] = lambda _path: False) -> None:
-        """`is_kept` says which files of a tree are passed by, since they are memory as they are."""
+        """Create a reader; files for which `is_kept` returns True are skipped, since they are
+        memory already.
+        """
         self._is_kept = is_kept
 
     def recognises(self, path: Path) -> bool:
-        """A markdown file, or a folder: what is in it is seen when it is read."""
+        """Return True for a markdown file, and for every folder: its files are checked when it is
+        read.
+        """
         return is_folder(path) or path.suffix.lower() in (".md", ".markdown")
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """See `Reader.read`. Decision records come last, since each may be about any other."""
+        """See `Reader.read`. Decision records come last, since each may refer to any other."""
         yield from _distinguish(self._read(path, losses))
 
     def _read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
@@ -105,8 +111,11 @@ class MarkdownReader(Reader):
 
 
 def _distinguish(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
-    """The records, with where it stands in the title of one that says the same as another under other headings, or in a file of another
-    name: `Ann` owns billing, and `Ann` owns search. Copies of a file stay alike."""
+    """Add the headings or the file to the title of a record with the same title and text as one
+    elsewhere.
+
+    For example, `Ann` owns billing, and `Ann` owns search. Copies of a file keep equal titles.
+    """
     places: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
     for record in records:
         headings = tuple(record.metadata.get("headings", ()))
@@ -123,7 +132,7 @@ def _distinguish(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
 def _records(
     path: Path, decisions: dict[str, tuple[MemoryRecord, DecisionRecord]], losses: Losses
 ) -> Iterator[MemoryRecord]:
-    """The notes of a file; a decision record goes to `decisions`."""
+    """Yield the notes of a file; put a decision record into `decisions`."""
     text = read_text(path, limit=MAX_FILE_BYTES).replace("\r\n", "\n")
     name = name_of(path)
     fields, body, problem = front_matter.split_fields(text)
@@ -153,7 +162,7 @@ def _notes(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecord]:
         usual = _usual(file, _document_title(found))
         identity = _note_id(file)
         fields = {key: value for key, value in file.fields.items() if key != "id" or identity is None}
-        # Notes of ours state relations by their ids, so that is what they are known by.
+        # Relations of Confide's own notes use ids, so the id is the origin.
         yield record_of("markdown", identity or file.name, file.text.strip("\n"), fields, id=identity, **usual)
     else:
         yield from _sections(file, found)
@@ -170,7 +179,9 @@ def _decided(file: _MarkdownFile, found: list[Section]) -> tuple[MemoryRecord, D
 
 
 def _related(decisions: dict[str, tuple[MemoryRecord, DecisionRecord]]) -> Iterator[MemoryRecord]:
-    """The decision records with what they say of each other, said by the later one; what is not among them is kept as metadata."""
+    """Yield the decision records with their relations, each stated by the later record; put unknown
+    targets into the metadata.
+    """
     succeeding: dict[str, set[str]] = {}
     for other, (_, of_other) in decisions.items():
         for name in of_other.superseded_by:
@@ -211,7 +222,9 @@ def _sections(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecor
 
 
 def _is_one(file: _MarkdownFile) -> bool:
-    """Whether the file is a note as it is: one of ours, or a short one that its front matter names."""
+    """Return True if the file is a single note: a Confide note, or a short file that its front
+    matter names.
+    """
     keys = {key.lower() for key in file.fields}
     is_ours = _note_id(file) is not None
     is_named = bool(keys & {"title", "name", "id"}) and len(file.text) <= _WHOLE_CHARS
@@ -232,7 +245,7 @@ def _usual(file: _MarkdownFile, title: str | None) -> Fields:
 
 
 def _shared(file: _MarkdownFile) -> Fields:
-    """What the front matter says of each part of the file: all but its name."""
+    """Return the front matter's fields for each part of the file: all except its name."""
     return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
 
 
@@ -253,20 +266,22 @@ def _tags(headings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _document_title(found: list[Section]) -> str | None:
-    """The outermost heading that all others are below."""
+    """Return the outermost heading if all others are below it."""
     outermost = {section.headings[0] for section in found if section.headings}
     return next(iter(outermost)) if len(outermost) == 1 else None
 
 
 def _numbered(origin: str, seen: dict[str, int]) -> str:
-    """The origin with its number where it is not the first of that name."""
+    """Return the origin, with a number if it was used before."""
     seen[origin] = seen.get(origin, 0) + 1
     return origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """What a decision record says of itself; the date is YYYY-MM-DD, other records are paths like its own."""
+    """The data of a decision record; `date` is YYYY-MM-DD, and other records are paths relative to
+    the same root.
+    """
 
     status: str | None
     date: str | None
@@ -275,7 +290,7 @@ class DecisionRecord:
 
 
 def is_decision(path: str, found: list[Section]) -> bool:
-    """Whether the file is a decision record, by its name or by its headings."""
+    """Return True if the file is a decision record, by its name or its headings."""
     *folders, name = path.split("/")
     if is_template(path):
         return False
@@ -288,13 +303,13 @@ def is_decision(path: str, found: list[Section]) -> bool:
 
 
 def is_template(path: str) -> bool:
-    """Whether the file is what decision records are begun from."""
+    """Return True if the file is a template for decision records."""
     *folders, name = path.lower().split("/")
     return "template" in name and (bool(folders and folders[-1] in _FOLDERS) or name.startswith("adr"))
 
 
 def decision_of(path: str, text: str, found: list[Section], status: object) -> DecisionRecord:
-    """What the record at `path` says; `status` is what its front matter gives."""
+    """Read a decision record; `path` is its path, and `status` comes from its front matter."""
     stated = str(status) if isinstance(status, str) else ""
     section = next((one.text for one in found if one.headings and one.headings[-1].lower() == "status"), "")
     line = _STATUS_LINE.search(text[:2000])
@@ -314,7 +329,11 @@ def decision_of(path: str, text: str, found: list[Section], status: object) -> D
 
 
 def _status(text: str) -> str | None:
-    """One word where it is one of the usual ones; of several lines the last that says one, as adr-tools adds them."""
+    """Return the status as one word if it is a usual one.
+
+    Of several lines, as adr-tools adds them, `superseded` takes precedence over the first usual
+    word.
+    """
     lines = [plain(line.strip().lstrip("-*+ ")) for line in text.split("\n")]
     lines = [line for line in lines if line]
     known = [line.split()[0].lower().strip(".,:;") for line in lines]

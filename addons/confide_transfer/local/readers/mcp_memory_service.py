@@ -1,7 +1,8 @@
-"""mcp-memory-service: the SQLite database of its sqlite-vec backend, in versions from 8 to 12.
+"""Reads mcp-memory-service: the SQLite database of its sqlite-vec backend, versions 8 to 12.
 
-A memory is a row of the table `memories`, named by the hash of its content. What was deleted stays as a row with `deleted_at` and is left
-out. Links are in `memory_graph`, later versions of a memory in `superseded_by`; both came with later versions and may be missing.
+A memory is a row of the table `memories`, identified by the hash of its content. A deleted memory
+is a row with `deleted_at`, and is skipped. Links are in `memory_graph`, later versions of a memory
+in `superseded_by`; older databases may lack both.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from confide_transfer.local.reader import Fields, Losses, MemoryRecord, kind_of,
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
 _ALIKE = ("follows", "related", "causes", "fixes", "derived_from", "shares_entity")
-"""Its relations that none of ours means (models/ontology.py)."""
+"""Its relations that have no equivalent among the notes' relations (models/ontology.py)."""
 _TIMES = ("created_at", "updated_at", "created_at_iso", "updated_at_iso", "deleted_at")
 _MAPPED = frozenset({"id", "content_hash", "content", "tags", "memory_type", "metadata", *_TIMES})
 _USUAL = {"store": "default", "version": 1, "confidence": 1.0, "embedding_pending": 0}
-"""Columns that say nothing while they have these values."""
+"""Columns that carry no information while they have these values."""
 _CATEGORIES = {"decision": "decisions", "preference": "preferences", "project": "projects", "person": "people"}
 
 
@@ -50,7 +51,7 @@ def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRec
 
 
 def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
-    """What starts at this memory. Relations that hold in both directions are stored twice: once is enough."""
+    """Return the links from this memory. Symmetric relations are stored twice and returned once."""
     return database.execute(
         "SELECT * FROM memory_graph AS link WHERE source_hash = ? AND (source_hash < target_hash OR NOT EXISTS (SELECT 1"
         " FROM memory_graph WHERE source_hash = link.target_hash AND target_hash = link.source_hash"
@@ -62,7 +63,7 @@ def _links(database: sqlite3.Connection, digest: str) -> Iterator[sqlite3.Row]:
 def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], kept: list[Fields]) -> MemoryRecord:
     own = json_value(row["metadata"]) or {}
     metadata = own if isinstance(own, dict) else {"metadata": own}
-    # Its own default, for memories that were given no tag.
+    # "untagged" is its default for memories without tags.
     tags = [tag.strip() for tag in str(row["tags"] or "").split(",") if tag.strip() and tag.strip() != "untagged"]
     kind = row["memory_type"] if isinstance(row["memory_type"], str) and row["memory_type"] else None
     return MemoryRecord(
@@ -80,7 +81,7 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
 
 
 def _set(row: sqlite3.Row, without: Collection[str]) -> Fields:
-    """The columns that say something, but these; what is a JSON text is read."""
+    """Return the columns with information, except `without`; JSON texts are parsed."""
     columns = {
         name: json_value(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
         for name, value in dict(row).items()
@@ -92,7 +93,7 @@ READER = SqliteReader(
     name="mcp-memory-service",
     title="mcp-memory-service",
     tables=_TABLES,
-    # The folders of config/base.py, for Linux and macOS.
+    # Folders from config/base.py, for Linux and macOS.
     stores=(".local/share/mcp-memory/sqlite_vec.db", "Library/Application Support/mcp-memory/sqlite_vec.db"),
     records=lambda database, losses: screened(_records(database, losses), losses),
 )

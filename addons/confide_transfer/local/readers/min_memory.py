@@ -1,11 +1,12 @@
-"""min-memory: hierarchical memories in a Qdrant collection named `memories`.
+"""Reads min-memory: hierarchical memories in a Qdrant collection named `memories`.
 
-Read is what qdrant-client keeps in its local mode, and the answer of a Qdrant server to a scroll, saved as JSON. The former is a SQLite
-table whose values are pickles of the client's own class.
+The reader accepts the files of qdrant-client's local mode, and the answer of a Qdrant server to a
+scroll, saved as JSON. The former is a SQLite table with pickles of the client's own class.
 
-A pickle is a program (https://docs.python.org/3/library/pickle.html), and the store may be anybody's. So no class of the client is
-imported, and none is called: its names give an object that keeps what it is handed and does nothing. Beside them there are the few types
-that a payload may hold and that cannot do harm; at any other name the point is refused before anything of it was made.
+A pickle is a program (https://docs.python.org/3/library/pickle.html), and the store may come from
+anyone. So no class of the client is imported or called: its names create an object that stores its
+state and does nothing. Besides, a few harmless types that a payload may contain are allowed; at any
+other name the point is refused before any of its objects is created.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ _TAKEN = frozenset({"text", "related_to", "relation_types", "deleted"})
 STORAGE = "storage.sqlite"
 COLUMNS = frozenset({"id", "point"})
 MAX_POINT_BYTES = 2**22
-"""Of one point. A vector of 4,096 numbers takes 37 KB."""
+"""Limit of one point. A vector of 4,096 numbers takes 37 KB."""
 MAX_PARTS = 20_000
-"""Values in one payload. In a pickle a list may hold another one a hundred times over, so a short one can say a great deal."""
+"""Limit of values in one payload. In a pickle a list may contain another a hundred times, so a
+short pickle can expand a lot.
+"""
 MAX_DEPTH = 16
 _HARMLESS: dict[tuple[str, str], Any] = {
     ("datetime", "datetime"): datetime.datetime,
@@ -49,18 +52,18 @@ _HARMLESS: dict[tuple[str, str], Any] = {
 }
 _MEMO = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 _OUTSIDE = frozenset({"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER"})
-"""What takes something that is not in the pickle."""
+"""Opcodes that refer to data outside the pickle."""
 
 
 class MinMemoryReader(Reader):
-    """The folder that qdrant-client was given, that of the collection, or a scroll as JSON."""
+    """The reader of qdrant-client's folder, the collection's folder, or a scroll as JSON."""
 
     name = "min-memory"
     title = "min-memory (hierarchical memories in Qdrant)"
     stores = (".local/share/mcp-memory/qdrant",)  # the one place where it was before it asked for a server
 
     def recognises(self, path: Path) -> bool:
-        """By the place of the collection's database and its table, or by how a scroll begins."""
+        """Check the path of the collection's database and its table, or the beginning of a scroll."""
         storage = _storage(path)
         if storage is not None:
             return storage.parent.name == _COLLECTION and tables_of(storage).get("points", frozenset()) >= COLUMNS
@@ -76,7 +79,7 @@ class MinMemoryReader(Reader):
 
 
 def _storage(path: Path) -> Path | None:
-    """The database of the collection, None where there is none."""
+    """Return the database of the collection, or None."""
     if path.name == STORAGE:
         return path
     for folders in ((), ("collection", _COLLECTION), (_COLLECTION,)):
@@ -87,7 +90,9 @@ def _storage(path: Path) -> Path | None:
 
 
 def _scrolled(path: Path, losses: Losses) -> Iterator[Point]:
-    """The points in a server's answer, https://api.qdrant.tech/api-reference/points/scroll-points."""
+    """Yield the points in a server's answer,
+    https://api.qdrant.tech/api-reference/points/scroll-points.
+    """
     try:
         answer = json.loads(read_text(path))
     except (ValueError, RecursionError):
@@ -116,7 +121,7 @@ def _records(point: Point, losses: Losses) -> Iterator[MemoryRecord]:
         return
     relations, unmapped = _relations(payload.get("related_to"), payload.get("relation_types"))
     fields = {name: payload[name] for name in _ORDER if name in payload}
-    # Its priorities are whole numbers of a scale that nobody has told.
+    # Its priorities are whole numbers of an unknown scale.
     metadata = {"priority": priority} if isinstance(priority := payload.get("priority"), int | float) else {}
     rest = {name: value for name, value in payload.items() if name not in _TAKEN and name not in metadata}
     yield record_of(
@@ -125,7 +130,7 @@ def _records(point: Point, losses: Losses) -> Iterator[MemoryRecord]:
 
 
 def _relations(related: Any, kinds: Any) -> tuple[tuple[tuple[str, str], ...], Fields]:
-    """The relations, and what of them has no kind of its own here, as it was stated."""
+    """Return the relations, and as metadata those without an equivalent kind."""
     stated: Mapping[str, object] = kinds if isinstance(kinds, dict) else {}
     if not isinstance(related, list):
         return (), {name: value for name, value in (("related_to", related), ("relation_types", kinds)) if value}
@@ -145,16 +150,17 @@ def _relations(related: Any, kinds: Any) -> tuple[tuple[tuple[str, str], ...], F
 
 
 class Point(NamedTuple):
-    """One memory: its id as text, and what is stored with its vector."""
+    """A memory: its id as text, and the payload of its vector."""
 
     id: str
     payload: Fields
 
 
 def points(storage: Path, losses: Losses) -> Iterator[Point]:
-    """All points, the latest first; of several rows with one id only the latest, as the client has it.
+    """Yield all points, the latest first; of several rows with one id only the latest, as the
+    client does.
 
-    Raises UnreadableError: it is no such database, or there are points and every one of them was refused.
+    Raise UnreadableError if it is no such database, or all of its points were refused.
     """
     seen: set[str] = set()
     refused: str | None = None
@@ -175,9 +181,10 @@ def points(storage: Path, losses: Losses) -> Iterator[Point]:
 
 
 def read_point(data: object) -> Point:
-    """The point in a pickle, without a call of anything but `_HARMLESS`.
+    """Return the point in a pickle, calling nothing except `_HARMLESS` types.
 
-    Raises ValueError: it holds something else, or is damaged; the text is the end of a sentence.
+    Raise ValueError if it contains anything else, or is damaged; the message is the end of a
+    sentence.
     """
     if not isinstance(data, bytes):
         raise ValueError("is no pickle")
@@ -189,10 +196,10 @@ def read_point(data: object) -> Point:
     except _RefusedError as error:
         raise ValueError(str(error)) from None
     except Exception as error:
-        # Whatever the harmless types make of arguments that were never theirs.
+        # The harmless types may raise any error for wrong arguments.
         raise ValueError("is damaged") from error
     state = getattr(found, "state", None)
-    # pydantic keeps a model's fields there, 1 and 2 alike.
+    # pydantic 1 and 2 keep a model's fields there.
     fields = state.get("__dict__") if isinstance(state, Mapping) else None
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str | int | uuid.UUID):
         raise ValueError("is no point")
@@ -204,11 +211,11 @@ def read_point(data: object) -> Point:
 
 
 class _RefusedError(Exception):
-    """The pickle asks for what a point has no need of."""
+    """A pickle with content that a point does not need."""
 
 
 class _Inert:
-    """In place of an object of the client's."""
+    """Replaces an object of the client's classes; stores its state and does nothing."""
 
     state: object = None
 
@@ -229,17 +236,19 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check(data: bytes) -> None:
-    """Refuses what would take memory or reach outside before any object is made."""
+    """Refuse a pickle that would use too much memory or reach outside, before any object is
+    created.
+    """
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name in _OUTSIDE:
             raise _RefusedError("refers to something that is not in it")
-        # The memo is an array, made as long as the highest place that is named.
+        # The memo is an array as long as its highest index.
         if opcode.name in _MEMO and isinstance(argument, int) and argument > len(data):
             raise _RefusedError("is damaged")
 
 
 def _plain(value: Any, room: Iterator[int], depth: int = MAX_DEPTH) -> Any:
-    """What was unpickled as JSON values, one for each item of `room`."""
+    """Convert an unpickled value to JSON values; each takes one item of `room`."""
     if next(room, None) is None or depth < 0:
         raise ValueError("has a payload of too many parts")
     if value is None or isinstance(value, str | bool | int | float):

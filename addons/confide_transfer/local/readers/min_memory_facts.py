@@ -1,6 +1,8 @@
-"""The table `facts` in which min-memory kept what it knew before it had Qdrant: entity, attribute, value, timestamp.
+"""Reads the table `facts` of min-memory before its Qdrant version: entity, attribute, value,
+timestamp.
 
-The text, scope and type of each are those of min-memory's own design for moving them ("Data Migration").
+The text, scope and type of each note follow min-memory's own design for the migration ("Data
+Migration").
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from confide_transfer.local.reader import Losses, MemoryRecord
 
 _COLUMNS = frozenset({"entity", "attribute", "value", "timestamp"})
 _PROJECTS = frozenset({"clarity"})
-"""The entity that the design takes for a project; all others are about the person."""
+"""The entity that the design treats as a project; all others are about the user."""
 
 
 def _records(database: sqlite3.Connection, losses: Losses) -> Iterator[MemoryRecord]:

@@ -1,7 +1,8 @@
-"""The knowledge graph of the official memory server, `@modelcontextprotocol/server-memory`: a file of JSON lines.
+"""Reads the knowledge graph of the official memory server, `@modelcontextprotocol/server-memory`: a
+file of JSON lines.
 
-An entity is a record, with its observations as a list; a relation belongs to the record of the entity that it starts from
-(https://github.com/modelcontextprotocol/servers, src/memory).
+An entity is a record, with its observations as a list; a relation belongs to the record of its
+source entity (https://github.com/modelcontextprotocol/servers, src/memory).
 """
 
 from __future__ import annotations
@@ -30,30 +31,34 @@ class _Entity:
 
 
 class ServerMemory(Reader):
-    """Entities with their observations and relations."""
+    """The reader of entities with their observations and relations."""
 
     name = "server-memory"
     title = "the official memory server (@modelcontextprotocol/server-memory)"
 
     def recognises(self, path: Path) -> bool:
-        """By the first line of a JSONL file."""
+        """Check the first line of a JSONL file."""
         first = head(path, 65536).lstrip()
         if not first.startswith(b"{"):
             return False
         return b'"entityType"' in first or b'"relationType"' in first
 
     def places(self, home: Path) -> list[Path]:
-        """Unless MEMORY_FILE_PATH names another, the server keeps its file beside its own code, which npx has in its cache."""
+        """Return the usual files: the server keeps its file beside its own code, which npx has in
+        its cache, unless MEMORY_FILE_PATH names another.
+        """
         package = "node_modules/@modelcontextprotocol/server-memory/dist/memory.jsonl"
         found = itertools.islice((home / ".npm" / "_npx").glob(f"*/{package}"), _MOST_PLACES)
         return [home / "memory.jsonl", *sorted(found)]
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """In the order of the file; entities of the same name, which the server never writes, become one."""
+        """Yield the entities in the order of the file; entities of the same name, which the server
+        never writes, become one.
+        """
         entities: dict[str, _Entity] = {}
         relations: list[tuple[int, str, str, str]] = []
         is_empty = True
-        # Not splitlines: U+2028 and its like may stand in a JSON text.
+        # `splitlines` would split at U+2028 and the like, which may be in a JSON text.
         for number, line in enumerate(read_text(path).split("\n"), 1):
             if not line.strip():
                 continue
@@ -75,7 +80,8 @@ class ServerMemory(Reader):
                 entities[start].relations.append((kind, end))
             else:
                 losses.add(f"line {number}", "is a relation of an entity that is not there")
-        # Each project may have a file of its own, and in it a "user"; but that in the cache of npx is one, whatever npx calls its folder.
+        # Each project may have its own file, with its own "user"; the file in the cache of npx is a
+        # single one, under any folder name.
         place = "npx" if "_npx" in path.parts else name_of(path)
         yield from placed(screened((_record(entity) for entity in entities.values()), losses), place)
 
@@ -90,7 +96,8 @@ def _parsed(line: str) -> Any:
 def _record(entity: _Entity) -> MemoryRecord:
     stated = [(kind_of(name)[0], target) for name, target in entity.relations]
     unmapped = [{"relationType": name, "to": target} for name, target in entity.relations if not kind_of(name)[1]]
-    # An entity without observations is a name that others refer to.
+    # Other entities may refer to an entity without observations, so it is kept with its name as
+    # text.
     content = "\n".join("- " + text.replace("\n", "\n  ") for text in entity.observations) or entity.name
     return MemoryRecord(
         ServerMemory.name,

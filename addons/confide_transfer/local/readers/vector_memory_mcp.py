@@ -1,9 +1,11 @@
-"""vector-memory-mcp: a LanceDB table `memories` up to its version 1, the same columns and more in SQLite since.
+"""Reads vector-memory-mcp: up to version 1 a LanceDB table `memories`, since then the same columns
+and more in SQLite.
 
-A memory that another one replaced names it in `superseded_by`; one that was deleted has the word DELETED there.
+A replaced memory names its successor in `superseded_by`; a deleted one has the word DELETED there.
 
-The Lance table (https://lance.org/format) is read with the library that the extra `lancedb` installs. That is `pylance` alone: LanceDB's
-own package holds the same code again, and opens a database where one table is wanted.
+The library of the extra `lancedb` reads the Lance table (https://lance.org/format). The extra is
+`pylance` alone: LanceDB's own package has the same code again, and opens a database where one table
+is enough.
 """
 
 from __future__ import annotations
@@ -27,26 +29,26 @@ _TABLE = "memories.lance"
 _NEEDED = frozenset({"id", "content", "metadata", "created_at", "updated_at", "superseded_by"})
 _MARKS = _NEEDED | {"usefulness"}
 _SINCE = ("usefulness", "access_count", "last_accessed")
-"""Columns that its first versions had not."""
+"""Columns that its first versions lack."""
 _TIMES = ("created_at", "updated_at", "last_accessed", "expires_at")
 _TAKEN = frozenset({"id", "content", "metadata", "superseded_by", "embedding", "vector"})
 _USUAL = {"usefulness": 0.0, "access_count": 0, "pinned": 0, "archived": 0}
-"""What a column holds that says nothing."""
+"""Values of columns that carry no information."""
 
 _Rows = Callable[[], Iterator[Mapping[str, object]]]
 _EXTRA = "lancedb"
 MAX_PARTS = 500_000
-"""Files in one table. Each write leaves three, until somebody compacts the table."""
+"""Limit of files in one table. Each write leaves three, until the table is compacted."""
 _BATCH_ROWS = 256
 _MANIFEST_BYTES = 2**16
 
 
 class VectorMemoryReader(Reader):
-    """The folder of its LanceDB database, or its SQLite file."""
+    """The reader of its LanceDB folder or its SQLite file."""
 
     name = "vector-memory-mcp"
     title = "vector-memory-mcp"
-    # Of the whole machine. That of a project is in the project: `.memory/db`, later `.vector-memory/memories.db`.
+    # The device's store. A project has its own: `.memory/db`, later `.vector-memory/memories.db`.
     stores = (".local/share/vector-memory-mcp/memories.db",)
 
     def recognises(self, path: Path) -> bool:
@@ -67,7 +69,9 @@ def _table(path: Path) -> Path:
 
 
 def _records(rows: _Rows, losses: Losses) -> Iterator[MemoryRecord]:
-    """Read twice: a relation is stated by the newer memory, and known from the older one."""
+    """Yield the memories; reads the rows twice, since the newer memory states a relation that only
+    the older row has.
+    """
     newer_of = {row["id"]: row["superseded_by"] for row in rows()}
     alive = {memory for memory, newer in newer_of.items() if newer != _DELETED}
     older_than: dict[Any, list[str]] = defaultdict(list)
@@ -89,7 +93,7 @@ def _record(row: Mapping[str, object], origin: str, content: str, older: list[st
     fields: Fields = {}
     for name in _TIMES:
         if (time := row.get(name)) is not None:
-            # SQLite has thousandths of a second, Lance a `datetime`. What is neither stays as it is.
+            # SQLite has milliseconds, Lance a `datetime`. Other values stay as they are.
             fields[name] = moment(time.isoformat() if isinstance(time, datetime) else time) or time
     fields |= {
         name: value
@@ -98,7 +102,7 @@ def _record(row: Mapping[str, object], origin: str, content: str, older: list[st
     }
     metadata: Fields = {}
     for name, value in json_object(row["metadata"]).items():
-        # A column's name in the metadata is another thing, whatever it says.
+        # A metadata value under the name of a column that has a value stays in the metadata.
         (metadata if name in fields and fields[name] is not None else fields)[name] = value
     project = fields.get("project")
     if isinstance(project, str) and "/" in project:
@@ -112,22 +116,25 @@ def _record(row: Mapping[str, object], origin: str, content: str, older: list[st
 
 
 def _has_columns(table: Path) -> bool:
-    """Whether the newest description of the table names its columns. Needs no library; never raises."""
+    """Return True if the newest manifest of the table names its columns. Needs no library; never
+    raises.
+    """
     try:
         with os.scandir(table / "_versions") as found:
             names = sorted(entry.name for entry in found if entry.name.endswith(".manifest"))
     except (OSError, ValueError):
         return False
-    # Newer versions count down from 2^64 in their names; of older tables the last name may not be the newest, which does not matter here.
+    # Newer versions count down from 2^64 in their names; in older tables the first name may not be
+    # the newest, which does not matter here.
     manifest = head(table / "_versions" / names[0], _MANIFEST_BYTES) if names else b""
     return all(column in manifest for column in (b"superseded_by", b"content", b"metadata"))
 
 
 def _lance_rows(table: Path, title: str) -> Iterator[Fields]:
-    """The rows; a time is a `datetime` in UTC without a zone.
+    """Yield the rows; times are `datetime` in UTC without a zone.
 
-    Raises ReaderMissingError: the library is not installed; UnreadableError: it is no Lance table, a damaged one, or one that refers to
-    files elsewhere.
+    Raise ReaderMissingError if the library is not installed, and UnreadableError if it is not a
+    Lance table, is damaged, or refers to files elsewhere.
     """
     try:
         import lance
@@ -156,7 +163,8 @@ def _batches(lance: Any, table: Path) -> Iterator[list[Fields]]:
         part = pyarrow.Table.from_batches([batch])
         for index, field in enumerate(part.schema):
             if pyarrow.types.is_timestamp(field.type):
-                # The unit changed with the versions; what is finer than a thousandth would take pandas to be told.
+                # The unit changed with the versions; times finer than milliseconds would require
+                # pandas.
                 column = part.column(index).cast(pyarrow.timestamp("ms"), safe=False)
                 part = part.set_column(index, field.name, column)
         yield part.to_pylist()
@@ -168,7 +176,7 @@ def _reading(table: Path, step: Any) -> Any:
     except UnreadableError:
         raise
     except BaseException as error:
-        # A panic in the library is no `Exception`.
+        # A panic in the library is not an `Exception`.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         problem = next(iter(str(error).splitlines()), type(error).__name__)[:200]
@@ -180,7 +188,7 @@ def _reading(table: Path, step: Any) -> Any:
 
 
 def _check(table: Path) -> None:
-    """Refuses what the library would follow out of the folder, or take too long for."""
+    """Refuse a table with symlinks, which the library would follow, or one that is too large."""
     if not is_folder(table):
         raise UnreadableError(table, "is no folder")
     left, size, folders = MAX_PARTS, 0, [table]

@@ -1,1 +1,1 @@
-"""What a daemon gives of a space that leaves it, and takes of one that comes."""
+"""The daemon's side of a move, at the source and at the target."""

@@ -1,4 +1,6 @@
-"""A space that moves, as the daemon sees it: where each space is on its way, and what each session answers of that."""
+"""The daemon's add-on for moves: the state of the move of each space, and the requests of each
+session.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from confide_transfer.move.daemon.space_transfer import Moving
 
 
 class Move(Addon):
-    """A space goes to another daemon, or comes from one."""
+    """The add-on for moves of a space from or to this daemon."""
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return where the space is on its way."""
+        """Return the state of the space's move."""
         return (Moving(space.threads, space.index.indexer),)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests by which a machine carries a space."""
+        """Return the requests for moves of this session."""
         return (MovingRequests(session),)

@@ -1,12 +1,13 @@
-"""The requests by which a machine carries a whole space from one daemon to another (PROTOCOL.md 9.8).
+"""The requests by which a device moves a whole space from one daemon to another (PROTOCOL.md 9.8).
 
-    move-state                                     at either end
-    move-out, move-facts, move-hold, move-leave    where it leaves
-    move-begin, move-in, move-end                  where it arrives, its devices first (`move-roster`, in `devices`)
-    move-tasks, move-tasks-in                      last of all the tasks, which answer for themselves
+    move-state                                     at both ends
+    move-out, move-facts, move-hold, move-leave    at the source
+    move-begin, move-in, move-end                  at the target, after `move-roster` (see `devices`)
+    move-tasks, move-tasks-in                      last: the night add-on answers them
 
-What is sealed goes with `record-list`, `record` and `records`, as ever. All of it is only for a device of the space that may write in
-all of it: authors and times are believed as they come.
+Sealed records use the usual requests `record-list`, `record` and `records`. A move requires a
+device of the space with write access to all projects, since the daemon believes the authors and
+times that it sends.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from confide_transfer.move.shared.moved import (
 )
 
 MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
-"""Of packed texts in one request: they are written in one transaction."""
+"""Limit of compressed texts in one request, which is written in one transaction."""
 
 
 class MovingRequests(SessionPart):
-    """One connection's. None of them names a project."""
+    """The requests for moves on one connection. None of them names a project."""
 
     def __init__(self, session: SessionHost) -> None:
         self._session = session
@@ -72,7 +73,7 @@ class MovingRequests(SessionPart):
         )
 
     def use(self, space: Space) -> None:
-        """Answer from this space from now on."""
+        """Answer the following requests from this space."""
         self._space = space
 
     def _require_all(self) -> None:
@@ -163,13 +164,16 @@ def _next(found: Sequence[MovedRevision | MovedDocument | MovedSession]) -> int 
 
 
 def _check_path(path: str) -> None:
-    # Transcripts too, and what earlier versions took.
+    # Allows transcripts too, and paths that earlier versions accepted.
     if (why := unsafe(path)) is not None:
         raise RequestError("invalid", f"the document path is not allowed: {why}")
 
 
 def _with_text(one: MovedRevision) -> tuple[MovedRevision, str | None]:
-    """A revision that came, with the text that it holds. Raises RequestError: it is not one."""
+    """Return a received revision with its text.
+
+    Raise RequestError if it is not valid or its text does not match its hash.
+    """
     _check_path(one.path)
     if one.revision < 1 or bool(one.hash) != (one.packed is not None):
         raise RequestError("invalid", "a revision has a number, and a text if it has a hash")

@@ -1,10 +1,13 @@
-"""A space on its way from one daemon to another (PROTOCOL.md 9.8): what it hands out, what it takes, and who may use it meanwhile.
+"""The state of a space's move to another daemon (PROTOCOL.md 9.8): reads at the source, writes at
+the target, and access meanwhile.
 
-A machine of the space carries it. What it brings is compared by state: a revision is named by project, path and number, and one that came
-already is only put right. So a move that was broken off at any point is begun again, and nothing is lost or doubled.
+A device of the space copies it from the source to the target. Project, path and number identify a
+revision, and a revision that arrives again only updates the stored one. So a move that was
+interrupted at any point starts again without loss or duplicates.
 
-Where it arrives, a space takes nothing else until the move is complete. Where it leaves, it is held still at the end, for as long as the
-connection of that machine lives; once the machine has gone over, it is closed for good, with all that it holds.
+The target refuses all other requests until the move is complete. The source serves only the moving
+device's session at the end, while its connection lives. Once the device uses the target, the source
+closes the space for good, and keeps its data.
 """
 
 from __future__ import annotations
@@ -35,10 +38,12 @@ from confide_transfer.move.shared.moved import (
 _T = TypeVar("_T")
 
 PAGE_BYTES: Final = 3 * 1024 * 1024
-"""Of packed texts in one page, if it is not a single larger one; base64 makes four thirds of it."""
+"""Limit of compressed texts in one page, unless a single text is larger; base64 makes them a third
+longer.
+"""
 PAGE_TEXTS: Final = 2000
 PAGE_NAMES: Final = 5000
-"""Revisions of a page without texts."""
+"""Limit of revisions in a page without texts."""
 PAGE_FACTS: Final = 500
 ARRIVING: Final = "move: arriving"
 ARRIVED: Final = "move: arrived"
@@ -48,13 +53,15 @@ ALONE: Final = frozenset(
         *("move-begin", "move-in", "move-end", "move-tasks", "move-tasks-in"),
     }
 )
-"""What is answered while the space is on its way; and these, to the machine that carries it:"""
+"""Requests that the daemon answers in every state of a move. While a space arrives, it also answers
+those in `BESIDE`.
+"""
 BESIDE: Final = frozenset({"records", "record", "record-list"})
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one request brings; committed as one."""
+    """The data of one request, which the daemon writes in one transaction."""
 
     revisions: Sequence[tuple[MovedRevision, str | None]]  # each with its text, compared with its hash
     dropped: Sequence[tuple[str, str, int]] = ()  # project, path, revision
@@ -64,23 +71,23 @@ class Load:
 
 
 class Moving(SpacePart):
-    """The way of one space."""
+    """The state of one space's move, and the reads and writes of a move."""
 
     def __init__(self, threads: StoreThreads, index: Indexing) -> None:
         self._threads = threads
         self._index = index
         self.is_arriving = False
         self.left_at = 0.0
-        """When it went to another daemon, in seconds since 1970; 0: it did not."""
+        """Time when the space moved to another daemon, in seconds since 1970; 0 if it did not."""
         self._held_by = ""
 
     @property
     def is_held(self) -> bool:
-        """Whether a session holds it."""
+        """Return True if a session holds the space for a move."""
         return bool(self._held_by)
 
     async def open(self) -> None:
-        """Read where the space is on its way."""
+        """Read the state of the move from the store."""
 
         def work(store: Store) -> tuple[float, float]:
             with store.reading():
@@ -90,7 +97,11 @@ class Moving(SpacePart):
         self.is_arriving = arriving > 0
 
     def refusal(self, session_id: str, op: str = "") -> RequestError | None:
-        """Return why a session may not use the space now, the move's own requests excepted; None where it may."""
+        """Return the error for a request of this session, or None if the state of the move allows
+        it.
+
+        The requests of a move itself are always allowed.
+        """
         if op in ALONE or (op in BESIDE and self.is_arriving):
             return None
         if self.left_at:
@@ -104,10 +115,10 @@ class Moving(SpacePart):
             return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
         return None
 
-    # Where it leaves
+    # At the source
 
     async def read(self, look: Callable[[MovingTable], _T]) -> _T:
-        """What a look at the tables gives, in one view."""
+        """Run a function on the move's tables in one read transaction, and return its result."""
 
         def work(store: Store) -> _T:
             with store.reading():
@@ -116,7 +127,7 @@ class Moving(SpacePart):
         return await self._threads.read(work)
 
     async def revisions(self, after: int, *, texts: bool) -> tuple[list[MovedRevision], int]:
-        """A page of revisions behind a change, and how many there are in all."""
+        """Return a page of the revisions after the change `after`, and the number of all revisions."""
         most = PAGE_TEXTS if texts else PAGE_NAMES
         return await self.read(
             lambda table: (
@@ -126,24 +137,28 @@ class Moving(SpacePart):
         )
 
     def hold(self, session: str) -> None:
-        """Nobody but this session uses the space from now on. Raises RequestError: another one holds it."""
+        """Reserve the space for this session: the daemon refuses the requests of all others.
+
+        Raise RequestError if another session holds it.
+        """
         if self._held_by not in ("", session):
             raise RequestError("conflict", "another machine is moving this memory", "wait until it has ended")
         self._held_by = session
 
     def session_ended(self, session_id: str) -> None:
-        """What the session held is free."""
+        """Release the space if this session held it."""
         if self._held_by == session_id:
             self._held_by = ""
 
     async def changes(self) -> int:
-        """How many there ever were; it only grows."""
+        """Return the number of all changes ever made, which only grows."""
         return await self._threads.read(lambda store: store.lives.changes())
 
     async def leave(self, changes: int) -> None:
-        """The space was moved after so many changes: it is closed for good, and holds what it held.
+        """Close the space for good after its move; its data stays.
 
-        Raises RequestError: there were more since.
+        Raise RequestError if the space has other than `changes` changes now, or still waits for
+        tasks of an earlier move.
         """
         now = self.left_at or time.time()
 
@@ -164,12 +179,13 @@ class Moving(SpacePart):
         await self._threads.write(work)
         self.left_at = now
 
-    # Where it arrives
+    # At the target
 
     async def begin(self) -> None:
-        """Take a space, from now on and nothing else; a move that was broken off goes on.
+        """Start to receive a space, or continue an interrupted move; refuse all other requests from
+        now on.
 
-        Raises RequestError: something is here, or was written since a move has ended.
+        Raise RequestError if the space has data that no move brought, or was moved away.
         """
 
         def work(store: Store) -> None:
@@ -177,7 +193,8 @@ class Moving(SpacePart):
                 if store.marks.find(ARRIVING):
                     return
                 arrived = store.marks.find(ARRIVED)
-                # Complete, but its machine has not heard that, or it has found more to bring.
+                # The move was complete, but its device did not get the answer, or has found more to
+                # send.
                 is_again = arrived > 0 and arrived == _count(store)
                 if not is_again:
                     _check_empty(store)
@@ -190,12 +207,12 @@ class Moving(SpacePart):
         self.is_arriving = True
 
     def require_arriving(self) -> None:
-        """Raises RequestError: nobody has begun to move something here."""
+        """Raise RequestError if no move into this space is under way."""
         if not self.is_arriving:
             raise RequestError("conflict", "no move into this space is under way", "run confide daemon move again")
 
     async def take(self, load: Load) -> None:
-        """Keep what was brought, in one transaction. Raises SpaceFullError, StorageError."""
+        """Write the received data in one transaction. Raise SpaceFullError or StorageError."""
         try:
             await self._threads.write(lambda store: self._take(store, load))
         finally:
@@ -222,7 +239,7 @@ class Moving(SpacePart):
             for row in store.documents.by_id(list(newest)):
                 self._index.derivation.keep(store, row, newest[row.id], time.time())
             for row in store.documents.by_id([row.id for row in trusting if row is not None and row.id not in newest]):
-                # What a person has trusted of it comes after its text.
+                # The list of trusted parts arrived after the text that it belongs to.
                 found = store.documents.revision(row.id, row.revision)
                 self._index.derivation.keep(store, row, None if found is None else found.text, time.time())
             for session in load.sessions:
@@ -231,11 +248,14 @@ class Moving(SpacePart):
                 store.projects.add_link(link.one, link.other, now=link.time / 1_000_000)
 
     async def end(self, revisions: int, records: int, *, awaits_tasks: bool) -> int:
-        """The move is complete, if so many are here and every text is what its hash says; how many are not.
+        """Complete the move if all texts match their hashes, and return the number of texts that do
+        not.
 
-        `awaits_tasks`: they follow once the other daemon is closed, and none is begun here before.
+        With `awaits_tasks`, the tasks follow once the source is closed, and the daemon starts none
+        before.
 
-        Raises RequestError: there are more or fewer than that.
+        Raise RequestError if the number of revisions or of sealed records differs from the given
+        one.
         """
         damaged, after = 0, 0
         while page := (await self.revisions(after, texts=True))[0]:
@@ -268,7 +288,7 @@ def _check_empty(store: Store) -> None:
 
 
 def _count(store: Store) -> int:
-    return store.lives.changes() + 1  # never 0, which is none
+    return store.lives.changes() + 1  # never 0, which means no move
 
 
 def _damaged(page: Sequence[MovedRevision]) -> int:

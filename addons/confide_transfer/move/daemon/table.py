@@ -1,6 +1,7 @@
-"""A space on its way from one daemon to another, as SQL: its revisions with author and time as they are, and what else is no text.
+"""The SQL of a move: revisions with their author and time, and the data of a space that is not
+text.
 
-Nothing that is derived is carried: pieces, vectors and notes are made anew from the texts.
+A move does not copy derived data: the target computes chunks, vectors and notes from the texts.
 """
 
 # ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
@@ -24,15 +25,19 @@ _BARE: Final = "NOT EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
 
 
 def micros(seconds: float) -> int:
-    """A moment in whole microseconds, which a float of seconds gives and takes back unchanged."""
+    """Convert seconds to whole microseconds; dividing by a million gives the same float again."""
     return round(seconds * _MICRO)
 
 
 class MovingTable(Table):
-    """What a space holds, row by row, in an order that goes on where it was left."""
+    """Reads and writes the rows of a space in pages, each of which starts after a given id."""
 
     def revisions(self, after: int, *, texts: bool, most: int, most_bytes: int) -> list[MovedRevision]:
-        """Behind a change, in order: one at least if there is any, then as many as fit. `most_bytes`: of packed texts together."""
+        """Return the revisions after a change, in order: at least one if there is any, then as many
+        as fit.
+
+        `most_bytes` limits the compressed texts of the page together.
+        """
         last = after
         if texts:
             total = 0
@@ -52,13 +57,13 @@ class MovingTable(Table):
         return [MovedRevision._make((*row[:6], micros(row[6]), *row[7:11], lines_in(row[11]))) for row in rows]
 
     def revision_count(self) -> int:
-        """How many revisions there are."""
         return int(self._one("SELECT count(*) FROM revision") or 0)
 
     def take(self, one: MovedRevision, text: str | None, origin: TextOrigin) -> tuple[int, bool]:
-        """Keeps a revision as it was: the id of its document, and whether it is its newest now. One that is there is put right.
+        """Store a revision with its author and time, or update it if it exists.
 
-        `text`: what `one.packed` holds, which the caller has compared with its hash.
+        Return the id of its document, and whether it is now the document's newest revision. `text`
+        is the decompressed `one.packed`; the caller has compared it with the hash.
         """
         seconds = one.time / _MICRO
         day = self._lay_out(one, 0)
@@ -83,7 +88,10 @@ class MovingTable(Table):
         return int(document), True
 
     def _lay_out(self, one: MovedRevision | MovedDocument, revision: int) -> str:
-        """Has the document there, deleted as of that revision where it was not; the day that its path names, or ""."""
+        """Create the document as deleted at that revision if it does not exist.
+
+        Return the day that its path names, or "".
+        """
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (one.project,))
         sql = """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day)
                  SELECT id, ?, ?, '', 1, ?, ?, ?, coalesce(nullif(?, ''), date(?, 'unixepoch')) FROM project WHERE name = ?
@@ -97,12 +105,14 @@ class MovingTable(Table):
         return None if found is None else int(found)
 
     def drop(self, project: str, path: str, revision: int) -> None:
-        """Forgets a revision that is not there any more where the space comes from."""
+        """Delete a revision that the source does not have any more."""
         document = self._document(project, path)
         self._rows("DELETE FROM revision WHERE number = ? AND document = ?", (revision, document))
 
     def documents(self, after: int, *, limit: int) -> list[MovedDocument]:
-        """Those of which more than revisions is known, by their ids behind `after`."""
+        """Return the documents after the id `after` that have uses, trusted parts, or no revision
+        left.
+        """
         sql = f"""SELECT d.id, p.name, d.path, d.revision, d.author, d.updated_at, {_BARE}, coalesce(u.uses, 0), coalesce(u.used_at, 0),
                   (SELECT json_group_array(t.hash) FROM trusted_text t WHERE t.document = d.id)
                   FROM document d JOIN project p ON p.id = d.project LEFT JOIN document_use u ON u.document = d.id
@@ -114,7 +124,7 @@ class MovingTable(Table):
         ]
 
     def take_document(self, one: MovedDocument) -> None:
-        """Notes what is known of a document beside its revisions."""
+        """Store the data of a document other than its revisions."""
         if one.bare:
             self._lay_out(one, one.revision)
         if (document := self._document(one.project, one.path)) is None:
@@ -128,7 +138,7 @@ class MovingTable(Table):
             self._rows(sql, (document, one.uses, one.used / _MICRO))
 
     def sessions(self, after: int, *, limit: int) -> list[MovedSession]:
-        """How far the transcripts are, by their ids behind `after`."""
+        """Return the transcripts after the id `after`, with their read positions and documents."""
         sql = """SELECT t.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.mark, t.forgotten, t.updated_at
                  FROM transcript t JOIN project p ON p.id = t.project WHERE t.id > ? ORDER BY t.id LIMIT ?"""
         parts = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
@@ -141,7 +151,7 @@ class MovingTable(Table):
         ]
 
     def take_session(self, one: MovedSession) -> None:
-        """Notes how far a transcript is, and which documents it is in."""
+        """Store the read position of a transcript, and the list of its documents."""
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (one.project,))
         sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
                  SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
@@ -156,7 +166,7 @@ class MovingTable(Table):
             self._rows(sql, (identity, position, one.project, path))
 
     def links(self) -> list[MovedLink]:
-        """The links between projects."""
+        """Return the links between projects, ordered by name."""
         sql = """SELECT a.name, b.name, l.made_at FROM project_link l JOIN project a ON a.id = l.one
                  JOIN project b ON b.id = l.other ORDER BY a.name, b.name"""
         return [MovedLink(min(row[:2]), max(row[:2]), micros(row[2])) for row in self._rows(sql)]

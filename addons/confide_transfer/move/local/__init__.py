@@ -1,1 +1,1 @@
-"""A whole space is carried from one daemon to another (PROTOCOL.md 9.8)."""
+"""The device's side of a move (PROTOCOL.md 9.8)."""

@@ -1,8 +1,9 @@
-"""Carries a space from one daemon to another: what is missing there is brought, until both ends hold the same.
+"""Copies a space from one daemon to another until both hold the same.
 
-The space stays what it is: its devices, its keys, the names of its secrets. So nothing in any text changes, every device that opened a
-secret opens it still, and the two ends can be compared revision by revision. Each secret is opened on the way: one that does not open is
-told of, and stays behind. The daemon that the space comes from is only read.
+The devices, the keys and the names of the secrets of the space stay the same. So no text changes,
+each device can still open the secrets that it could open, and the two ends can be compared revision
+by revision. The device opens each secret on the way; a secret that does not open is reported, and
+stays behind. The source is only read.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from confide_transfer.move.shared.moved import (
 
 DEADLINE_S: Final = 60.0
 TAKE_DEADLINE_S: Final = 300.0
-"""Of one load: the daemon cuts its texts into pieces before it answers."""
+"""For one load: the daemon cuts its texts into chunks before it answers."""
 HOLD_DEADLINE_S: Final = 120.0
-"""The other sessions of the space end first."""
+"""The daemon first ends the other sessions of the space."""
 CHECK_DEADLINE_S: Final = 1800.0
-"""The daemon reads every text that it was brought."""
+"""The daemon reads every text that it received."""
 MAX_LOAD_BYTES: Final = 4 * 1024 * 1024
 MOST_RECORDS: Final = 128
 MOST_RECORD_BYTES: Final = 4 * 1024 * 1024
@@ -60,11 +61,11 @@ Progress = Callable[[float, float | None, str], None]
 
 @dataclass(slots=True)
 class MoveLeftovers:
-    """What could not be carried.
+    """Data that could not be moved.
 
     Attributes:
-        unreadable: revisions whose text is damaged where they come from.
-        unopened: ids of secrets that this machine cannot open, in hex.
+        unreadable: revisions whose text is damaged at the source.
+        unopened: ids of secrets that this device cannot open, in hex.
     """
 
     unreadable: set[Revision] = field(default_factory=set)
@@ -72,29 +73,36 @@ class MoveLeftovers:
 
 
 class Carrier:
-    """One move. Its methods raise RequestError, ConnectionLost, TimeoutError from the links, UnfitAnswerError of nonsense."""
+    """Copies one space from its old daemon to the new one. The methods raise RequestError,
+    ConnectionLost and TimeoutError from the links, and UnfitAnswerError if an answer is not valid.
+    """
 
     def __init__(self, source: RequestChannel, target: RequestChannel, keys: SpaceKeys, progress: Progress) -> None:
-        """`keys`: of the space; `progress` is told how much of how much, and of what."""
+        """Prepare a move; `keys` belong to the space, and `progress` gets done, total and a label."""
         self._source = source
         self._target = target
         self._keys = keys
         self._progress = progress
         self.left = MoveLeftovers()
         self.changes = 0
-        """That the space had seen when it was held still: its old daemon closes it where there were no more."""
+        """Number of changes of the space when the source held it; the source refuses to close after
+        more.
+        """
         self.space = ""
-        """The id that the other daemon gives it."""
+        """Id of the space at the target."""
         self.tasks = 0
-        """How many there are, which follow once the space has left."""
+        """Number of tasks, which follow after the source has closed the space."""
 
     async def begin(self, roster: Roster, *, with_tasks: bool = True) -> None:
-        """Have the other daemon take the space, and nothing else until it has all of it: its devices first, who may open its database.
+        """Make the target receive the space, its devices first, since they may open its database.
+
+        The target refuses all other requests until the move is complete.
 
         Args:
-            with_tasks: whether its tasks are to follow.
+            with_tasks: whether the tasks of the space follow.
 
-        Raises MoveError: it is too old; RequestError: `conflict` where there is memory already.
+        Raise MoveError if the target is too old, and RequestError `conflict` if it has memory
+        already.
         """
         body: MoveRosterRequest = {"entries": [entry.encode() for entry in roster.entries]}
         try:
@@ -123,15 +131,19 @@ class Carrier:
         self.tasks = here["tasks"] or 0
 
     async def carry(self) -> Holdings:
-        """Bring what is missing now, while everybody goes on; what was held."""
+        """Copy the data that the target lacks while the space stays in use, and return the source's
+        inventory.
+        """
         here = await held(self._source)
         await self._bring(here, await held(self._target))
         return here
 
     async def finish(self) -> Holdings:
-        """Hold the space still, bring what came meanwhile, and have both ends compared: from then on the other daemon has it.
+        """Hold the space, copy the changes made meanwhile, and let the target compare every
+        revision.
 
-        Raises MoveError: the ends do not become the same.
+        The target serves the space from then on. Raise MoveError if the ends still differ after
+        five rounds, or a text or secret is damaged.
         """
         self.changes = (await MOVE_HOLD.ask(self._source, {}, timeout_s=HOLD_DEADLINE_S))["changes"]
         for _ in range(_ROUNDS):
@@ -168,7 +180,7 @@ class Carrier:
         )
 
     async def _bring(self, here: Holdings, there: Holdings) -> None:
-        # Secrets before the texts that name them, as ever.
+        # Secrets go first: texts name them.
         await self._bring_secrets(here, there)
         await self._bring_revisions(here, there)
         for gone in _parts(sorted(there.revisions.keys() - here.revisions.keys())):
@@ -186,7 +198,7 @@ class Carrier:
         wanted, done = set(missing), 0
         at = 0
         while at < len(missing):
-            # Pages that are there already are passed over.
+            # Skips pages that the target has already.
             async for page in inventory.revisions(self._source, missing[at] - 1, texts=True):
                 bringing = [one for one in page if one.id in wanted]
                 good = await asyncio.to_thread(self._readable, bringing)
@@ -226,7 +238,9 @@ class Carrier:
         return found
 
     async def _record(self, link: RequestChannel, secret_id: str) -> bytes | None:
-        """A record under the newest epoch, which was opened; None where that cannot be."""
+        """Return a sealed record under the newest epoch, once it opened, or None if it is missing
+        or does not open.
+        """
         try:
             answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
         except RequestError as error:
@@ -249,7 +263,7 @@ class Carrier:
             return None
 
     async def _check_secrets(self, here: Holdings) -> None:
-        """Open every secret as the other daemon has it. Raises MoveError: one does not open."""
+        """Open every secret that the target stores. Raise MoveError if one does not open."""
         ids = sorted(here.secrets.keys() - self.left.unopened)
         for at in range(0, len(ids), MOST_RECORDS):
             self._progress(at, len(ids), "opening every secret there")
@@ -258,7 +272,9 @@ class Carrier:
 
 
 def _known(one: Holdings) -> dict[tuple[str, str], MovedDocument]:
-    """What is known of documents; the rest of it where there are revisions is what these say."""
+    """Return the data of documents to compare: the revisions already say the number, author and
+    time of documents that have some.
+    """
     return {
         key: known if known.bare else known._replace(revision=0, author="", time=0)
         for key, known in one.documents.items()
@@ -270,6 +286,6 @@ def _missing(here: Mapping[_Key, _Thing], there: Mapping[_Key, _Thing]) -> list[
 
 
 def _parts(things: Sequence[_Thing]) -> Iterator[list[_Thing]]:
-    """As many as go into one request, again and again."""
+    """Yield slices of as many items as one request may have."""
     for at in range(0, len(things), MAX_MOVED):
         yield list(things[at : at + MAX_MOVED])

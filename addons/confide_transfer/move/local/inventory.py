@@ -1,4 +1,6 @@
-"""What a daemon holds of a space, as the ends of a move are compared: every revision, what is known of documents, what is sealed."""
+"""The inventory of a space at one daemon, for comparing both ends of a move: revisions, documents,
+transcripts, links and sealed records.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,23 @@ from confide_transfer.move.shared.moved import (
 
 PAGE_DEADLINE_S: Final = 60.0
 MAX_REVISIONS: Final = 2_000_000
-"""That are compared, and so held in memory, at some 300 bytes each."""
+"""Limit of revisions, which are held in memory for comparison, at some 300 bytes each."""
 MAX_FACTS: Final = 1_000_000
 Revision = tuple[str, str, int]
-"""Project, path and number, which name one revision of a space for good."""
+"""Project, path and number, which identify one revision of a space for good."""
 
 
 @dataclass(slots=True)
 class Holdings:
-    """One end.
+    """The inventory of one end of a move.
 
     Attributes:
         revisions: each with a digest of its hash, author and time.
-        origins: of revisions, where they come from (docs/agents.md); of a daemon that does not keep it there are none.
-        order: their ids, and which they are, in the order in which they came.
+        origins: provenance of revisions (docs/agents.md); empty if the daemon does not store it.
+        order: ids of revisions in the order of their changes, with the revisions that they name.
         deleted: documents whose newest revision deleted them.
         secrets: the epochs of the sealed records, by their ids in hex.
-        packed_bytes: of all texts, packed.
+        packed_bytes: of all texts, compressed.
     """
 
     revisions: dict[Revision, bytes] = field(default_factory=dict)
@@ -54,20 +56,24 @@ class Holdings:
     packed_bytes: int = 0
 
     def has(self, other: Holdings, key: Revision) -> bool:
-        """Whether a revision of the other end's is here as it is there."""
+        """Return True if this end has the other end's revision with the same digest.
+
+        Their provenance must be the same too, unless one end does not store it.
+        """
         origins = self.origins.get(key), other.origins.get(key)
         return self.revisions.get(key) == other.revisions[key] and (None in origins or origins[0] == origins[1])
 
     @property
     def projects(self) -> set[str]:
-        """That hold anything."""
+        """Names of the projects that have documents, deleted ones too."""
         return {project for project, _ in self.living | self.deleted}
 
 
 async def held(link: RequestChannel) -> Holdings:
-    """All that a daemon holds of the space.
+    """Read the inventory of a space from a daemon.
 
-    Raises UnfitAnswerError: its lists have no end; MoveError: there is too much; RequestError, ConnectionLost, TimeoutError: from the link.
+    Raise UnfitAnswerError if a list is not valid or has no end, and MoveError if there are too many
+    revisions; pass on RequestError, ConnectionLost and TimeoutError of the link.
     """
     found = Holdings()
     newest: dict[tuple[str, str], tuple[int, bool]] = {}
@@ -101,7 +107,7 @@ async def held(link: RequestChannel) -> Holdings:
 
 
 async def revisions(link: RequestChannel, after: int, *, texts: bool) -> AsyncIterator[list[MovedRevision]]:
-    """The revisions behind one, page by page. Raises as `held`."""
+    """Yield the revisions after the id `after`, page by page. Raise as `held` does."""
     following: int | None = after
     while following is not None:
         answer = await MOVE_OUT.ask(link, {"after": following, "texts": texts}, timeout_s=PAGE_DEADLINE_S, bulk=True)
@@ -117,7 +123,7 @@ async def revisions(link: RequestChannel, after: int, *, texts: bool) -> AsyncIt
 
 
 async def _facts(link: RequestChannel, kind: str) -> AsyncIterator[MovedFacts]:
-    """What is known of one kind, page by page. Each end has ids of its own."""
+    """Yield the items of one kind, page by page. Each daemon has its own ids."""
     after: int | None = 0
     count = 0
     while after is not None:
@@ -130,6 +136,6 @@ async def _facts(link: RequestChannel, kind: str) -> AsyncIterator[MovedFacts]:
 
 
 def digest(one: MovedRevision) -> bytes:
-    """What a revision is, in 16 bytes."""
+    """Return a 16-byte digest of a revision's hash, author and time."""
     told = json.dumps([one.hash, one.author, one.time]).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(told, digest_size=16).digest()

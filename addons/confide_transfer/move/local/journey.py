@@ -1,7 +1,9 @@
-"""One move from its beginning to its end: the space is carried, this machine goes over, and the daemon that it left closes it.
+"""A whole move: copy the space, switch this device to the target, and close the space at the
+source.
 
-This machine goes over by one change of one file. Before it, everything is as it was; after it, everything is at the new daemon, and the
-sessions of this machine, which the old one has ended, find that when they connect again.
+This device switches by a change of one file. Before it, nothing has changed; after it, everything
+is at the target. The source has ended the sessions of this device, which find the target when they
+connect again.
 """
 
 from __future__ import annotations
@@ -40,13 +42,14 @@ from confide_transfer.move.shared.moved import MOVE_LEAVE, MOVE_STATE, MoveState
 
 @dataclass(slots=True)
 class MoveSummary:
-    """What a move has come to.
+    """The result of a move.
 
     Attributes:
-        left: what stayed behind.
-        tasks: how many have gone along.
-        aside: where an older memory of this machine's own daemon is now, if it was in the way.
-        is_closed: whether the daemon that was left knows; if not, the next `confide daemon move` tells it.
+        left: data that stayed behind.
+        tasks: number of tasks that were moved.
+        aside: new path of an older data folder of this device's own daemon, if it was in the way.
+        is_closed: whether the source has closed the space; if not, the next `confide daemon move`
+            makes it do so.
     """
 
     holdings: Holdings
@@ -58,11 +61,11 @@ class MoveSummary:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The space as it is where it leaves; use with `async with Departure.open(...)`.
+    """The space at the source; use with `async with Departure.open(...)`.
 
     Attributes:
-        link: to the daemon that has it.
-        others: the names of its other devices, which have to join the new daemon themselves.
+        link: to the source daemon.
+        others: names of the space's other devices, whose users must join them to the target.
     """
 
     link: RequestChannel
@@ -74,7 +77,10 @@ class Departure:
     @classmethod
     @asynccontextmanager
     async def open(cls, paths: ProxyPaths, config: ProxyConfig) -> AsyncIterator[Self]:
-        """Connected, with the space's keys. Raises what `SpaceConnection.open` raises, and why there are no keys."""
+        """Connect to the source and get the space's keys.
+
+        Raise what `SpaceConnection.open` raises, or the reason why this device has no keys.
+        """
         machine = MachineKeys(paths)
         async with SpaceConnection.open(paths, config, machine=machine) as space:
             await space.keyring.refresh(space.connection)
@@ -87,13 +93,17 @@ class Departure:
             yield cls(RetryingLink(space.connection), space, keyring.roster, keyring.keys, others)
 
     async def look(self) -> tuple[Holdings, int]:
-        """What there is to be moved, and how many tasks. Raises MoveError: the daemon is too old."""
+        """Return the inventory of the space and its number of tasks. Raise MoveError if the daemon
+        is too old.
+        """
         stands = await state(self.link, "the daemon that has this memory")
         return await held(self.link), stands["tasks"] or 0
 
 
 async def state(link: RequestChannel, who: str) -> MoveState:
-    """How a space stands to moves: `state`, `revisions`, `records`. Raises MoveError: `who`, a daemon, is too old."""
+    """Return the state of a space's move at a daemon. Raise MoveError that names `who` if it is too
+    old.
+    """
     try:
         return await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S)
     except RequestError as error:
@@ -103,7 +113,7 @@ async def state(link: RequestChannel, who: str) -> MoveState:
 
 
 class Journey:
-    """One move of this machine's space to `target`."""
+    """The move of this device's space to `target`."""
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, target: MoveEnd, invite: Invite | None, *, with_tasks: bool = True
@@ -116,9 +126,10 @@ class Journey:
         self._aside: Path | None = None
 
     async def go(self, departure: Departure, progress: Progress) -> MoveSummary:
-        """Carry everything, compare it, and go over.
+        """Copy and compare everything, then switch this device to the target.
 
-        Raises MoveError: it cannot be; then nothing has changed for this machine. What was carried so far is not carried again.
+        Raise MoveError if that fails; nothing has changed for this device then, and the next
+        attempt does not copy again what has arrived.
         """
         source = await asyncio.to_thread(places.present, self._paths)
         await asyncio.to_thread(places.save, self._paths.move, MoveNote(source, self._target))
@@ -149,7 +160,10 @@ class Journey:
         return places.connected(self._target, self._paths, self._config, MachineKeys(self._paths), self._invite)
 
     async def _make_room(self) -> None:
-        """The daemon of this machine may have a memory that was moved away once: it is kept beside."""
+        """Rename the data folder of this device's daemon if its space was moved away once.
+
+        Raise MoveError if it has a space of its own with revisions.
+        """
         if not self._paths.daemon_data.is_dir():
             return
         async with self._arrival() as connection:
@@ -161,7 +175,7 @@ class Journey:
             raise MoveError("this device has a memory of its own already, which was never moved", hint=hint)
 
     def _go_over(self, note: MoveNote, departure: Departure, name: str) -> None:
-        """`name`: of the space at its new daemon."""
+        """Switch this device to the target, where the space has the id `name`."""
         paths, keyring = self._paths, departure.space.keyring
         places.save(paths.move, note)
         roots = {paths.global_folder.absolute(): {""}}
@@ -184,12 +198,15 @@ async def _close(link: RequestChannel, changes: int) -> None:
 
 
 async def _bring(source: RequestChannel, target: RequestChannel) -> int:
-    """Have what add-ons keep with the daemon follow; how many tasks. Raises RequestError, ConnectionLost, TimeoutError."""
+    """Move the data that add-ons keep with the daemon, and return the number of tasks.
+
+    Raise RequestError, ConnectionLost or TimeoutError.
+    """
     return sum([await bring(source, target) for bring in await _bringing()])
 
 
 async def _bringing() -> list[Any]:
-    """What brings it. Raises MoveError: this machine has nothing that does."""
+    """Return the add-ons' functions that move tasks. Raise MoveError if this device has none."""
     if not (found := await asyncio.to_thread(addons.each, "moved")):
         problem = "this memory has tasks, and this device no add-on to bring them along"
         raise MoveError(problem, hint="--without-tasks leaves them behind")
@@ -197,20 +214,22 @@ async def _bringing() -> list[Any]:
 
 
 async def _give_up(target: RequestChannel) -> None:
-    """Have the daemon wait for none of it. Raises as `_bring`."""
+    """Make the daemon stop waiting for the tasks. Raise as `_bring` does."""
     for give_up in await asyncio.to_thread(addons.each, "given_up"):
         await give_up(target)
 
 
 async def finish(paths: ProxyPaths, config: ProxyConfig, note: MoveNote, *, with_tasks: bool = True) -> bool:
-    """Tell the daemon that was left, and bring its tasks, where a move was broken off just behind its end.
+    """Finish a move that was interrupted after this device had switched: close the source and move
+    the tasks.
 
     Args:
-        with_tasks: False gives them up, wherever they are.
+        with_tasks: False gives the tasks up, wherever they are.
 
-    Returns whether this machine has gone over.
+    Return whether this device has switched.
 
-    Raises RequestError: `conflict` where another device has used the old daemon since; the move is over all the same.
+    Raise RequestError `conflict` if another device has changed the space at the source since then;
+    the move is over all the same.
     """
     here = await asyncio.to_thread(places.present, paths)
     if not note.is_over or not here.is_same(note.target):
@@ -228,7 +247,7 @@ async def finish(paths: ProxyPaths, config: ProxyConfig, note: MoveNote, *, with
                     await _bring(source, target)
         except RequestError as error:
             if error.code == "conflict":
-                # Others go on there, and so do its tasks.
+                # Other devices still use the source, and its tasks stay there.
                 if has_tasks:
                     await _give_up(target)
                 await asyncio.to_thread(places.forget, paths.move)

@@ -1,8 +1,9 @@
-"""The daemon that a space is moved to, or was moved from: one that an invite names, or this machine's own; and what is noted of a move
-that is under way, so that it goes on after a crash.
+"""The daemon at one end of a move, and the note of a move under way, by which the move continues
+after a crash.
 
-The note is written before an invite is used up, since the machine is known there from then on; and before this machine goes over, so
-that the daemon that it left is told in any case.
+An end is a daemon that an invite names, or this device's own daemon. The note is written before the
+invite is used, because the target knows the device from then on; and before this device switches,
+so that the source always gets the request to close.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ from confide_proxy.paths import ProxyPaths
 
 @dataclass(frozen=True, slots=True)
 class MoveEnd:
-    """A daemon; `joined` is None for this machine's own."""
+    """A daemon at one end of a move; without `joined`, this device's own daemon."""
 
     joined: KnownDaemon | None
 
     @property
     def name(self) -> str:
-        """As a person is told."""
+        """The daemon's name for users."""
         return "this machine" if self.joined is None else shown_url(self.joined.url)
 
     def is_same(self, other: MoveEnd) -> bool:
-        """Whether both are one daemon, by their keys."""
+        """Return True if both ends are the same daemon, by their static keys."""
         keys = [None if one.joined is None else one.joined.daemon_static for one in (self, other)]
         return keys[0] == keys[1]
 
 
 @dataclass(frozen=True, slots=True)
 class MoveNote:
-    """A move that is under way.
+    """The note of a move under way.
 
     Attributes:
-        is_over: this machine has gone over, or is about to; the daemon that it left is not told yet.
-        changes: that the space had seen then.
+        is_over: this device has switched, or is about to; the source may not have closed yet.
+        changes: number of changes of the space at that time.
     """
 
     source: MoveEnd
@@ -66,7 +67,10 @@ class MoveNote:
 
 
 def load(path: Path) -> MoveNote | None:
-    """The move that is under way. Raises KeyFileError: the file is open to others, or damaged."""
+    """Read the note of the move under way, or return None.
+
+    Raise KeyFileError if other users can read the file, or it is damaged.
+    """
     if not path.exists():
         return None
     data = read_private_file(path)
@@ -78,18 +82,18 @@ def load(path: Path) -> MoveNote | None:
 
 
 def save(path: Path, note: MoveNote) -> None:
-    """Note a move, in place of any other. Raises KeyFileError."""
+    """Write the note of a move, replacing any other. Raise KeyFileError."""
     said = {"from": _said(note.source), "to": _said(note.target), "over": note.is_over, "changes": note.changes}
     write_private_file(path, json.dumps(said).encode(), replace=True)
 
 
 def forget(path: Path) -> None:
-    """The move has ended."""
+    """Remove the note of a move that has ended."""
     remove_private_file(path)
 
 
 def present(paths: ProxyPaths) -> MoveEnd:
-    """The daemon that has this machine's memory now. Raises KeyFileError."""
+    """Return the daemon that has this device's memory now. Raise KeyFileError."""
     return MoveEnd(daemon.load_pin(paths.link))
 
 
@@ -97,9 +101,10 @@ def present(paths: ProxyPaths) -> MoveEnd:
 async def connected(
     place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
 ) -> AsyncIterator[Connection]:
-    """A connection to a place, which attaches nothing. An invite is used up only where the daemon does not know this machine yet.
+    """Connect to a daemon without attaching to a space.
 
-    Raises what `open_connection` raises.
+    Use the invite only if the daemon does not know this device yet. Raise what `open_connection`
+    raises.
     """
     dial = partial(_dial, place, paths, config)
     try:
@@ -141,7 +146,7 @@ async def _dial(
 
 
 def as_shown(place: MoveEnd, connection: Connection) -> MoveEnd:
-    """The place, with the keys that its daemon has shown."""
+    """Return the end with the keys that its daemon has shown, which may have been rotated."""
     if place.joined is None:
         return place
     new = connection.successor
@@ -150,7 +155,10 @@ def as_shown(place: MoveEnd, connection: Connection) -> MoveEnd:
 
 
 async def set_aside(paths: ProxyPaths) -> Path:
-    """End the daemon of this machine, and give its data folder another name; which. Raises DaemonStopError, StateError."""
+    """Stop this device's daemon, rename its data folder and return the new path.
+
+    Raise DaemonStopError or StateError.
+    """
     await local_process.stop(paths)
     data = paths.daemon_data
     aside = data.with_name(f"{data.name}-moved-{time.strftime('%Y%m%d-%H%M%S')}")

@@ -1,1 +1,1 @@
-"""What both ends know of a space that moves."""
+"""Definitions for the move of a space that the device and the daemon share."""

@@ -1,7 +1,7 @@
-"""What a space is carried in from one daemon to another (PROTOCOL.md 9.8): each thing, with the form of each of its fields, the same where
-it leaves and arrives; and the requests of a move.
+"""The records and requests of a move from one daemon to another (PROTOCOL.md 9.8).
 
-Times are whole microseconds since 1970, so that they arrive as they were.
+Source and target use the same form for each field. Times are whole microseconds since 1970, so that
+they arrive without loss.
 """
 
 import zlib
@@ -36,16 +36,16 @@ from confide_memory.wire.operation import HAS_LEFT as HAS_LEFT
 from confide_memory.wire.operation import Nothing, Operation
 
 MAX_MOVED: Final = 512
-"""Things of one kind in one request; written in one transaction."""
+"""Limit of items of one kind in one request, which is written in one transaction."""
 MAX_PAGE: Final = 10_000
-"""Revisions in one answer."""
+"""Limit of revisions in one answer."""
 MAX_LINKS: Final = 100_000
-"""Between projects, in one answer."""
+"""Limit of links between projects in one answer."""
 MAX_PARTS: Final = 10_000
-"""Documents of one transcript."""
+"""Limit of documents of one transcript."""
 _MAX_MARK: Final = 256
 _MAX_PACKED: Final = MAX_TEXT_BYTES + 64 * 1024
-"""Of a packed text: what cannot be made smaller gets some bytes longer."""
+"""Limit of a compressed text: compression adds some bytes to incompressible data."""
 
 
 def _hash(body: Carried, name: str) -> str:
@@ -80,41 +80,43 @@ _Packed = Annotated[bytes | None, optional(data(_MAX_PACKED))]
 
 
 class MovedRevision(NamedTuple):
-    """A revision as it is carried."""
+    """A revision of a document on the wire of a move."""
 
-    id: _Id  # its change, where it comes from
+    id: _Id  # its change at the source
     project: _Project
     path: str
     revision: _Revision
-    hash: Annotated[str, _hash]  # "" of one that deleted the document
+    hash: Annotated[str, _hash]  # "" if it deleted the document
     author: _Mark
     time: _Whole
-    bytes: _Id  # of `packed`, also where that is not asked for
-    packed: _Packed  # zlib of UTF-8; None: not asked for, or deleted
-    made: _Class  # of its origin (docs/agents.md), as are the next; None: where it comes from nobody has kept that
+    bytes: _Id  # of `packed`, also if that is not requested
+    packed: _Packed  # zlib of UTF-8; None if not requested, or deleted
+    # Provenance, with the next two (docs/agents.md); None if the source does not store it.
+    made: _Class
     by: _Class
     doubted: Annotated[Sequence[tuple[int, int]], optional(items(MAX_PARTS, _lines), ())]
 
 
 class MovedDocument(NamedTuple):
-    """What is known of a document beside its revisions."""
+    """The data of a document other than its revisions: use count and trusted parts."""
 
-    id: _Id  # where it comes from
+    id: _Id  # at the source
     project: _Project
     path: str
     revision: _Revision
     author: _Mark
     time: _Whole
-    # Deleted so long ago that no revision is kept: its number must not come to mean another text.
+    # True if the document was deleted so long ago that no revision is kept. The move keeps its
+    # revision number, so that no other text can get it.
     bare: bool
     uses: _Whole
     used: _Whole
-    # By a person: hashes of its parts.
+    # Hashes of the parts of its text that a user trusted.
     trusted: Annotated[Sequence[str], optional(items(MAX_PARTS, each(content_hash)), ())]
 
 
 class MovedSession(NamedTuple):
-    """How far a transcript has come, and the paths of its documents in order."""
+    """The position that a transcript was read to, and the paths of its documents in order."""
 
     id: _Id
     project: _Project
@@ -138,7 +140,7 @@ class MovedLink(NamedTuple):
 
 
 def is_whole(one: MovedRevision) -> bool:
-    """Whether its text is there and what its hash says."""
+    """Return True if the revision has a text that matches its hash."""
     try:
         return one.packed is not None and text_hash(text_of(one.packed)) == one.hash
     except ValueError:
@@ -146,7 +148,11 @@ def is_whole(one: MovedRevision) -> bool:
 
 
 def text_of(packed: bytes) -> str:
-    """The text in what is packed. Raises ValueError: it is no zlib of UTF-8, or of a text that is longer than one may be."""
+    """Decompress a text.
+
+    Raise ValueError if the data is not zlib of UTF-8, or the text is longer than the limit of a
+    document.
+    """
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(packed, MAX_TEXT_BYTES + 1)
@@ -158,7 +164,9 @@ def text_of(packed: bytes) -> str:
 
 
 def _carried(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
-    """The form of a list's entry: these records, with the forms of their own fields; written without some of these."""
+    """Return the form of a list of these records, which checks each field; `but` names fields that
+    are not written.
+    """
     fields = fields_of_type(record_type)
     read = record(**fields)
 
@@ -172,11 +180,11 @@ def _carried(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
 
 
 _OF_SOURCE: Final = ("id", "bytes")
-"""What only says something where a thing comes from."""
+"""Fields that have a meaning only at the source of the move."""
 
 
 class Dropped(TypedDict):
-    """A revision that is not there any more where the space comes from."""
+    """A revision that the source does not have any more."""
 
     project: _Project
     path: str
