@@ -1,1 +1,1 @@
-"""Snapshots of a daemon's data folder: taken while it serves, proven, restored, and let go."""
+"""Takes snapshots of a daemon's data folder while it serves; verifies, restores and removes them."""

@@ -1,4 +1,4 @@
-"""`[backup]` of daemon.toml."""
+"""The table `[backup]` of daemon.toml."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ _CLOCK: Final = re.compile(r"(\d\d):(\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class BackupConfig:
-    """Snapshots of the data folder, and what is kept beside it for the day when it is put back from an older copy."""
+    """Settings for snapshots of the data folder, and for the list of revoked keys that is kept
+    beside them for a restore.
+    """
 
-    to: str = ""  # the folder that snapshots go to; `confided backup init` has prepared it
-    at: str = ""  # when one is taken each day, by this machine's clock, as 02:30; "": when somebody says so
-    # the newest of so many days, weeks and months are kept, as restic counts them
+    to: str = ""  # folder of the snapshots; `confided backup init` prepares it
+    at: str = ""  # local time of the daily snapshot, as 02:30; "": only by command
+    # number of days, weeks and months whose newest snapshot is kept, as restic counts them
     keep_daily: int = 7
     keep_weekly: int = 5
     keep_monthly: int = 12
-    max_age: str = "3d"  # a space without a proven snapshot that is younger is told of by /health
-    # run behind each snapshot, and to bring one back for `verify`: a program and its arguments, with {snapshot}, {name} and {folder}
+    max_age: str = "3d"  # /health reports a space without a younger proven snapshot
+    # programs that run after each snapshot, and that fetch one for `verify`: a program with its
+    # arguments, with {snapshot}, {name} and {folder}
     after: tuple[str, ...] = ()
     fetch: tuple[str, ...] = ()
-    hook_timeout_s: int = 3600  # for one run of them; then it is ended with all that it has started
-    revoked: str = ""  # another folder for the keys of machines that were revoked, beside that of the snapshots
+    hook_timeout_s: int = 3600  # limit of one run; then its process group is killed
+    revoked: str = ""  # second folder for the list of revoked keys
 
     @property
     def max_age_s(self) -> float:
-        """Raises ValueError where it is no time."""
+        """Maximum age in seconds. Raises ValueError if `max_age` is not valid."""
         match = _AGE.fullmatch(self.max_age)
         if match is None:
             raise ValueError("it is a number of hours or days, as in 36h or 3d")
@@ -39,7 +42,9 @@ class BackupConfig:
 
     @property
     def minute(self) -> int | None:
-        """The minute of the day that `at` names, None where none. Raises ValueError where it is no time."""
+        """Minute of the day of `at`, None without one. Raises ValueError if it is not a time of
+        day.
+        """
         if not self.at:
             return None
         match = _CLOCK.fullmatch(self.at)
@@ -48,7 +53,7 @@ class BackupConfig:
         return int(match[1]) * 60 + int(match[2])
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """The first option with a value that cannot be, and what it takes."""
+        """Return the first option with an invalid value, and the values that it accepts."""
         for option, name in (("minute", "at"), ("max_age_s", "max_age")):
             try:
                 getattr(self, option)

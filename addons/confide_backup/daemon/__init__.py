@@ -1,1 +1,3 @@
-"""Snapshots of the data folder: taken while the daemon serves, proven by being opened and asked, and let go when newer ones are proven."""
+"""Takes snapshots of the data folder while the daemon serves, verifies them, and removes old ones
+when newer ones are proven.
+"""

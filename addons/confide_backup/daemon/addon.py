@@ -1,4 +1,6 @@
-"""Backups, as the daemon sees them: what is done at night, a copy before an upgrade, and what doctor says of them."""
+"""The daemon's add-on for backups: nightly snapshots, a snapshot before an upgrade, and the checks
+of doctor.
+"""
 
 from __future__ import annotations
 
@@ -23,37 +25,41 @@ from confide_daemon.datadir.paths import DaemonPaths, DataFolder
 
 
 class Backup(Addon):
-    """Snapshots of the data folder: taken, proven, let go, and brought back."""
+    """The add-on that takes, verifies, removes and restores snapshots of the data folder."""
 
     def service(self, daemon: DaemonHost) -> Service:
-        """Return what takes snapshots at their hour, and when a command asks."""
+        """Return the service that takes snapshots daily and when a command requests one."""
         backups = Backups(daemon.state, daemon.spaces, daemon.config.table(BackupConfig), daemon.config_file)
         return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
 
     def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
-        """Return the folder of the snapshots, and the other one for keys that have ended."""
+        """Return the folder of the snapshots, and the other folder for revoked keys."""
         settings = config.table(BackupConfig)
         return {"[backup] revoked": settings.revoked, "[backup] to": settings.to}
 
     def snapshots_to(self, config: DaemonConfig) -> str:
-        """Return the folder that is configured."""
+        """Return the configured folder of the snapshots."""
         return config.table(BackupConfig).to
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
-        """Take a snapshot of the folder as it is, into the folder that is configured. Raises ConfideError: it cannot be taken."""
+        """Take a snapshot of the folder as it is, into the configured folder. Raise ConfideError if
+        that fails.
+        """
         target = target_of(config.table(BackupConfig), "")
         with closing(open_state(folder, as_it_is=True)) as state:
             made, _ = asyncio.run(take(state, OfflineSpaces(state), config_file, target))
             return made.id
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Look whether every space has a proven snapshot that is young enough."""
+        """Check that every space has a proven snapshot that is recent enough."""
         follow("looking at the backups")
         return _backups(paths)
 
 
 def _backups(found: DaemonPaths) -> Iterator[Check]:
-    """Whether every space has a proven snapshot that is young enough, and where the snapshots are."""
+    """Check that every space has a proven snapshot that is recent enough, and that the snapshots
+    are on another disk.
+    """
 
     settings = configuration.load(found.config).table(BackupConfig)
     if not settings.to:

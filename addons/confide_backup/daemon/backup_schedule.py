@@ -1,11 +1,13 @@
-"""What comes with a night: when a snapshot is due, by this machine's clock, which may jump; which snapshots may go for it, in restic's
-words: the newest of so many days, weeks and months are kept; and programs of the operator's that carry one elsewhere, and bring it back.
+"""The schedule of snapshots by the local clock, which may jump; the retention rules; and the
+operator's programs that copy a snapshot elsewhere and fetch it.
 
-Only what was proven lets an older one go. A space of which an older snapshot has what no newer proven one has keeps that one, so a space
-that was locked when it was copied, and has changed since, is not lost.
+Retention follows restic: the newest snapshot of each of so many days, weeks and months is kept.
+Only proven snapshots allow older ones to be removed. A snapshot stays if a space in it has data
+that no newer proven one has, so a space that was locked during its copy, and has changed since, is
+not lost.
 
-Programs are argv without a shell, with a deadline. What they print goes to the daemon's stderr: it is the operator's own, and says why
-one has failed.
+Programs run without a shell and with a timeout. Their output goes to the daemon's stderr, since the
+operator chose them and it explains their failures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, Final
 from confide_daemon.errors import HookError
 
 END_S: Final = 5.0
-"""Between asking a program to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL of a program."""
 _PLACE: Final = re.compile(r"\{(snapshot|name|folder)\}")
 _STDERR: Final = 2
 
@@ -32,9 +34,10 @@ _DAY_S: Final = 86_400
 
 
 def last_due(now: float, minute: int) -> float:
-    """The last moment at or before now at which one was due; `minute` is of the day, local time.
+    """Return the last time at or before `now` when a snapshot was due; `minute` is of the day,
+    local time.
 
-    A time that a change of the clock leaves out that day is the moment behind it.
+    If a clock change skips that time of day, the time just after the gap counts.
     """
     for days in range(3):
         then = time.localtime(now - days * _DAY_S)
@@ -45,17 +48,17 @@ def last_due(now: float, minute: int) -> float:
 
 
 def is_due(now: float, minute: int, newest: float | None) -> bool:
-    """Whether one is to be taken now; `newest`: when the newest was taken, None where there is none.
+    """Return True if a snapshot is due; `newest` is the time of the newest one, None without one.
 
-    One that was missed, since the machine was off, is taken as soon as it is on. One from a time that is yet to come says nothing: the
-    clock was put right since.
+    A missed snapshot, since the device was off, is due at once. A snapshot from the future is
+    ignored: the clock was corrected since.
     """
     return newest is None or newest > now or newest < last_due(now, minute)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How many of each are kept; all 0: nothing is ever let go."""
+    """The number of snapshots to keep of each period; if all are 0, no snapshot is ever removed."""
 
     daily: int
     weekly: int
@@ -64,17 +67,17 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSnapshot:
-    """A snapshot, as far as it matters here."""
+    """The data of a snapshot that scheduling and retention need."""
 
     id: str
-    number: int  # rising, whatever the clock says
+    number: int  # counts up, independent of the clock
     at: int  # seconds since 1970
     is_sound: bool  # it was verified, and nothing was found wrong
-    proven: frozenset[str]  # the spaces that opened and gave what they gave
-    contents: Mapping[str, bytes]  # by the ids of all its spaces: the same where the bytes are
+    proven: frozenset[str]  # the spaces that are proven
+    contents: Mapping[str, bytes]  # hash of each space's bytes, by its id
 
 
-# A day, a week and a month as they are counted: UTC, so that no change of the clock's zone makes a day two.
+# Days, weeks and months in UTC, so that no change of the time zone splits a day in two.
 _SPANS: Final[Mapping[str, Callable[[time.struct_time], Any]]] = {
     "daily": lambda then: then[:3],
     "weekly": lambda then: time.strftime("%G-%V", then),
@@ -83,13 +86,14 @@ _SPANS: Final[Mapping[str, Callable[[time.struct_time], Any]]] = {
 
 
 def let_go(there: Sequence[ScheduledSnapshot], keep: Keep) -> list[str]:
-    """The names of those that may go, the oldest first. Those that are not listed here stay in any case."""
+    """Return the names of the snapshots to remove, oldest first."""
     newest_first = sorted(there, key=lambda one: one.number, reverse=True)
     sound = [one for one in newest_first if one.is_sound]
     if not sound or not (keep.daily or keep.weekly or keep.monthly):
         return []
     staying = {sound[0].id} | {one.id for one in newest_first if one.number > sound[0].number}
-    # The newest of which every part is proven is the one to go back to when the daemon is lost with its machines' keys.
+    # Keeps the newest snapshot with every part proven: it restores a daemon whose devices and their
+    # keys are lost.
     staying |= {one.id for one in [one for one in sound if one.proven == one.contents.keys()][:1]}
     for span, period in _SPANS.items():
         staying |= _newest_of_each(sound, getattr(keep, span), period)
@@ -111,7 +115,9 @@ def _newest_of_each(
 
 
 def _is_covered(one: ScheduledSnapshot, newer: Sequence[ScheduledSnapshot]) -> bool:
-    """Whether each of its spaces is in a newer one that stays: proven, or byte by byte the same, or gone from the newest."""
+    """Return True if a newer snapshot that stays covers each space: proven there, byte by byte the
+    same, or missing in the newest.
+    """
     return all(
         space_id not in newer[0].contents
         or any(space_id in other.proven or other.contents.get(space_id) == content for other in newer)
@@ -120,11 +126,13 @@ def _is_covered(one: ScheduledSnapshot, newer: Sequence[ScheduledSnapshot]) -> b
 
 
 async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: float, folder: Path) -> None:
-    """Runs one in a folder, until it ends; where that takes too long, or this is cancelled, it is ended with all that it has started.
+    """Run a program in a folder and wait for its end; on timeout or cancellation, kill its whole
+    process group.
 
-    `places`: what is put for `{snapshot}`, `{name}` and `{folder}` in its arguments; other braces are left alone.
+    `places` has the values for `{snapshot}`, `{name}` and `{folder}` in its arguments; other braces
+    stay.
 
-    Raises HookError: it cannot be started, fails, or takes too long.
+    Raise HookError if it cannot be started, fails, or takes too long.
     """
     command = [_PLACE.sub(lambda found: places.get(found[1], found[0]), argument) for argument in argv]
     try:
@@ -154,10 +162,11 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ends the group, also what of it outlives its first process."""
+    """End the process group, also processes that outlive the first one."""
     # Not `asyncio.timeout`, which does not work in a task that is being cancelled (Python 3.11.2).
     ended = asyncio.ensure_future(process.wait())
-    # ProcessLookupError: all of it has ended, and its number may be another's; macOS says EPERM of a group of zombies.
+    # ProcessLookupError: the group has ended, and another may have its number; macOS reports EPERM
+    # for a group of zombies.
     with suppress(ProcessLookupError, PermissionError):
         for number in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(process.pid, number)

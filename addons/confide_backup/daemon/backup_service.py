@@ -1,4 +1,4 @@
-"""What is done about backups, one thing after the other: by a running daemon, at its hour and when an operator asks, or by a command."""
+"""Takes, verifies and removes snapshots one at a time, for a running daemon or a command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHATS: Final[tuple[What, ...]] = get_args(What)
 
 @dataclass(frozen=True, slots=True)
 class BackupRequest:
-    """One thing to do."""
+    """A request to take, verify or prune snapshots."""
 
     what: What
     to: str = ""  # the target; "": the one that is configured
@@ -39,18 +39,18 @@ class BackupRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackupStatus:
-    """How the snapshots of the configured target stand."""
+    """The status of the snapshots in the configured target."""
 
-    newest: str = ""  # its name; "" where there is none
+    newest: str = ""  # its name; "" without one
     newest_at: int | None = None  # when it was taken, seconds since 1970
-    proven_at: float = 0.0  # when the newest was taken that is proven as a whole; 0 where none is
-    unproven: int = 0  # spaces of the newest that are not
-    waiting: Mapping[str, tuple[KeyName, ...]] = field(default_factory=dict)  # of these, what they wait for
-    late: Sequence[str] = ()  # spaces that should have a proven snapshot by now, and have none that is young enough
+    proven_at: float = 0.0  # time of the newest that is proven as a whole; 0 without one
+    unproven: int = 0  # number of unproven spaces in the newest
+    waiting: Mapping[str, tuple[KeyName, ...]] = field(default_factory=dict)  # keys that unproven spaces wait for
+    late: Sequence[str] = ()  # spaces without a recent proven snapshot
 
 
 class Backups:
-    """For one data folder."""
+    """The backups of one data folder."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Backups:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`config_file`: daemon.toml, which goes into each snapshot; it may not be there."""
+        """Prepare backups; `config_file` is daemon.toml, which each snapshot includes if it exists."""
         self._state = state
         self._spaces = spaces
         self._config_file = config_file
@@ -70,7 +70,9 @@ class Backups:
         self._turn = asyncio.Lock()
 
     async def do(self, asked: BackupRequest, follow: Follow) -> dict[str, Any]:
-        """Does it, behind what was asked before; what came of it, as a command shows it. Raises ConfideError."""
+        """Run a request after earlier ones, and return the result for a command. Raise
+        ConfideError.
+        """
         target = target_of(self._config, asked.to)
         async with self._turn:
             match asked.what:
@@ -86,7 +88,9 @@ class Backups:
                     return {"removed": await self._prune(target)}
 
     async def nightly(self, follow: Follow = lambda *_: None) -> None:
-        """A snapshot, its proof, what may go for it, and the operator's program behind it. Raises ConfideError."""
+        """Take a snapshot, verify it, remove old ones, and run the operator's program. Raise
+        ConfideError.
+        """
         target = target_of(self._config, "")
         async with self._turn:
             made, behind = await self._take(target, follow)
@@ -101,14 +105,16 @@ class Backups:
                 await self._run_after(target.snapshot(made.id), made.id)
 
     async def prove_unlocked(self, standing: BackupStatus) -> None:
-        """Proves the spaces of the newest snapshot whose keys nobody had when it was verified, and somebody has now."""
+        """Verify the spaces of the newest snapshot whose keys were missing at its verification and
+        are available now.
+        """
         target = target_of(self._config, "")
         async with self._turn:
             if at_hand := self.at_hand(standing):
                 await verify.prove(target, standing.newest, self._state, self._spaces, only=at_hand)
 
     def at_hand(self, standing: BackupStatus) -> list[str]:
-        """Those that wait for their keys and have them now."""
+        """Return the spaces that waited for their keys and have them now."""
         return [
             space_id
             for space_id, names in standing.waiting.items()
@@ -116,22 +122,27 @@ class Backups:
         ]
 
     async def run_program_for(self, path: Path) -> None:
-        """Runs the operator's program for a file in the target that is in no snapshot: the keys that ended. Raises ConfideError."""
+        """Run the operator's program for a file of the target outside snapshots: the revoked keys.
+        Raise ConfideError.
+        """
         if self.has_target and path.parent == target_of(self._config, "").folder:
             await self._run_after(path, f"{path.name}-{id_of(self._clock())}")
 
     @property
     def has_target(self) -> bool:
-        """Whether one is configured."""
+        """Return True if a target is configured."""
         return bool(self._config.to)
 
     def is_due(self, standing: BackupStatus) -> bool:
-        """Whether the nightly one is to be taken now."""
+        """Return True if the nightly snapshot is due."""
         minute = self._config.minute
         return minute is not None and backup_schedule.is_due(self._clock(), minute, standing.newest_at)
 
     def standing(self) -> BackupStatus:
-        """How the snapshots of the configured target stand. Disk. Raises TargetError: it is not there, or cannot be written."""
+        """Read the status of the snapshots in the configured target from disk.
+
+        Raise TargetError if the target does not exist or is not writable.
+        """
         folder = self._state.folder
         spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
         target = target_of(self._config, "")
@@ -148,7 +159,9 @@ class Backups:
         return BackupStatus(newest.id, newest.made.at, proven_at, unproven, waiting, late)
 
     def history(self, target: BackupTarget) -> SnapshotHistory:
-        """What there is. Raises TargetError: it is not this daemon's target, or cannot be read."""
+        """Return the snapshots of a target. Raise TargetError if it is not this daemon's or cannot
+        be read.
+        """
         return SnapshotHistory.read(target, self._state)
 
     async def _take(self, target: BackupTarget, follow: Follow) -> tuple[BackupManifest, list[str]]:
@@ -185,7 +198,7 @@ class Backups:
         return proof
 
     async def _fetched(self, target: BackupTarget, name: str, follow: Follow) -> Proof:
-        """Proves one that the operator's program brings back."""
+        """Verify a snapshot that the operator's program fetches."""
         async with target.alone():
             folder = await asyncio.to_thread(target.begin_fetching, name)
             try:
@@ -227,7 +240,7 @@ def _key_names(target: BackupTarget, made: BackupManifest, space_id: str) -> tup
 
 
 def target_of(config: BackupConfig, to: str) -> BackupTarget:
-    """The one that is named, else the one that is configured. Raises ConfideError where there is neither."""
+    """Return the named target, or else the configured one. Raise ConfideError without either."""
     if not (to or config.to):
         hint = 'name it with --to DIR, or set to = "DIR" under [backup] in daemon.toml'
         raise ConfideError("no folder for backups is configured", hint=hint)

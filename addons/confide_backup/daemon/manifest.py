@@ -1,10 +1,12 @@
-"""What a snapshot says of itself, and what a verification has found in it, each a file that the daemon's identity signs.
+"""The manifest of a snapshot and the proof of its verification, two files that the daemon's
+identity signs.
 
-The manifest has every file with its size and hash, and what each database holds. A snapshot is believed by that signature and by nothing
-else, and counts by its proof and not by being there.
+The manifest lists every file with its size and hash, and the state of each database. Only that
+signature makes a snapshot trusted, and only its proof makes it count.
 
-One form only, byte for byte: JSON with sorted keys and no blanks, numbers whole, bytes as lower-case hex. So a changed bit anywhere in a
-file is noticed, also one that no parser would mind.
+Each has exactly one byte form: JSON with sorted keys and without blanks, whole numbers, bytes as
+lower-case hex. So a changed bit anywhere in the file is detected, even one that a parser would
+ignore.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from confide_daemon.errors import SnapshotError, StorageError
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 64 << 20
-"""Of a manifest: some 100,000 spaces."""
+"""Limit of a manifest: some 100,000 spaces."""
 HASH_BYTES: Final = 32
 _LABEL: Final = b"confide backup manifest 1"
 _PROOF_LABEL: Final = b"confide backup proof 1"
 _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a file that somebody has changed may raise."""
+"""Errors that parsing a changed file may raise."""
 _HEX: Final = re.compile(r"([0-9a-f]{2})+")
 _SPACE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# As a name on any disk, and nothing that leads out of the snapshot.
+# A valid name on any file system, which cannot lead out of the snapshot.
 _NAME: Final = re.compile(r"[A-Za-z0-9_@+=~,%-][^/\\\x00-\x1f]{0,199}")
 REGISTRY: Final = "registry.db"
 CONFIG: Final = "daemon.toml"
@@ -43,56 +45,62 @@ VERIFIED: Final = "verified.json"
 FOLDERS: Final = ("spaces", "authorized")
 
 Verdict = Literal["proven", "unproven", "differs", "unreadable"]
-"""Of a part: it was opened and gives what it gave; it is whole, and nobody had its key; it is not what it was; it cannot be read."""
+"""The result for a part of a snapshot.
+
+- `proven`: it was opened and has the same content as when it was copied.
+- `unproven`: it is whole, but its key was not available.
+- `differs`: it has changed.
+- `unreadable`: it cannot be read.
+"""
 
 
 def database_of(space_id: str) -> str:
-    """Where a space's database is in a snapshot."""
+    """Return the path of a space's database in a snapshot."""
     return f"spaces/{space_id}.db"
 
 
 def custody_of(space_id: str) -> str:
-    """Where it stands who keeps the key of that database."""
+    """Return the path of the file that names the keepers of that database's key."""
     return f"spaces/{space_id}.custody"
 
 
 def files_of(space_id: str) -> tuple[str, ...]:
-    """All that a snapshot may have of a space: the database, its log and who keeps its key."""
+    """Return the paths that a snapshot may have for a space: database, log, and keepers of its key."""
     return database_of(space_id), database_of(space_id) + LOG, custody_of(space_id)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a snapshot."""
+    """A file of a snapshot."""
 
     size: int  # bytes
     hash: bytes  # BLAKE2b-256
 
     @classmethod
     def told(cls, found: Mapping[str, object]) -> Self:
-        """As the worker, and a manifest, tells it. Raises ValueError, KeyError."""
+        """Parse a file's entry from the worker or a manifest. Raise ValueError or KeyError."""
         return cls(_number(found["size"]), _hex(found["hash"], HASH_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestDatabase:
-    """What a database held when it was copied; all None where nobody had its key then."""
+    """The state of a database when it was copied; all fields are None if its key was not available."""
 
     change: int | None = None  # the newest change of the space
     schema: int | None = None  # the newest migration
     canaries: bytes | None = None  # a hash of the answers, keyed by the database's key
     questions: int | None = None  # how many were asked
-    asked_at: int | None = None  # to which moment their ranking counts days, seconds since 1970
+    asked_at: int | None = None  # time for the age of notes in their ranking, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """All that a snapshot says of itself."""
+    """The manifest of a snapshot."""
 
     id: str  # its folder's name
-    number: int  # of this daemon's snapshots in this target, rising, whatever the clock says
+    number: int  # counts up in this target, independent of the clock
     at: int  # seconds since 1970
-    daemon: bytes  # the Ed25519 key of who made it
+    daemon: bytes  # the Ed25519 key of its daemon
     version: str  # of the program
     files: Mapping[str, File]  # by their names in the snapshot, with slashes
     spaces: Mapping[str, ManifestDatabase]  # by their ids
@@ -101,11 +109,11 @@ class BackupManifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all its files, hard links too."""
+        """Size of all its files, hard links included."""
         return sum(file.size for file in self.files.values())
 
     def contents(self) -> dict[str, bytes]:
-        """Of each space something that is the same where all its bytes are."""
+        """Return a hash for each space that is equal if all its bytes are equal."""
         found = {}
         for space_id, held in self.spaces.items():
             files = [self.files.get(each) for each in files_of(space_id)]
@@ -114,7 +122,9 @@ class BackupManifest:
         return found
 
     def custody_in(self, folder: Path, space_id: str) -> Custody:
-        """Who keeps the key of a space, by its file in the snapshot. Raises StorageError: that is damaged or missing."""
+        """Read the keepers of a space's key from the snapshot. Raise StorageError if the file is
+        damaged or missing.
+        """
         if custody_of(space_id) not in self.files:
             return Custody(KeyName("server", 0))
         try:
@@ -123,7 +133,9 @@ class BackupManifest:
             raise StorageError(f"it cannot be told who keeps the key of space {space_id} in it") from None
 
     def strays(self, folder: Path) -> tuple[list[str], list[str]]:
-        """The files that it names and `folder` lacks, and what is there and nobody has vouched for; a folder has a slash at its end."""
+        """Return the listed files that `folder` lacks, and the unlisted entries in it; folders end
+        in a slash.
+        """
         there, odd = set(), []
         for path in folder.rglob("*"):
             name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
@@ -136,7 +148,7 @@ class BackupManifest:
         return sorted(self.files.keys() - there), sorted(there - self.files.keys() - {MANIFEST, VERIFIED}) + sorted(odd)
 
     def to_bytes(self, identity: Identity) -> bytes:
-        """The file, signed."""
+        """Return the signed file."""
         return _signed(self._body(), _LABEL, identity)
 
     def _body(self) -> dict[str, object]:
@@ -154,10 +166,9 @@ class BackupManifest:
 
     @classmethod
     def parse(cls, data: bytes, *, name: str, signers: Collection[bytes]) -> Self:
-        """The manifest in `data`, of the snapshot with that name.
+        """Parse the manifest of the snapshot `name`; `signers` are the trusted keys.
 
-        `signers`: the keys that are believed. Raises SnapshotError: it is not whole, of a newer version, another snapshot's or another
-        daemon's.
+        Raise SnapshotError if it is damaged, of a newer version, or of another snapshot or daemon.
         """
         try:
             found = json.loads(data)
@@ -196,32 +207,34 @@ class Proof:
     """The newest verification of a snapshot."""
 
     snapshot: str
-    manifest: bytes  # the hash of that file, so that it is a proof of this one
+    manifest: bytes  # the manifest's hash, which binds the proof to it
     at: int  # seconds since 1970
-    files: Verdict  # whether all of them are there as they were, and no others
+    files: Verdict  # whether all are unchanged, and there are no others
     registry: Verdict
     spaces: Mapping[str, Verdict]
-    problems: tuple[str, ...] = field(default=(), compare=False)  # sentences, for who looks on; not written down
+    problems: tuple[str, ...] = field(default=(), compare=False)  # sentences for users; not stored
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was found wrong, and the registry opened; spaces may wait for their keys."""
+        """Return True if nothing is wrong and the registry was opened; spaces may wait for their
+        keys.
+        """
         return self.files == self.registry == "proven" and {*self.spaces.values()} <= {"proven", "unproven"}
 
     @property
     def verdict(self) -> Verdict:
-        """Of all of it: the worst of its parts."""
+        """Verdict for the whole snapshot: the worst of its parts."""
         found = {self.files, self.registry, *self.spaces.values()}
         return next(one for one in ("differs", "unreadable", "unproven", "proven") if one in found)
 
     @property
     def proven(self) -> frozenset[str]:
-        """The spaces that were opened and give what they gave, where the rest is sound."""
+        """Ids of the proven spaces; empty if the files or the registry are not proven."""
         is_whole = self.files == self.registry == "proven"
         return frozenset(space_id for space_id, one in self.spaces.items() if is_whole and one == "proven")
 
     def to_bytes(self, identity: Identity) -> bytes:
-        """The file, signed."""
+        """Return the signed file."""
         return _signed(self._body(), _PROOF_LABEL, identity)
 
     def _body(self) -> dict[str, object]:
@@ -237,7 +250,7 @@ class Proof:
 
     @classmethod
     def parse(cls, data: bytes, *, made: BackupManifest, signers: Collection[bytes]) -> Self | None:
-        """The proof in `data`, if it is one of this snapshot with this manifest, by one of these keys."""
+        """Parse a proof; return None unless one of these keys signed it for this manifest."""
         try:
             found = json.loads(data)
             signature = _hex(found.pop("signature"), SIGNATURE_LENGTH)
@@ -260,12 +273,12 @@ class Proof:
 
 
 def hash_of(data: bytes) -> bytes:
-    """As `File.hash`."""
+    """Return the BLAKE2b-256 hash, as in `File.hash`."""
     return hashlib.blake2b(data, digest_size=HASH_BYTES).digest()
 
 
 def canonical(value: Mapping[str, object]) -> bytes:
-    """The one form in which something is signed."""
+    """Return the only byte form of a value, which is signed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
@@ -274,7 +287,7 @@ def _signed(body: Mapping[str, object], label: bytes, identity: Identity) -> byt
 
 
 def said(held: ManifestDatabase) -> dict[str, object]:
-    """As it stands in a manifest."""
+    """Return a database's state as JSON for a manifest."""
     return {
         "change": held.change,
         "schema": held.schema,
@@ -285,7 +298,7 @@ def said(held: ManifestDatabase) -> dict[str, object]:
 
 
 def database(found: Mapping[str, object]) -> ManifestDatabase:
-    """What `said` has said. Raises ValueError, KeyError."""
+    """Parse the JSON that `said` returns. Raise ValueError or KeyError."""
     change, schema, questions, asked_at = (
         None if found[name] is None else _number(found[name]) for name in ("change", "schema", "questions", "askedAt")
     )

@@ -1,5 +1,7 @@
-"""Spaces that nobody has open here: those of a data folder that no daemon serves, and those that other nodes hold, whose copies are brought
-up to what their logs have before they are copied on.
+"""Spaces that are not open here: those of a data folder without a running daemon, and those of
+other nodes.
+
+Copies of other nodes' spaces are updated from their logs before a snapshot copies them.
 """
 
 from __future__ import annotations
@@ -27,41 +29,50 @@ from confide_daemon.store.space_store import Store
 log = logging.getLogger(__name__)
 
 Follow = Callable[[str, int, int], None]
-"""Told of the step (a few words), how much of it is done, and how much there is."""
+"""Called with the step (a few words), the amount done, and the total."""
 
 
 class SpaceAccess(Protocol):
-    """Whoever has the spaces and their keys: the pool of a running daemon, or nobody (`OfflineSpaces`)."""
+    """Access to spaces and their keys: the pool of a running daemon, or `OfflineSpaces` without
+    one.
+    """
 
     @property
     def leases(self) -> Leases | None:
-        """Of their logs, which other nodes may write to; None: their files are all there is."""
+        """Leases on the space logs, which other nodes may write to; None if only the files exist."""
 
     @property
     def chunks(self) -> ChunkSettings:
-        """How their documents are cut."""
+        """Settings for cutting their documents into chunks."""
 
     def freeze(self, space_id: str) -> AbstractAsyncContextManager[FrozenSpace]:
-        """How the space is; within this its file and its custody are not changed, nor is one opened that nobody has open."""
+        """Return the space's state; within this context its database and custody file do not
+        change, and it is not opened.
+        """
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """The key of that name, 32 bytes; None where a machine has to bring it."""
+        """Return a 32-byte key by its name; None if a device must bring it."""
 
 
 class OfflineSpaces:
-    """Those of a folder whose lock the command has: nobody opens one, and the keys that machines keep are not at hand."""
+    """The spaces of a folder whose lock the command holds: none is open, and keys that devices keep
+    are not available.
+    """
 
     def __init__(
         self, state: RegistryState, *, leases: Leases | None = None, chunks: ChunkSettings | None = None
     ) -> None:
-        """`leases`: of the store, if the files are copies; None: they are all there is, or are to be left as they are."""
+        """Prepare access; `leases` belong to the shared store if the files are copies.
+
+        Without `leases`, the files are complete, or stay as they are.
+        """
         self._state = state
         self.leases = leases
         self.chunks = chunks or ChunkSettings()
 
     @asynccontextmanager
     async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
-        """As `SpaceAccess.freeze`."""
+        """See `SpaceAccess.freeze`."""
         custodian: Custodian | None = None
         key: bytes | None = None
         with suppress(ConfideError):
@@ -70,12 +81,12 @@ class OfflineSpaces:
         yield FrozenSpace(key, custodian)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """As `SpaceAccess.key`."""
+        """See `SpaceAccess.key`."""
         return self._state.master.space_key(space_id, name.number) if name.keeper == "server" else None
 
 
 async def present(leases: Leases | None, folder: DataFolder, space_ids: Collection[str]) -> list[str]:
-    """Those of the spaces that there is something of: in the folder, or in the store."""
+    """Return the spaces that have data in the folder or in the shared store."""
     logged: set[str] = set()
     if leases is not None:
         try:
@@ -88,9 +99,11 @@ async def present(leases: Leases | None, folder: DataFolder, space_ids: Collecti
 async def caught_up(
     leases: Leases | None, space_id: str, folder: DataFolder, stilled: FrozenSpace, chunks: ChunkSettings
 ) -> tuple[bytes | None, bool]:
-    """The key of a space's database, and whether the file has all that was acknowledged, as far as this machine knows.
+    """Return the key of a space's database, and whether the file has all acknowledged changes that
+    this node knows of.
 
-    Where nobody has it open here, what other nodes have written in it comes first, as far as that can be.
+    If the space is not open here, the file first gets the changes of other nodes, as far as
+    possible.
     """
     custodian = stilled.custodian
     if leases is None or custodian is None:
@@ -104,9 +117,11 @@ async def caught_up(
 
 
 def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, chunks: ChunkSettings) -> bool:
-    """Has the file be as its log is now; False: it stays as it was, since its key is not here.
+    """Update the file from its log; return False if it stays unchanged because its key is not
+    available.
 
-    No lease is taken, so its holder writes on meanwhile: what is here then is of one moment after this was called.
+    This takes no lease, so the holder keeps writing: the file then has the state of a time after
+    this call.
     """
     with leases.looked_at(space_id) as found:
         if found is None:

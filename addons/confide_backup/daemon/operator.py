@@ -1,6 +1,7 @@
-"""Backups in a running daemon: at their hour, when a machine brings a key that was missing, and when a command asks.
+"""The backup service of a running daemon: daily snapshots, verification when a device brings a
+missing key, and requests of commands.
 
-A command begins one with one verb of the control socket, and follows it with another.
+A command starts a task with one verb of the control socket, and follows it with another.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from confide_daemon.datadir.disk import Disk
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 15.0
-"""How soon it is seen that a snapshot is due, or that a key has come."""
+"""Seconds between checks for a due snapshot or a new key."""
 LOOK_S: Final = 3600.0
-"""How often it is looked whether the snapshots are as new as they should be, besides behind each change of them: all manifests are read."""
+"""Seconds between full checks of the snapshots, which read all manifests; each change also triggers
+one.
+"""
 RETRY_S: Final = 900.0
-"""After one that failed, as with a disk that is not there."""
+"""Seconds to wait after a failure, such as a missing disk."""
 KEPT: Final = 16
-"""Tasks that have ended, for whoever asks once more how they did."""
+"""Number of ended tasks whose results stay available; also the limit of running ones."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,10 +45,12 @@ class _Task:
 
 
 class BackupDesk(Service):
-    """Takes what commands ask for, and does by itself what is configured."""
+    """Runs the backups that commands request, and the configured daily ones."""
 
     def __init__(self, backups: Backups, verbs: Verbs, gauges: Gauges, disk: Disk) -> None:
-        """`disk`: the data folder's; while it has little room, nothing is copied unasked."""
+        """Prepare the service; while `disk`, that of the data folder, is low on space, only
+        commands start a copy.
+        """
         self._backups = backups
         self._disk = disk
         self._tasks: dict[int, _Task] = {}
@@ -70,7 +75,7 @@ class BackupDesk(Service):
         )
 
     async def open(self) -> None:
-        """Begins to look at the clock, where a target is configured."""
+        """Start the schedule if a target is configured."""
         if self._backups.has_target:
             self._begin_task(self._go_on(), "confide-nightly")
 
@@ -81,20 +86,24 @@ class BackupDesk(Service):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way that an end of the daemon would cut off."""
+        """Return True if work is under way that the daemon's end would interrupt."""
         return self._is_working or any(not one.outcome for one in self._tasks.values())
 
     @property
     def is_backed_up(self) -> bool | None:
-        """Whether there is a proven snapshot that is young enough; None where no target is configured."""
+        """Return True if there is a proven snapshot that is recent enough; None without a
+        configured target.
+        """
         return not self.health_problems() if self._backups.has_target else None
 
     def health_problems(self) -> set[str]:
-        """`backup`, where a space has no proven snapshot that is young enough, or the target is not there."""
+        """Return `backup` if a space lacks a proven snapshot that is recent enough, or the target
+        is missing.
+        """
         return {"backup"} if self._standing.late or not self._is_there else set()
 
     def revocations_written(self, files: Sequence[Path]) -> None:
-        """Brings the file beside the snapshots to where the operator's program brings those, at once."""
+        """Run the operator's program at once for the files of revoked keys."""
         for path in files:
             self._begin_task(self._run_program_for(path), "confide-revoked")
 
@@ -105,7 +114,7 @@ class BackupDesk(Service):
             log.error("backup: %s", error)
 
     async def close(self) -> None:
-        """Cuts off what is under way: half a snapshot is not listed, and is removed by the next one."""
+        """Cancel running work: an unfinished snapshot is not listed, and the next one removes it."""
         tasks = [*self._under_way]
         for task in tasks:
             task.cancel()
@@ -124,7 +133,8 @@ class BackupDesk(Service):
             self._is_working = True
             try:
                 is_due = self._is_there and self._backups.is_due(self._standing)
-                # A log grows while its database is copied, and a copy that is proven lies in the data folder.
+                # A log grows during the copy of its database, and verification copies databases to
+                # the data folder.
                 if is_due and self._disk.has_room_for("snapshots"):
                     await self._backups.nightly()
                     await self._look()
@@ -188,7 +198,9 @@ class BackupDesk(Service):
 
 
 def _told(error: Exception) -> tuple[str, str | None, int]:
-    """What is said of it, a hint and an exit code; of an error that is none of ours its class alone, since its text may quote anything."""
+    """Return the message, hint and exit code of an error; of foreign errors only the class, since
+    their text may quote secrets.
+    """
     if isinstance(error, ConfideError):
         return str(error), error.hint, error.exit_code
     return f"the daemon failed at it: {type(error).__name__}", None, 1

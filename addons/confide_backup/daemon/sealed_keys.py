@@ -1,8 +1,9 @@
-"""The daemon's keys in a snapshot, sealed to a key whose other half is a recovery code on paper.
+"""The daemon's keys in a snapshot, sealed to a public key whose private half is a recovery code on
+paper.
 
-The daemon has the public half only (`backup.key` in the data folder), so a thief of the backups, or of the daemon's disk, opens no older
-snapshot with it. A fresh key encrypts the daemon's own; that key is wrapped by HPKE with X-Wing, as space keys are (PROTOCOL.md 10.5), and
-the code is the one of 10.8.
+The daemon has only the public half (`backup.key` in the data folder), so a thief of the
+backups or of the daemon's disk cannot open older snapshots with it. A fresh key encrypts the daemon's keys; HPKE with X-Wing
+wraps that key, as for space keys (PROTOCOL.md 10.5), and the code is that of 10.8.
 
     keys.sealed = "confide-backup-keys-1\\n" || wrap (1168) || nonce (24) || XChaCha20-Poly1305
 """
@@ -37,7 +38,7 @@ MOST_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BackupKey:
-    """The public half. What is sealed to it opens with the recovery code alone."""
+    """The public half of the backup key. Only the recovery code opens data that is sealed to it."""
 
     device: bytes  # the code's Ed25519 key, 32 bytes
     wrap_key: bytes  # 1216 bytes
@@ -49,7 +50,11 @@ class BackupKey:
 
     @classmethod
     def load(cls, folder: DataFolder) -> Self:
-        """Raises DataFolderError where there is none yet; KeyFileError where others could have written it, or it is damaged."""
+        """Read the key of a data folder.
+
+        Raise DataFolderError if it does not exist, and KeyFileError if it is damaged or other users
+        can write it.
+        """
         if not folder.backup_key.exists():
             raise DataFolderError(
                 folder.root, "has no key for backups", hint="make one with: confided backup init --to DIR"
@@ -66,12 +71,14 @@ class BackupKey:
         return made
 
     def save(self, folder: DataFolder) -> None:
-        """Raises KeyFileError where it cannot be written."""
+        """Write the key. Raise KeyFileError if that fails."""
         said = {"device": self.device.hex(), "wrap": self.wrap_key.hex()}
         write_private_file(folder.backup_key, json.dumps(said).encode() + b"\n", replace=True)
 
     def seal(self, keys: DaemonKeys, *, daemon: bytes, snapshot: str) -> bytes:
-        """The keys for the one snapshot of the daemon with this public key; never the same twice."""
+        """Seal the keys for one snapshot of the daemon with this public key; each result is
+        different.
+        """
         space, head = _place(daemon, snapshot)
         key, nonce = secrets.token_bytes(KEY_LENGTH), secrets.token_bytes(_NONCE)
         wrap = seal_wrap(key, self.wrap_key, space=space, epoch=_EPOCH, device=self.device, head=head)
@@ -81,17 +88,17 @@ class BackupKey:
 
 @dataclass(frozen=True, slots=True)
 class DaemonKeys:
-    """What opens everything. Its repr shows nothing."""
+    """The daemon's private keys, which open everything. Its repr shows none."""
 
     identity: bytes = field(repr=False)  # the content of `identity.key`
     master: bytes = field(repr=False)  # 32 bytes
-    # Of `identity.previous.key`, while a rotation is under way.
+    # Content of `identity.previous.key`, while a rotation is under way.
     previous: bytes | None = field(default=None, repr=False)
     rotation: bytes | None = field(default=None, repr=False)  # of `rotation.json`
 
     @classmethod
     def read(cls, folder: DataFolder) -> Self:
-        """Those of a data folder, or of systemd's credential. Raises KeyFileError."""
+        """Read the keys of a data folder or of systemd's credential. Raise KeyFileError."""
         handed = credential(MASTER)
         try:
             master = read_private_file(folder.master) if handed is None else handed.read_bytes()
@@ -112,9 +119,9 @@ class DaemonKeys:
 
 
 def unseal(data: bytes, code: RecoveryCode, *, daemon: bytes, snapshot: str) -> DaemonKeys:
-    """The keys in `keys.sealed` of the snapshot with this name, of the daemon with this public key.
+    """Open `keys.sealed` of a snapshot of the daemon with this public key.
 
-    Raises SnapshotError: the file is damaged or of another snapshot, or the code is another's.
+    Raise SnapshotError if the file is damaged or of another snapshot, or the code is wrong.
     """
     space, head = _place(daemon, snapshot)
     own = WrapKey(code.identity)
@@ -136,13 +143,17 @@ def unseal(data: bytes, code: RecoveryCode, *, daemon: bytes, snapshot: str) -> 
 
 
 def _place(daemon: bytes, snapshot: str) -> tuple[bytes, bytes]:
-    """What ties the wrap to one snapshot of one daemon: in the place of a space's id, and of the roster's head."""
+    """Return the context that binds the wrap to one snapshot of one daemon, as space id and roster
+    head.
+    """
     space = hashlib.blake2b(daemon, person=_PERSON, digest_size=SPACE_ID_LENGTH).digest()
     return space, hashlib.blake2b(snapshot.encode(), key=daemon, person=_PERSON, digest_size=32).digest()
 
 
 def make(folder: DataFolder) -> RecoveryCode:
-    """A new backup key, whose public half is written; the code, which nothing keeps. Raises KeyFileError."""
+    """Create a backup key, write its public half and return its code, which is not stored. Raise
+    KeyFileError.
+    """
     code = RecoveryCode.generate()
     BackupKey.of(code).save(folder)
     return code

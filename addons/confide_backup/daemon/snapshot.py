@@ -1,7 +1,9 @@
-"""A snapshot of the data folder, taken while it is served or while nobody serves it.
+"""Takes a snapshot of the data folder, with or without a running daemon.
 
-Spaces come first and the registry last: no space is without its row, and revocations are as new as can be. Bytes are copied as they are, so
-no key is needed; where one is at hand, the copy is of one state that is held meanwhile (`held_view`) and asked its canaries.
+Spaces are copied first and the registry last: so every space has its row in the registry, and
+revocations are as recent as possible. Bytes are copied as they are, so no key is needed; with a
+key, the copy has one state that is held meanwhile (`held_view`), and the answers to its canaries
+are recorded.
 """
 
 from __future__ import annotations
@@ -41,12 +43,14 @@ async def take(
     clock: Callable[[], float] = time.time,
     follow: Follow = lambda *_: None,
 ) -> tuple[BackupManifest, list[str]]:
-    """Takes one, listed when this returns and not before; and the spaces that other nodes have written in since what is copied of them.
+    """Take a snapshot, which is listed only when this returns; also return the spaces with newer
+    changes on other nodes.
 
-    `config_file`: daemon.toml, which may not be there.
+    `config_file` is daemon.toml, which may not exist.
 
-    Raises TargetError: the target is not this daemon's, full, or cannot be written; DataFolderError: there is no backup key; StorageError,
-    KeyFileError: something cannot be read.
+    Raise TargetError if the target is not this daemon's, is full or is not writable,
+    DataFolderError without a backup key, and StorageError or KeyFileError if something cannot be
+    read.
     """
     key = await asyncio.to_thread(BackupKey.load, state.folder)
     target.check(await asyncio.to_thread(signers_of, state))
@@ -85,7 +89,7 @@ def _sweep(target: BackupTarget) -> None:
 
 
 def _size(folder: DataFolder, since: float) -> int:
-    """Bytes of what may have changed since then, which a snapshot has to write."""
+    """Return the bytes of files that may have changed since then, which a snapshot has to write."""
     size = 0
     for path in (folder.registry, *folder.spaces.glob("*.db"), *folder.spaces.glob("*.db-wal")):
         with suppress(FileNotFoundError):
@@ -95,7 +99,7 @@ def _size(folder: DataFolder, since: float) -> int:
 
 
 class _SnapshotCopy:
-    """One snapshot on its way."""
+    """The copy of a data folder to a new snapshot."""
 
     def __init__(
         self,
@@ -108,7 +112,9 @@ class _SnapshotCopy:
         at: int,
     ) -> None:
         self.behind: list[str] = []
-        """Spaces that other nodes have written in, and whose keys are not here: they are as this machine had them last, if at all."""
+        """Spaces that other nodes have changed and whose keys are not available here: their last
+        local state is copied, if any.
+        """
         self._files: dict[str, File] = {}
         self._state = state
         self._spaces = spaces
@@ -119,7 +125,7 @@ class _SnapshotCopy:
         self._at = at
 
     async def spaces(self, follow: Follow) -> dict[str, ManifestDatabase]:
-        """Copies every space that there is something of."""
+        """Copy every space that has data."""
         found: dict[str, ManifestDatabase] = {}
         space_ids = await present(self._spaces.leases, self._state.folder, self._state.registry.spaces().values())
         for number, space_id in enumerate(space_ids):
@@ -130,7 +136,7 @@ class _SnapshotCopy:
         return found
 
     async def registry(self) -> ManifestDatabase:
-        """As it is now: whoever was revoked on another node meanwhile is revoked in it."""
+        """Copy the registry in its current state, with revocations that other nodes made meanwhile."""
         try:
             await asyncio.to_thread(self._state.registry.follow)
         except StorageError as error:
@@ -139,7 +145,7 @@ class _SnapshotCopy:
         return await self._database("registry", self._state.folder.registry, manifest.REGISTRY, key, None)
 
     async def others(self, config_file: Path | None) -> None:
-        """The configuration, and the keys of this user's own machines."""
+        """Copy the configuration, and the keys of this user's own devices."""
         if config_file is not None and config_file.exists():
             await self._copy(config_file.resolve(), manifest.CONFIG)
         for path in sorted(self._state.folder.authorized.glob("*")):
@@ -149,7 +155,9 @@ class _SnapshotCopy:
     def finish(
         self, name: str, key: BackupKey, spaces: Mapping[str, ManifestDatabase], registry: ManifestDatabase
     ) -> BackupManifest:
-        """Adds the sealed keys and the manifest, and gives the snapshot its name. Disk."""
+        """Add the sealed keys and the manifest, and rename the snapshot to its final name. Writes
+        to disk.
+        """
         identity = self._state.identity
         sealed = key.seal(DaemonKeys.read(self._state.folder), daemon=identity.public_key, snapshot=name)
         self._files[manifest.SEALED_KEYS] = File(len(sealed), manifest.hash_of(sealed))
@@ -163,7 +171,9 @@ class _SnapshotCopy:
         return made
 
     async def _space(self, space_id: str) -> ManifestDatabase | None:
-        """None: there is nothing of it here, and it could not be had from the store."""
+        """Copy a space; return None if it has no data here and the shared store could not provide
+        it.
+        """
         for attempt in range(_TRIES):
             try:
                 return await self._stilled(space_id)
@@ -188,7 +198,8 @@ class _SnapshotCopy:
             try:
                 held = await self._database("space", path, name, key, known)
             except WrongKeyError:
-                # Of another key than is written down: its bytes are copied all the same, as long as nobody has it open.
+                # Encrypted with another key than recorded: copies the bytes all the same, as long
+                # as it is not open.
                 held = await self._database("space", path, name, None, known)
             if custody.exists():
                 await self._copy(custody, manifest.custody_of(space_id))
@@ -204,7 +215,7 @@ class _SnapshotCopy:
         self, kind: str, source: Path, name: str, key: bytes | None, known: ManifestDatabase | None
     ) -> ManifestDatabase:
         self._drop((name, name + LOG))  # of an attempt before
-        # Another version may rank otherwise.
+        # Another version may rank differently.
         is_same_version = self._last is not None and self._last.version == __version__
         told = await self._worker.do(
             "copy database",

@@ -1,12 +1,15 @@
-"""A snapshot becomes a data folder again.
+"""Restores a data folder from a snapshot.
 
-All is made in a folder beside it, `<data>.restoring`, whose name no daemon serves. It is given the right one by a rename when everything
-in it is on the disk. So what is cut off leaves nothing that could be served, and the next attempt begins anew. The lock of a data folder is
-held in it from the beginning: two of these do not meet, and nobody serves the folder before this has ended.
+All files are written to a folder beside it, `<data>.restoring`, whose name no daemon serves. When
+everything is on the disk, a rename gives it the right name. So an interrupted restore leaves
+nothing that could be served, and the next attempt starts over. The restore holds the lock of a data
+folder in it from the start, so that neither a second restore nor a daemon can use the folder before
+the end.
 
-What ended since the snapshot was taken, the folder of the backups knows (`revoked`): no machine comes in by being forgotten. Open invites
-go, for one of them may have been used since. Every space is marked, and counts the restore when it is opened next: revisions get numbers
-then that nobody can have seen (docs/decisions/0022).
+The list of revoked keys beside the snapshots (`revoked`) is applied: no device regains access
+through an old snapshot. Open invites are removed, since they may have been used since. Every space
+is marked, and counts the restore when it is next opened: revisions then get numbers that no device
+can have seen (docs/decisions/0022).
 """
 
 from __future__ import annotations
@@ -40,37 +43,45 @@ from confide_daemon.store.migrations import migrations, written_by_newer
 
 RESTORING: Final = ".restoring"
 _LEAST_FREE: Final = 64 << 20
-"""Beside the snapshot: the registry is opened, and the daemon is to start."""
+"""Free bytes required besides the snapshot's size, for opening the registry and starting the
+daemon.
+"""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
 class ByCode:
-    """From the snapshot itself, by the recovery code that `confided backup init` has shown."""
+    """The daemon's keys from the snapshot itself, opened by the recovery code of `confided backup
+    init`.
+    """
 
     code: RecoveryCode
 
     def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:
-        """Those of the daemon with this public key. Raises SnapshotError: the code does not open them."""
+        """Return the keys of the daemon with this public key. Raise SnapshotError if the code does
+        not open them.
+        """
         return unseal(sealed, self.code, daemon=daemon, snapshot=snapshot)
 
     def keep(self, folder: DataFolder) -> None:
-        """The next snapshot is sealed to the same code."""
+        """Seal later snapshots to the same code."""
         BackupKey.of(self.code).save(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class ByFiles:
-    """From a folder with `identity.key` and `master.key`; the latter may be a systemd credential in its place."""
+    """The daemon's keys from a folder with `identity.key` and `master.key`; a systemd credential
+    may replace the latter.
+    """
 
     folder: Path
 
     def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:  # noqa: ARG002 - as ByCode
-        """Those of the folder, whosever they are. Raises KeyFileError."""
+        """Return the folder's keys without checking their daemon. Raise KeyFileError."""
         return DaemonKeys.read(DataFolder(self.folder))
 
     def keep(self, folder: DataFolder) -> None:
-        """Nothing else belongs to the folder."""
+        """Store nothing: the restored folder gets no backup key."""
 
 
 Keys = ByCode | ByFiles
@@ -78,20 +89,20 @@ Keys = ByCode | ByFiles
 
 @dataclass(frozen=True, slots=True)
 class RestorePreview:
-    """What a snapshot is, once its keys are there: said before anything large is copied."""
+    """The content of a snapshot, known once its keys are open and before large files are copied."""
 
     made: BackupManifest
-    opens: list[str]  # names of spaces that the server opens by itself
-    waits: list[str]  # and of those that wait for one of their machines
+    opens: list[str]  # names of spaces that the server can open alone
+    waits: list[str]  # names of spaces that need a key from a device
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What came of it."""
+    """The result of a restore."""
 
     outlook: RestorePreview
-    revoked: list[str]  # names of machines whose access ended after the snapshot was taken
-    invites: int  # how many were open then, and are none any more
+    revoked: list[str]  # names of devices revoked after the snapshot
+    invites: int  # number of open invites, which were removed
     has_config: bool  # whether daemon.toml was written, since there was none
 
 
@@ -104,16 +115,17 @@ def restore(
     tell: Callable[[RestorePreview], None] = lambda _outlook: None,
     follow: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
 ) -> RestoreResult:
-    """Makes the data folder, which may not hold anything yet.
+    """Restore a snapshot to the data folder, which must be empty or missing.
 
     Args:
-        config_file: where daemon.toml is or would be; the snapshot's is written there if there is none.
-        tell: told what it is before it is copied.
-        follow: told of the step, how many bytes of it are done, and how many there are.
+        config_file: path of daemon.toml; if it does not exist, the snapshot's is written there.
+        tell: called with the preview before the files are copied.
+        follow: called with the step, its bytes done and its bytes in all.
 
-    Raises SnapshotError: it is not whole, was changed, is another daemon's or a newer version's, or the code does not open it;
-    DataFolderError, AlreadyServedError: the folder holds something; StorageError: the disk is full or not writable, or the revocations
-    cannot be read; KeyFileError: a key cannot be read or written.
+    Raise SnapshotError if the snapshot is incomplete, changed, of another daemon or of a newer
+    version, or the code does not open it; DataFolderError or AlreadyServedError if the folder is
+    not empty; StorageError if the disk is full or not writable, or the revocations cannot be read;
+    KeyFileError if a key cannot be read or written.
     """
     _require_empty(data)
     name = snapshot.name
@@ -141,7 +153,7 @@ def restore(
         for each in (folder.spaces, folder.authorized, folder.root):
             atomic.sync(each)
         has_config = _put_config(copying.config, config_file)
-        # From here on it is the data folder; an empty one makes way.
+        # From here on it is the data folder; the rename replaces an empty one.
         folder.root.rename(data.root)
         atomic.sync(data.root.parent)
     return RestoreResult(outlook, revoked, invites, has_config)
@@ -161,7 +173,7 @@ def _require_empty(data: DataFolder) -> None:
 
 
 def require_there(snapshot: Path) -> None:
-    """Raises SnapshotError where there is no such folder, before anybody looks for a recovery code."""
+    """Raise SnapshotError if there is no such folder, before the user looks for a recovery code."""
     if not snapshot.is_dir():
         hint = "name its folder; confided backup ls lists them"
         raise SnapshotError(str(snapshot), "is not there", hint=hint, kind="missing")
@@ -179,7 +191,9 @@ def _read(snapshot: Path, name: str, most: int) -> bytes:
 
 
 def _daemon(written: bytes, name: str) -> bytes:
-    """The daemon that a manifest names. It is believed later, when its keys are there and have signed it."""
+    """Return the daemon key that a manifest names, unverified: the signature is checked once its
+    keys are there.
+    """
     try:
         daemon = bytes.fromhex(json.loads(written)["daemon"])
         if len(daemon) == KEY_LENGTH:
@@ -191,7 +205,11 @@ def _daemon(written: bytes, name: str) -> bytes:
 
 @contextmanager
 def _restoring(data: DataFolder) -> Iterator[DataFolder]:
-    """An empty folder beside the data folder, that is gone at the end unless it was renamed. Raises AlreadyServedError, KeyFileError."""
+    """Create an empty folder beside the data folder, and delete it at the end unless it was
+    renamed.
+
+    Raise AlreadyServedError or KeyFileError.
+    """
     folder = DataFolder(data.root.with_name(data.root.name + RESTORING))
     make_private_dir(folder.root)
     lock = DaemonLock.take(folder.lock)
@@ -206,7 +224,7 @@ def _restoring(data: DataFolder) -> Iterator[DataFolder]:
         yield folder
     finally:
         with suppress(OSError):
-            shutil.rmtree(folder.root)  # it has another name by now where all went well
+            shutil.rmtree(folder.root)  # renamed by now if all went well
         lock.release()
 
 
@@ -224,7 +242,7 @@ def _errors(data: DataFolder) -> Iterator[None]:
 
 
 def _put_keys(folder: DataFolder, keys: DaemonKeys) -> list[bytes]:
-    """Writes the daemon's keys; the public ones that are believed."""
+    """Write the daemon's keys, and return the public keys to trust."""
     write_private_file(folder.identity, keys.identity)
     handed = credential(MASTER)
     if handed is None or handed.read_bytes() != keys.master:
@@ -239,7 +257,7 @@ def _put_keys(folder: DataFolder, keys: DaemonKeys) -> list[bytes]:
 
 
 def _check_files(snapshot: Path, made: BackupManifest) -> None:
-    """Raises SnapshotError: a file is missing, or there is one that nobody has vouched for."""
+    """Raise SnapshotError if a file is missing, or the manifest does not list one."""
     missing, surplus = made.strays(snapshot)
     if missing:
         raise SnapshotError(made.id, f"lacks {missing[0]}", hint="another snapshot may be whole: confided backup ls")
@@ -248,7 +266,7 @@ def _check_files(snapshot: Path, made: BackupManifest) -> None:
 
 
 def _check_version(made: BackupManifest) -> None:
-    """Raises StorageError: it is of a newer version than this program."""
+    """Raise StorageError if the snapshot is of a newer version than this program."""
     newest, registry_newest = migrations()[-1][0], migrations("confide_daemon.access")[-1][0]
     spaces = max((held.schema or 0 for held in made.spaces.values()), default=0)
     if spaces > newest or (made.registry.schema or 0) > registry_newest:
@@ -266,13 +284,13 @@ def _check_room(folder: DataFolder, made: BackupManifest) -> None:
 
 
 class _RestoreCopy:
-    """Files of a snapshot on their way, each compared with what the manifest says of it."""
+    """Copies files of a snapshot, and compares each with the manifest."""
 
     def __init__(
         self, snapshot: Path, made: BackupManifest, folder: DataFolder, follow: Callable[[str, int, int], None]
     ) -> None:
         self.config: bytes | None = None
-        """What its daemon.toml holds; None: it has none, or has not come by yet."""
+        """Content of the snapshot's daemon.toml; None if it has none, or it is not copied yet."""
         self._snapshot = snapshot
         self._made = made
         self._folder = folder
@@ -280,7 +298,7 @@ class _RestoreCopy:
         self._done = 0
 
     def copy(self, names: list[str]) -> None:
-        """Raises SnapshotError: one is not as it was; OSError."""
+        """Copy the files. Raise SnapshotError if one has changed, and OSError."""
         for name in names:
             target = None if name in (SEALED_KEYS, CONFIG) else self._folder.root / name
             try:
@@ -311,7 +329,9 @@ def _again(path: Path, digest: bytes, name: str) -> bytes:
 
 
 def _outlook(folder: DataFolder, made: BackupManifest) -> RestorePreview:
-    """Raises StorageError: the registry does not open, or a newer version wrote it."""
+    """Return the preview. Raise StorageError if the registry does not open, or a newer version
+    wrote it.
+    """
     opens: list[str] = []
     waits: list[str] = []
     for name, space_id in look_at_upgrade(folder).spaces.items():
@@ -324,10 +344,13 @@ def _outlook(folder: DataFolder, made: BackupManifest) -> RestorePreview:
 
 
 def _settle(folder: DataFolder, snapshot: Path, made: BackupManifest) -> tuple[list[str], int]:
-    """Has the registry know what has happened since: names of machines that are revoked, and how many invites were open."""
+    """Apply later revocations to the registry and remove open invites; return the revoked devices'
+    names and the number of invites.
+    """
     state = open_state(folder, may_upgrade=True, snapshot=made.id)
     try:
-        # It is put back: where its log is in a store, what the store has is right, and this is kept beside.
+        # After a restore the shared store's log of the registry is authoritative; this copy stays
+        # separate from it.
         state.registry.stand_alone()
         invites = state.registry.drop_invites()
         revoked = Revocations.beside(snapshot.parent, state).take(state.registry)

@@ -1,13 +1,15 @@
-"""The folder that snapshots are in, and what is known of each of these: whether they are as new and as proven as they should be.
+"""The folder with the snapshots, and their status: whether they are as recent and as proven as they
+should be.
 
-    DIR/confide-backup.json         whose it is; without it nothing is written there: the disk may not be mounted
-    DIR/revoked                     keys that ended (`access.revocations`)
-    DIR/2026-11-22T023000Z/         a snapshot, whole
-    DIR/.partial-2026-…             one that is being written, or was cut off
-    DIR/.deleted-2026-…             one that is being removed
-    DIR/.lock                       held by who writes here
+    DIR/confide-backup.json         names the daemon; nothing is written without it: the disk may not be mounted
+    DIR/revoked                     revoked keys (`access.revocations`)
+    DIR/2026-11-22T023000Z/         a complete snapshot
+    DIR/.partial-2026-…             a snapshot that is being written, or was interrupted
+    DIR/.deleted-2026-…             a snapshot that is being removed
+    DIR/.lock                       held by the process that writes here
 
-A name without a dot is given by one rename, when everything below it is on the disk, so whatever is listed is whole.
+A snapshot gets its name without a dot by one rename, when all of it is on the disk, so every listed
+snapshot is complete.
 """
 
 from __future__ import annotations
@@ -39,10 +41,12 @@ MARKER: Final = "confide-backup.json"
 FORMAT: Final = 1
 LEAST_FREE: Final = 1 << 30
 LEAST_FREE_SHARE: Final = 0.05
-"""What a target keeps free beside a snapshot: a disk that is full to the last byte serves nobody."""
+"""Share of the disk that must stay free beside a snapshot, at least `LEAST_FREE` bytes."""
 _MARKER_BYTES: Final = 4096
 _AHEAD_S: Final = 86_400.0
-"""A snapshot from later than this is of a clock that was put right since, and is not taken for new."""
+"""A snapshot dated further ahead than this comes from a clock that was corrected since, and does
+not count as recent.
+"""
 _MOST_PROOF_BYTES: Final = 16 << 20
 _ID: Final = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 _PARTIAL: Final = ".partial-"
@@ -57,12 +61,12 @@ WAIT_S: Final = 5.0
 
 
 def id_of(moment: float) -> str:
-    """The name of a snapshot that is begun then (seconds since 1970), in UTC."""
+    """Return the name of a snapshot that starts at this time (seconds since 1970), in UTC."""
     return time.strftime("%Y-%m-%dT%H%M%SZ", time.gmtime(moment))
 
 
 def is_id(name: str) -> bool:
-    """Whether a name is one of a snapshot."""
+    """Return True if the name has the form of a snapshot's."""
     return _ID.fullmatch(name) is not None
 
 
@@ -70,20 +74,21 @@ _UNIT_HINT: Final = "is its disk mounted to be written? a systemd unit has to na
 
 
 class BackupTarget:
-    """A folder that `init` has made one of this daemon's."""
+    """A folder for snapshots, which `confided backup init` prepares for one daemon."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self, signers: Sequence[bytes], *, data: Path) -> BackupTarget:
-        """Makes a new or an empty folder the target of a daemon; one that it is already stays as it is.
+        """Prepare a new or empty folder as the target of a daemon; if it is that already, change
+        nothing.
 
         Args:
-            signers: the daemon's public keys, the present one first.
+            signers: the daemon's public keys, the current one first.
             data: its data folder.
 
-        Raises TargetError: it cannot be written, is in the data folder, holds something else, or is another
-        daemon's.
+        Raise TargetError if it cannot be written, is in the data folder, has other files, or
+        belongs to another daemon.
         """
         folder = self.folder
         if data.resolve() in (folder.resolve(), *folder.resolve().parents):
@@ -100,9 +105,9 @@ class BackupTarget:
         return self
 
     def check(self, signers: Collection[bytes]) -> None:
-        """Whether it is this daemon's, by its public key or one that it had before.
+        """Check that the target belongs to this daemon, by its public key or an earlier one.
 
-        Raises TargetError: it is not, it is not set up, or its disk is not there.
+        Raise TargetError if it does not, is not set up, or its disk is missing.
         """
         with self.errors("be read"):
             if not (self.folder / MARKER).exists():
@@ -124,7 +129,9 @@ class BackupTarget:
             raise TargetError(self.folder, "is the target of another daemon", hint="name a folder of this one's own")
 
     def require_writable(self) -> None:
-        """Raises TargetError where this process may write nothing there, as under a service whose unit does not name the folder."""
+        """Raise TargetError if this process cannot write there, as in a service whose unit does not
+        list the folder.
+        """
         with self.errors("be written"):
             if not os.access(self.folder, os.W_OK | os.X_OK):
                 is_read_only = os.statvfs(self.folder).f_flag & os.ST_RDONLY
@@ -132,7 +139,7 @@ class BackupTarget:
                 raise OSError(number, os.strerror(number))
 
     def ids(self) -> list[str]:
-        """The snapshots, by name. Raises TargetError."""
+        """Return the names of the snapshots, sorted. Raise TargetError."""
         with self.errors("be read"):
             return sorted(entry.name for entry in self.folder.iterdir() if is_id(entry.name) and entry.is_dir())
 
@@ -140,13 +147,15 @@ class BackupTarget:
         return self.folder / name
 
     def free_id(self, moment: float) -> str:
-        """A name for a snapshot that is begun then, or a moment later where there is one."""
+        """Return the name for a snapshot that starts at this time, or seconds later if the name
+        exists.
+        """
         while (self.folder / id_of(moment)).exists():
             moment += 1
         return id_of(moment)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raises TargetError where a snapshot of that size would not leave enough free."""
+        """Raise TargetError if a snapshot of that size would not leave enough space free."""
         with self.errors("be read"):
             problem = _lack(self.folder, size_bytes)
         if problem is not None:
@@ -154,7 +163,9 @@ class BackupTarget:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Within this nobody else writes here. Raises TargetError: somebody does, or nothing can be written."""
+        """Hold the target's lock. Raise TargetError if another process holds it for `WAIT_S`, or
+        the target is not writable.
+        """
         deadline = time.monotonic() + WAIT_S
         while (lock := await asyncio.to_thread(self._lock)) is None:
             if time.monotonic() > deadline:
@@ -170,11 +181,15 @@ class BackupTarget:
             return DaemonLock.take(self.folder / ".lock")
 
     def begin(self, name: str) -> Path:
-        """An empty folder for a snapshot with that name; what was cut off before is removed. Call it `alone`."""
+        """Create an empty folder for a new snapshot, and remove interrupted ones. Requires the lock
+        (`alone`).
+        """
         return self._begin(_PARTIAL + name, FOLDERS)
 
     def begin_fetching(self, name: str) -> Path:
-        """An empty folder for a snapshot that is brought back; swept as what was cut off. Call it `alone`."""
+        """Create an empty folder for a fetched snapshot, which `sweep` removes. Requires the lock
+        (`alone`).
+        """
         return self._begin(_FETCHED + name, ())
 
     def _begin(self, name: str, inner: Sequence[str]) -> Path:
@@ -186,7 +201,7 @@ class BackupTarget:
         return folder
 
     def finish(self, name: str) -> Path:
-        """Gives the folder its name, once what is in it is on the disk."""
+        """Rename the folder to the snapshot's name, once its files are on the disk."""
         partial, whole = self.folder / (_PARTIAL + name), self.folder / name
         with self.errors("be written"):
             for folder in (*(partial / one for one in FOLDERS), partial):
@@ -196,7 +211,9 @@ class BackupTarget:
         return whole
 
     def remove(self, name: str) -> None:
-        """Takes a snapshot off the list with one rename, then its files. Call it `alone`. Raises TargetError."""
+        """Unlist a snapshot by one rename, then delete its files. Requires the lock (`alone`).
+        Raise TargetError.
+        """
         with self.errors("be written"):
             away = self.folder / (_DELETED + name)
             (self.folder / name).rename(away)
@@ -204,7 +221,9 @@ class BackupTarget:
             shutil.rmtree(away)
 
     def sweep(self) -> None:
-        """Removes what was cut off: half a snapshot, half of one that was let go. Call it `alone`. Raises TargetError."""
+        """Remove snapshots whose writing or removal was interrupted. Requires the lock (`alone`).
+        Raise TargetError.
+        """
         with self.errors("be written"):
             for entry in list(self.folder.iterdir()):
                 if entry.name.startswith((_PARTIAL, _DELETED, _FETCHED)):
@@ -214,7 +233,9 @@ class BackupTarget:
 
     @contextlib.contextmanager
     def errors(self, verb: str) -> Iterator[None]:
-        """Around what touches the folder: errors of the system become TargetError; `verb` is as in "be read"."""
+        """Convert system errors of file operations to TargetError; `verb` is a phrase such as "be
+        read".
+        """
         try:
             yield
         except OSError as error:
@@ -224,7 +245,9 @@ class BackupTarget:
 
 
 def check_room(folder: Path, size_bytes: int, what: str) -> None:
-    """The same for another folder. Raises StorageError; `what` cannot be done then."""
+    """Raise StorageError with `what`, which cannot be done, if the folder's disk has too little
+    space free.
+    """
     problem = _lack(folder, size_bytes)
     if problem is not None:
         raise StorageError(f"cannot {what}: {folder} has too little room: {problem}", hint="free some space there")
@@ -239,15 +262,17 @@ def _lack(folder: Path, size_bytes: int) -> str | None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file of mode 0600, whole or not at all, on the disk on return. Raises OSError."""
+    """Write a file of mode 0600 atomically and durably. Raise OSError."""
     with atomic.replacing(path, prefix=_PREPARING) as file:
         file.write(data)
 
 
 def signers_of(state: RegistryState) -> list[bytes]:
-    """The public keys whose snapshots are this daemon's own: the present one first, and those that it had before.
+    """Return the public keys that sign this daemon's snapshots: the current one first, then earlier
+    ones.
 
-    An old key is noted while a rotation is under way, beside the others: snapshots outlive it by a year. Raises KeyFileError.
+    During a rotation the old key is added to the stored list: snapshots outlive it by a year. Raise
+    KeyFileError.
     """
     path = state.folder.backup_signers
     try:
@@ -266,14 +291,16 @@ def signers_of(state: RegistryState) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One whose manifest is this daemon's."""
+    """A snapshot whose manifest this daemon signed."""
 
     made: BackupManifest
-    proof: Proof | None  # None: nobody has verified it, or somebody else has written it
+    proof: Proof | None  # None if not verified, or not signed by this daemon
 
     @classmethod
     def read(cls, target: BackupTarget, name: str, signers: Collection[bytes]) -> Self:
-        """Raises SnapshotError: it is not there, or not to be believed; TargetError."""
+        """Read a snapshot's manifest and proof. Raise SnapshotError if it is missing or cannot be
+        trusted, and TargetError.
+        """
         folder = target.snapshot(name)
         with target.errors("be read"):
             try:
@@ -295,17 +322,17 @@ class Snapshot:
 
     @property
     def proven(self) -> frozenset[str]:
-        """The spaces that were opened and gave what they gave."""
+        """The spaces that a verification opened with the same content as when they were copied."""
         return frozenset() if self.proof is None else self.proof.proven
 
     @property
     def is_proven(self) -> bool:
-        """Whether all of it is."""
+        """Return True if the whole snapshot is proven."""
         return self.proof is not None and self.proof.verdict == "proven"
 
     @property
     def said(self) -> str:
-        """How it stands, in a few words."""
+        """The snapshot's status for users, in a few words."""
         if self.proof is None:
             return "not verified"
         waiting = sum(one == "unproven" for one in self.proof.spaces.values())
@@ -321,15 +348,17 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHistory:
-    """What there is, the oldest first."""
+    """The snapshots of a target, oldest first."""
 
     whole: list[Snapshot]
-    strange: dict[str, SnapshotError]  # by name: those that are damaged, newer or another's
+    strange: dict[str, SnapshotError]  # by name: damaged, of a newer version, or of another daemon
     since: float  # when the target was made ready, seconds since 1970
 
     @classmethod
     def read(cls, target: BackupTarget, state: RegistryState) -> Self:
-        """Raises TargetError: it is not this daemon's target, or cannot be read."""
+        """Read all snapshots. Raise TargetError if the target is not this daemon's or cannot be
+        read.
+        """
         signers = signers_of(state)
         target.check(signers)
         whole: list[Snapshot] = []
@@ -348,12 +377,14 @@ class SnapshotHistory:
         return self.whole[-1] if self.whole else None
 
     def unproven(self, spaces: Collection[str], *, now: float, max_age_s: float) -> list[str]:
-        """Those of the spaces that have no proven snapshot younger than that, and had time enough to get one."""
+        """Return the spaces without a proven snapshot of that age, except those too new to have
+        one.
+        """
         if not self.whole:
             return sorted(spaces) if now - self.since > max_age_s else []
         young = [one for one in self.whole if -_AHEAD_S < now - one.made.at <= max_age_s]
         proven = {space_id for one in young for space_id in one.proven}
-        # What no older snapshot has is new.
+        # A space that no older snapshot has is new.
         known = {space_id for one in self.whole if one not in young for space_id in one.made.spaces}
         late = known if young else {*spaces}
         return sorted((late & {*spaces}) - proven)

@@ -1,7 +1,8 @@
-"""Proves a snapshot: every file as it was, every database opened and read, every canary asked again.
+"""Verifies a snapshot: compares every file, opens and reads every database, and asks every canary
+again.
 
-Copies are opened, and never the snapshot itself: whoever opens a database changes its log. They lie in the data folder for as long as that
-takes, encrypted as they are, one space at a time.
+It opens copies and never the snapshot itself, since opening a database changes its log. The copies
+are in the data folder meanwhile, encrypted as they are, one space at a time.
 """
 
 from __future__ import annotations
@@ -50,15 +51,16 @@ async def prove(
     is_full: bool = True,
     follow: Follow = lambda *_: None,
 ) -> Proof:
-    """Verifies one, and writes down beside it what was found, where that can be written.
+    """Verify a snapshot, and write the proof into it if it is writable.
 
     Args:
-        spaces: where the keys of databases are.
-        only: the spaces that are looked at, whose keys are at hand now; the rest is as it was found the last time.
-        is_full: also what has the same bytes as in a snapshot that was proven; else these are only read and hashed.
-        follow: told of the step.
+        spaces: access to the keys of databases.
+        only: spaces to verify, whose keys are available now; the others keep their last verdict.
+        is_full: also open spaces with the same bytes as in a proven snapshot; otherwise only hash them.
+        follow: called with the step.
 
-    Raises SnapshotError: there is no such snapshot, or it is of a newer version; TargetError, StorageError: no room to open copies.
+    Raise SnapshotError if there is no such snapshot or it is of a newer version, and TargetError or
+    StorageError if there is no space for copies.
     """
     try:
         known = await asyncio.to_thread(lambda: Snapshot.read(target, name, signers_of(state)))
@@ -83,14 +85,14 @@ async def prove(
     proof = Proof(
         name, made.digest, int(time.time()), files, registry, {**earlier, **found.spaces}, tuple(found.problems)
     )
-    # A target that is mounted read-only can be verified all the same; what was found is told.
+    # A read-only target can be verified too: the caller gets the result.
     with contextlib.suppress(OSError):
         await asyncio.to_thread(write, target.snapshot(name) / VERIFIED, proof.to_bytes(state.identity))
     return proof
 
 
 def _proven_bytes(target: BackupTarget, made: BackupManifest, state: RegistryState) -> frozenset[str]:
-    """The spaces whose bytes were proven in another snapshot."""
+    """Return the spaces whose bytes were proven in another snapshot."""
     own = made.contents()
     found = set()
     for other in SnapshotHistory.read(target, state).whole:
@@ -100,7 +102,9 @@ def _proven_bytes(target: BackupTarget, made: BackupManifest, state: RegistrySta
 
 
 def _make_scratch(state: RegistryState, made: BackupManifest) -> Path:
-    """An empty folder of mode 0700 on a disk with room for the largest database. Raises StorageError, KeyFileError."""
+    """Create an empty folder of mode 0700, with space for the largest database. Raise StorageError
+    or KeyFileError.
+    """
     folder = state.folder.proving
     shutil.rmtree(folder, ignore_errors=True)
     sizes: Counter[str] = Counter()
@@ -113,7 +117,7 @@ def _make_scratch(state: RegistryState, made: BackupManifest) -> Path:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known so far."""
+    """The results of a verification so far."""
 
     files: Verdict = "proven"
     registry: Verdict = "unproven"
@@ -126,7 +130,7 @@ class _Found:
 
 
 class _Proving:
-    """One verification on its way."""
+    """A running verification."""
 
     def __init__(
         self,
@@ -148,7 +152,7 @@ class _Proving:
         self._found = _Found()
 
     async def all(self, only: Collection[str] | None, follow: Follow) -> _Found:
-        """Looks at everything, or at some spaces."""
+        """Verify everything, or only some spaces."""
         made, found = self._made, self._found
         if only is None:
             missing, surplus = await asyncio.to_thread(made.strays, self._folder)
@@ -168,10 +172,12 @@ class _Proving:
         return found
 
     async def _is_whole(self, name: str, target: Path | None = None) -> bool:
-        """Whether a file is as the manifest says; with `target` it is copied there on the way."""
+        """Return True if a file matches the manifest; with `target`, copy it there at the same
+        time.
+        """
         wanted = self._made.files.get(name)
         if wanted is None or not (self._folder / name).is_file():
-            return False  # told of as missing
+            return False  # reported as missing
         try:
             copy = None if target is None else str(target)
             told = await self._worker.do("hash", source=str(self._folder / name), target=copy)
@@ -193,7 +199,7 @@ class _Proving:
         return False
 
     async def _database(self, name: str) -> Path | None:
-        """A copy of a database with its log; None where it is not whole."""
+        """Copy a database with its log; return None if it does not match the manifest."""
         copy = self._scratch / Path(name).name
         is_whole = await self._is_whole(name, copy)
         if name + LOG in self._made.files:
@@ -241,7 +247,9 @@ class _Proving:
         return self._found.note("unreadable", f"{what}: its key does not open it")
 
     async def _opened(self, what: str, kind: str, copy: Path, key: bytes, held: ManifestDatabase) -> Verdict:
-        """What a copy gives when it is opened with a key. Raises WrongKeyError where it does not open."""
+        """Open a copy with a key, and return its verdict. Raise WrongKeyError if the key does not
+        open it.
+        """
         try:
             asked_at = held.asked_at or self._made.at
             told = await self._worker.do("prove", kind=kind, source=str(copy), key=key.hex(), at=asked_at)
@@ -259,12 +267,12 @@ class _Proving:
 
 
 def _difference(then: ManifestDatabase, now: ManifestDatabase, version: str) -> str | None:
-    """What a copy gives otherwise than it did when it was made; None where nothing."""
+    """Return the difference between a copy's state and that when it was made, or None."""
     if then.schema is not None and now.schema != then.schema:
         return "it is of another version"
     if then.change is not None and now.change != then.change:
         return f"its newest change is {now.change}, not {then.change}"
-    # Another version of the program may rank otherwise.
+    # Another version may rank differently.
     if then.canaries is not None and version == __version__ and now.canaries != then.canaries:
         return "it answers its canaries otherwise"
     return None

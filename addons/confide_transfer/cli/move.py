@@ -1,4 +1,6 @@
-"""`confide daemon move`: from one machine to a server, and back, with every secret, file and revision (docs/server.md)."""
+"""`confide daemon move`: moves a space from a device to a server, or back, with every secret, file
+and revision (docs/server.md).
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,7 @@ async def _move(
 
 
 async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) -> list[str]:
-    """Have a move that was broken off behind its end known to the daemon that was left; what a person should know of that."""
+    """Finish an interrupted move at the source, and return lines for the user if that fails."""
 
     try:
         await journey.finish(here.paths, here.config, begun, with_tasks=with_tasks)
@@ -153,7 +155,7 @@ async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) 
 
 
 async def _settle(here: CommandContext, project: Path) -> None:
-    """What waits on this machine, and what was saved a moment ago, belongs to the memory."""
+    """Send the queue and the files that were just saved, so that the move includes them."""
     async with here.client(await identified(here, project)) as client:
         is_sent = await send_queue(client, here)
         if not is_sent or not is_empty(here.paths.journal):
@@ -163,7 +165,7 @@ async def _settle(here: CommandContext, project: Path) -> None:
 
 
 async def _settled(here: CommandContext, project: Path) -> list[str]:
-    """Take up the new daemon at once; what goes wrong there is told."""
+    """Use the new daemon at once, and return lines for the user if that fails."""
     try:
         async with here.client(await identified(here, project)) as client:
             await client.files.compare()
@@ -251,7 +253,9 @@ def _output(
 
 
 def hint_of_move(here: CommandContext) -> None:
-    """Before this machine joins a daemon: its own memory would stay where it is, and a move takes it along."""
+    """Before this device joins a daemon, point out that its own memory would stay behind, and that
+    a move takes it along.
+    """
 
     with suppress(ConfideError):
         is_alone = load_pin(here.paths.link) is None and here.paths.daemon_data.is_dir()

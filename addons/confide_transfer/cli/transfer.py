@@ -1,6 +1,8 @@
-"""`confide import`: memories of other systems, and markdown and JSON files, become notes (docs/importing.md).
+"""`confide import`: imports memories of other systems, and markdown and JSON files, as notes
+(docs/importing.md).
 
-And `confide export`: all memory of a space becomes a folder of markdown files, which `import` brings back where it is missing.
+`confide export`: exports a space to a folder of markdown files, from which `import` restores
+missing documents.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from confide_transfer.local.plan import ImportPlan, ImportSource, Survey, stores
 
 _OFFERED: Final = 5
 _SHOWN: Final = 10
-"""Of what was skipped or refused; `--json` names more."""
+"""Number of skipped or refused items that are printed; `--json` lists more."""
 _SHOWN_FAILURES: Final = 5
 _TOLD: Final = {
     "new": "new",
@@ -85,7 +87,7 @@ async def export(
     this = await identified(here, project)
     _check_outside(here, this, folder)
     async with here.client(this) as client:
-        # What was saved a moment ago belongs to it.
+        # The export includes files that were just saved.
         await client.files.compare()
         answer = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
         names = [one["name"] for one in answer["projects"]]
@@ -126,7 +128,7 @@ def _print_skipped(report: ExportReport) -> None:
 
 
 def _check_outside(here: CommandContext, project: Project, into: Path) -> None:
-    """Refuse a folder that is sent up as memory: each export would hold all those before it."""
+    """Refuse a folder that is synced as memory: each export would include the earlier ones."""
     try:
         place = into.resolve()
     except RuntimeError:
@@ -143,7 +145,7 @@ def _check_outside(here: CommandContext, project: Project, into: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ImportRequest:
-    """What is to be imported, and how; `is_sure`: False for a look alone, None to ask."""
+    """The options of an import; `is_sure` is False for a preview only, None to ask the user."""
 
     here: CommandContext
     this: Project
@@ -153,7 +155,7 @@ class _ImportRequest:
 
     @property
     def may_ask(self) -> bool:
-        """Whether somebody is to be asked, and is there."""
+        """Return True if the user has to confirm, and is at a terminal."""
         return self.is_sure is None and sys.stdin.isatty() and not self.as_json
 
 
@@ -197,7 +199,9 @@ def import_memories(
 
 
 def offer(here: CommandContext, folder: Path) -> None:
-    """Tell what could be imported into the project of this folder, and at a terminal ask about it; nothing where there is nothing."""
+    """Offer to import memories that exist for this folder's project, and ask at a terminal; print
+    nothing without any.
+    """
     stores = _stores([], None, projects.identify(folder).granted())
     if not stores:
         return
@@ -220,7 +224,7 @@ def _stores(paths: list[Path], system: str | None, this: Project) -> list[Import
 
 
 def _existing(path: Path) -> Path:
-    # A link that somebody has typed is followed; those inside a folder are not.
+    # A symlink that the user typed is followed; symlinks inside a folder are not.
     try:
         return path.expanduser().resolve()
     except RuntimeError as error:  # no such user, or links in a circle
@@ -305,7 +309,7 @@ def _counts(outcome: ImportOutcome) -> str:
 
 
 def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool, is_told: str) -> None:
-    """`is_told`: the counts that a person has seen already."""
+    """Print the result; `is_told` are the counts that the user has seen already."""
     if asked.as_json:
         twins = [{"origin": origin, "id": identity or None} for origin, identity in outcome.twins]
         print_json({"project": asked.this.name, "dryRun": is_dry, **outcome.as_json(plan), "identical": twins})
@@ -323,7 +327,7 @@ def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is
 
 
 def _places(outcome: ImportOutcome, this: Project) -> str:
-    """Where the new ones are: those of this project as files here, the others with the daemon."""
+    """Return where the new notes are: as files here for this project, at the daemon for others."""
     own = outcome.projects[this.name]
     others = [
         f"{count:,} into the project {name}" for name, count in sorted(outcome.projects.items()) if name != this.name
@@ -334,8 +338,10 @@ def _places(outcome: ImportOutcome, this: Project) -> str:
 async def _undone(
     asked: _ImportRequest, plan: ImportPlan, *, is_dry: bool, is_sure: bool
 ) -> tuple[dict[str, object], int]:
-    """Delete the notes of a plan that was surveyed, those that are there: each is known by where it came from, whoever imported it, and
-    however it was edited since. What `--json` shows of that, and the exit code."""
+    """Delete the notes of a surveyed plan, and return the result for `--json` and the exit code.
+
+    Each note is found by its origin, independent of who imported it and of later edits.
+    """
     deleted: list[str] = []
     failed: list[dict[str, str]] = []
     async with asked.here.client(asked.this) as client:
@@ -380,7 +386,7 @@ async def _delete(client: CommandClient, identity: str, deleted: list[str], fail
 
 
 def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
-    """Put the documents of an export back where they are missing."""
+    """Restore the missing documents of an export."""
     if len(trees) > 1:
         raise ExportError("an export is brought back by itself", hint="name one folder at a time")
     report, is_dry = asyncio.run(_filled(asked, trees[0]))
@@ -418,7 +424,7 @@ def _print_counts(report: ExportReport) -> None:
 
 
 async def _filled(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bool]:
-    """What was brought back, or would be; and whether it was a look alone."""
+    """Return the report of a restore or its preview, and True if it was only a preview."""
     async with asked.here.client(asked.this) as client:
         is_dry = not asked.is_sure
         report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry)

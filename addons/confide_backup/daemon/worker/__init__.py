@@ -1,1 +1,1 @@
-"""The process beside the daemon that copies and proves, and how it is told what to do."""
+"""The worker process beside the daemon, which copies and verifies snapshots, and its client."""

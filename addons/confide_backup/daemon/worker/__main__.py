@@ -1,10 +1,13 @@
-"""The process beside the daemon that copies and proves: `python -m confide_backup.daemon.worker`, told what to do line by line.
+"""The worker process that copies and verifies snapshots: `python -m confide_backup.daemon.worker`.
 
-A process of its own for three reasons: POSIX drops SQLite's locks where the process that holds them closes a descriptor of the file
-(`held_view`); hashing, reading every page and asking canaries would take the interpreter from searches; and it may be nicer than those.
-Keys come through the pipe, and are in no argument, file or log. It ends when its pipe does, with the daemon.
+It is a process of its own for three reasons. POSIX drops SQLite's locks when the process that holds
+them closes a descriptor of the file (`held_view`). Hashing, reading every page and asking canaries
+would slow down searches in the daemon's interpreter. And it can run at a lower priority. Keys come
+through the pipe, and are in no argument, file or log. It ends with its pipe, and so with the
+daemon.
 
-A line of JSON is asked on stdin and some are answered on stdout: `{"read": N}` as it goes on, at last `{"ok": {…}}` or `{"error": {…}}`.
+Requests are lines of JSON on stdin, answers on stdout: `{"read": N}` for progress, then `{"ok":
+{…}}` or `{"error": {…}}`.
 """
 
 from __future__ import annotations
@@ -32,17 +35,19 @@ from confide_daemon.store.upkeep.integrity import PAGES
 
 NICE: Final = 10
 REST: Final = 2.0
-"""After each step, so many times what it took of a processor. Two processors may share a core, its caches and the way to the memory: there
-a search beside a copy that never rests takes 1.4 times as long, however nice the copy is."""
+"""Pause after each step, as a multiple of its processor time. Two processors may share a core, its
+caches and the memory bus: there a search takes 1.4 times as long beside a copy without pauses, at
+any priority.
+"""
 LONGEST_REST_S: Final = 0.5
-"""Behind a step that took long: whoever waits for it takes a process that is silent for one that hangs."""
+"""Limit of a pause, since the daemon treats a worker as hanging after a long silence."""
 TELL_EVERY_S: Final = 0.5
 _Told = dict[str, Any]
-"""Of one step, as JSON."""
+"""The answer of a step, as JSON."""
 
 
 def main() -> None:
-    """Does what it is told until nobody tells it anything any more."""
+    """Run requests until stdin ends."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICE)
     os.umask(0o077)
@@ -59,7 +64,9 @@ def main() -> None:
 
 
 class _Progress:
-    """Rests behind each step, tells now and then that it goes on, and ends the process where nobody listens any more."""
+    """Pauses after each step, reports progress at intervals, and ends the process if the daemon has
+    ended.
+    """
 
     def __init__(self) -> None:
         self._read = 0
@@ -106,7 +113,11 @@ def _copy_database(
     known: _Told | None,
     at: int,
 ) -> _Told:
-    """Database and log; with its key, in the state that is asked for its change, its schema and, of a space, its canaries."""
+    """Copy a database and its log.
+
+    With the key, the copy has one held state, whose change number, schema and, for a space,
+    canaries are returned.
+    """
     copy, before = Path(target), _path(previous)
 
     def copied(file: int, log: int | None, log_bytes: int | None) -> _Told:
@@ -123,12 +134,12 @@ def _copy_database(
         files = copied(held.file, held.log, held.log_bytes)
         is_same = before is not None and _beside(before).exists() == (LOG in files)
         if known is not None and is_same and all(file["linked"] for file in files.values()):
-            return {"files": files, "held": known}  # byte by byte what was asked then
+            return {"files": files, "held": known}  # the same bytes as then
         return {"files": files, "held": said(_held(held.store, kind, bytes.fromhex(key), at, follow))}
 
 
 def _held(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> ManifestDatabase:
-    """What a database holds, in the view of the caller."""
+    """Return the state of a database, in the caller's transaction."""
     if kind == "registry":
         return ManifestDatabase(schema=int(store.one("PRAGMA user_version")))
 
@@ -146,7 +157,7 @@ def _hash_file(follow: _Progress, *, source: str, target: str | None) -> _Told:
 
 
 def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _Told:
-    """Opens a copy that nobody else uses, reads all of it and asks what was asked then: what it holds, and what is wrong with it."""
+    """Open a private copy, read all of it and ask its canaries; return its state and its problems."""
     path, secret = Path(source), bytes.fromhex(key)
     if kind == "registry":
         connection = connect(path, secret, writer=False)

@@ -1,7 +1,9 @@
-"""Questions that a space is asked when it is copied, and that its copy is asked again: it has to answer the same.
+"""Canaries: searches whose results in a space are hashed when it is copied, and must be the same in
+its copy.
 
-They are made from the space's own headings, with the vectors of the pieces below them, so nothing is embedded and no text leaves the
-database. Which ones they are follows from the state alone. What is kept of the answers is one hash, keyed by the database's key.
+They consist of the space's own headings and the vectors of the chunks below them, so nothing is
+embedded and no text leaves the database. The state alone determines which ones they are. Only one
+hash of the results is kept, keyed by the database's key.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from confide_memory.markdown_blocks import line_headings
 
 MOST: Final = 20
 _LOOKED_AT: Final = 200
-"""Documents that are looked through for headings."""
+"""Number of documents to search for headings."""
 _LEAST_WORDS: Final = 2
 _LONGEST: Final = 200
 _PERSON: Final = b"confide-canary-1"
@@ -38,16 +40,17 @@ Follow = Callable[[], None]
 @dataclass(frozen=True, slots=True)
 class Canary:
     question: str
-    vector: Vectors | None  # None: by words alone
+    vector: Vectors | None  # None: keyword search only
 
 
 def answers(store: Store, key: bytes, *, now: int, follow: Follow) -> tuple[bytes, int]:
-    """A hash of what the space answers to its canaries, in the view of the caller, and how many they are.
+    """Return a hash of the space's results for its canaries, in the caller's transaction, and their
+    number.
 
     Args:
         key: of the database.
-        now: to which moment the ranking counts days: the snapshot's.
-        follow: told after each.
+        now: time for the age of notes in the ranking: the snapshot's.
+        follow: called after each canary.
     """
     live = live_generation(store)
     digest = hashlib.blake2b(key=key, person=_PERSON, digest_size=HASH_BYTES)
@@ -81,7 +84,7 @@ def answers(store: Store, key: bytes, *, now: int, follow: Follow) -> tuple[byte
 
 
 def _canaries(store: Store, live: Generation | None) -> Iterator[Canary]:
-    """By the hashes of the documents' texts, which are as good as drawn."""
+    """Yield headings of documents in the order of their hashes, which is as good as random."""
     sql = "SELECT id, revision FROM document WHERE NOT deleted AND source = 'memory' AND hash <> '' ORDER BY hash, id LIMIT ?"
     asked: set[str] = set()
     for document, number in store.rows(sql, (_LOOKED_AT,)):
@@ -98,7 +101,7 @@ def _canaries(store: Store, live: Generation | None) -> Iterator[Canary]:
 
 
 def _vector(store: Store, document: int, live: Generation | None) -> Vectors | None:
-    """That of the document's first piece."""
+    """Return the vector of the document's first chunk."""
     if live is None:
         return None
     sql = f"""SELECT v.embedding FROM chunk c JOIN vector_{live.id} v ON v.chunk = c.id

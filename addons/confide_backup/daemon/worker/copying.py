@@ -1,4 +1,6 @@
-"""Files copied as they are, hashed on the way, and on the disk at the end; what equals its copy of last time becomes a hard link."""
+"""Copies files durably while hashing them, and replaces a copy that equals the previous one by a
+hard link.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ from confide_daemon.errors import StorageError
 
 PIECE_BYTES: Final = 1 << 20
 SYNC_BYTES: Final = 4 << 20
-"""So much is written before it is brought to the disk: a backlog of gigabytes would make everybody's next commit wait."""
+"""Bytes between syncs: a backlog of gigabytes would delay the next commit of every process."""
 _NO_LINKS: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 )
-# os_unix.c: where SQLite's shared lock lies in a database file.
+# os_unix.c: the position of SQLite's shared lock in a database file.
 _SHARED_FIRST: Final = 0x40000000 + 2
 _SHARED_SIZE: Final = 510
 _LOCK_S: Final = 10.0
 
 Follow = Callable[[int], None]
-"""Told of bytes that were read."""
+"""Called with the number of bytes read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file of a snapshot, as it was written."""
+    """A file that was written to a snapshot."""
 
     size: int
     hash: bytes
@@ -41,14 +43,16 @@ class Copied:
 
 
 def copy(source: int, target: Path, *, size: int | None, previous: Path | None, follow: Follow) -> Copied:
-    """Copies a file from an open descriptor.
+    """Copy a file from an open descriptor.
 
     Args:
-        size: so many bytes from its beginning; None: all.
-        previous: the copy of the last snapshot, compared byte by byte: what a bad disk has made of it is not linked on.
-        follow: told of every piece.
+        size: number of bytes from its beginning; None for all.
+        previous: the copy in the last snapshot, compared byte by byte, so that damage by a bad disk
+            is not linked again.
+        follow: called after every piece.
 
-    Raises OSError; FileExistsError where the target is there; StorageError: the source is shorter than `size`.
+    Raise OSError, FileExistsError if the target exists, and StorageError if the source is shorter
+    than `size`.
     """
     wanted = os.fstat(source).st_size if size is None else size
     if previous is not None and (found := _same(source, previous, wanted, follow)) is not None:
@@ -68,7 +72,8 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
             follow(len(piece))
             if done - synced >= SYNC_BYTES:
                 os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
-                # As it goes: a gigabyte of the copy would push out what a small machine keeps of the databases that are searched.
+                # Drops pages early: a gigabyte of the copy would evict cached databases on a small
+                # device.
                 _forget_cached(descriptor)
                 synced = done
         os.fsync(descriptor)
@@ -82,10 +87,12 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
 
 @contextmanager
 def unopened(path: Path) -> Iterator[tuple[int, int | None]]:
-    """Descriptors of a database that nobody has open, and of its log where there is one, while nobody folds that in.
+    """Open descriptors of a closed database and of its log, if any, and keep the log from being
+    checkpointed.
 
-    Within this SQLite's shared lock is held: a command beside the daemon, such as `confided doctor`, may open the file and read it, but as
-    the last one that closes it leaves the log alone. Raises StorageError: another process writes to it; OSError.
+    Holds SQLite's shared lock: another command, such as `confided doctor`, can read the file, but
+    closing it leaves the log unchanged. Raise StorageError if another process writes to it, and
+    OSError.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     log = None
@@ -109,7 +116,9 @@ def unopened(path: Path) -> Iterator[tuple[int, int | None]]:
 
 
 def hash_file(path: Path, follow: Follow, *, target: Path | None = None) -> tuple[int, bytes]:
-    """Size and hash of a file; with `target`, which must not be there, it is copied on the way. Raises OSError."""
+    """Return size and hash of a file; with `target`, which must not exist, copy it too. Raise
+    OSError.
+    """
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if target is not None:
@@ -127,7 +136,7 @@ def hash_file(path: Path, follow: Follow, *, target: Path | None = None) -> tupl
 
 
 def _same(source: int, previous: Path, size: int, follow: Follow) -> bytes | None:
-    """The hash, where the file that was copied last time has these bytes and no others."""
+    """Return the hash if the previous copy has exactly these bytes, or None."""
     try:
         other = os.open(previous, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -143,7 +152,7 @@ def _same(source: int, previous: Path, size: int, follow: Follow) -> bytes | Non
             follow(len(piece))
         return digest.digest()
     except OSError:
-        return None  # it cannot be read: then it is written anew
+        return None  # unreadable: the file is copied instead
     finally:
         _forget_cached(other)
         os.close(other)
@@ -152,7 +161,7 @@ def _same(source: int, previous: Path, size: int, follow: Follow) -> bytes | Non
 def _pieces(descriptor: int, size: int | None) -> Iterator[bytes]:
     if hasattr(os, "POSIX_FADV_NOREUSE"):
         with suppress(OSError):
-            # Nothing that is read here counts as used (Linux 6.3): what is searched stays in memory before it.
+            # Reads here do not count as use (Linux 6.3), so cached databases stay in memory.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NOREUSE)
     place = 0
     while size is None or place < size:
@@ -171,7 +180,7 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 
 def _forget_cached(descriptor: int) -> None:
-    """What is in a snapshot is not read again soon; the memory is for what is searched."""
+    """Drop the file from the page cache: a snapshot is not read again soon, databases are."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

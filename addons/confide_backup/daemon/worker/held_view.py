@@ -1,15 +1,18 @@
-"""One state of a database, held while its files are copied byte by byte and while it is asked.
+"""Holds one state of a database while its files are copied byte by byte and while it is queried.
 
-In SQLite's write-ahead mode a state is the database file plus the log up to some frame. As long as a read transaction sees it, the log is
-not begun anew; what is folded into the file meanwhile are frames of that part of the log, which the copy has too
-(https://sqlite.org/walformat.html). Where the whole log was folded in already, the reader uses the file alone, and nobody folds anything
-more into that. So file and that part of the log make up just this state, whoever writes meanwhile.
+In SQLite's write-ahead mode, a state is the database file plus the log up to some frame. As long as
+a read transaction sees it, the log is not restarted; checkpoints meanwhile only write frames of
+that part of the log, which the copy has too (https://sqlite.org/walformat.html). If the whole log
+was checkpointed already, the reader uses the file alone, and no checkpoint changes it. So the file
+and that part of the log are exactly this state, in spite of concurrent writes.
 
-Which part it is SQLite tells without doing anything (`SQLITE_CHECKPOINT_NOOP`), yet not inside of a transaction. So it is asked before and
-behind the beginning of one, over another connection, until both say the same: no writer has to wait for that.
+SQLite reports that part without side effects (`SQLITE_CHECKPOINT_NOOP`), but not inside a
+transaction. So a second connection queries it before and after the transaction begins, until both
+reports are equal: no writer has to wait.
 
-POSIX drops all locks of a process on a file when the process closes any descriptor of it, SQLite's own too (os_unix.c). So this belongs in
-a process that has the database open for nothing else, and the descriptors that are copied from are closed behind the connections.
+POSIX drops all locks of a process on a file when the process closes any descriptor of it, including
+SQLite's (os_unix.c). So this must run in a process that does not have the database open otherwise,
+and the copied descriptors are closed after the connections.
 """
 
 from __future__ import annotations
@@ -38,19 +41,20 @@ _PAGE_SIZE: Final = slice(8, 12)
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """What is to be copied, and asked."""
+    """A held state of a database, to copy and to query."""
 
-    store: Store  # inside of the transaction; of a registry, of which only the connection is of use
+    store: Store  # in the transaction; for a registry, only its connection is used
     file: int  # a descriptor of the database
-    log: int | None  # of its log; None where the state needs none of it
-    log_bytes: int  # so much of the log from its beginning
+    log: int | None  # of its log; None if the state does not need it
+    log_bytes: int  # bytes of the log that belong to the state
 
 
 @contextmanager
 def held_view(path: Path, key: bytes) -> Iterator[HeldView]:
-    """Holds the newest state of the database within this.
+    """Hold the newest state of the database.
 
-    Raises StorageError: it cannot be opened, or is changed so fast that no state could be held; WrongKeyError, DamagedError.
+    Raise StorageError if it cannot be opened, or changes too fast to hold a state, and
+    WrongKeyError or DamagedError.
     """
     with ExitStack() as stack:
         file = _opened(path, stack)
@@ -85,7 +89,9 @@ def held_view(path: Path, key: bytes) -> Iterator[HeldView]:
 
 
 def _position(probe: apsw.Connection, log: int | None) -> tuple[int, int, bytes]:
-    """How many frames of the log count, how many of them are folded in, and which log it is: it is begun anew with another salt."""
+    """Return the log's number of valid frames, the number checkpointed, and its salt, which changes
+    when the log restarts.
+    """
     frames, folded = probe.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     return frames, folded, b"" if log is None else os.pread(log, _WAL_HEADER, 0)[_SALT]
 

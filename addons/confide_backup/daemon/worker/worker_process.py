@@ -1,4 +1,4 @@
-"""The worker's process, as whoever has something copied or proven sees it."""
+"""The client side of the worker process, for copying and verifying."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from confide_daemon import errors
 from confide_daemon.errors import StorageError
 
 STALL_S: Final = 900.0
-"""Without a word from it: a disk that hangs, as a network's does. The longest that says nothing is SQLite's check of one large table."""
+"""Seconds without an answer after which a worker counts as hanging, such as on a network disk.
+SQLite's check of one large table is the longest silent step.
+"""
 END_S: Final = 5.0
 _MOST_LINE: Final = 1 << 20
 _KNOWN: Final = {kind.__name__: kind for kind in (errors.StorageError, errors.DamagedError, errors.WrongKeyError)}
 
 Follow = Callable[[int], None]
-"""Told how many bytes are read."""
+"""Called with the number of bytes read."""
 
 
 class RefusedError(Exception):
-    """The system refused something at a file; `errno` as it says, `why` in words."""
+    """An operating system error at a file: its `number` (errno), and `why` in words."""
 
     def __init__(self, number: int | None, why: str) -> None:
         super().__init__(why)
@@ -35,15 +37,16 @@ class RefusedError(Exception):
 
 
 class Worker:
-    """Does one thing after the other."""
+    """A worker process, which runs one request at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def do(self, what: str, *, follow: Follow = lambda _read: None, **asked: Any) -> dict[str, Any]:
-        """Has it do something; what came of it.
+        """Run a request and return its result.
 
-        Raises StorageError, DamagedError, WrongKeyError: as it met them, or it has ended, or hangs; RefusedError.
+        Raise StorageError, DamagedError or WrongKeyError of the worker, StorageError if it has
+        ended or hangs, and RefusedError.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -75,7 +78,7 @@ class Worker:
 
 @asynccontextmanager
 async def working() -> AsyncIterator[Worker]:
-    """A worker, until the end of this; cut off, it stops in the middle of what it does."""
+    """Start a worker and end it after the context; on an error, kill it at once."""
     process = await _started()
     is_done = False
     try:
@@ -109,7 +112,7 @@ async def _started() -> asyncio.subprocess.Process:
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # asyncio would forget one that is half started, and it would be nobody's.
+        # asyncio would lose a process that is still starting, and it would keep running.
         process = await starting
         process.kill()
         await process.wait()
