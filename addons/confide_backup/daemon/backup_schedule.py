@@ -142,7 +142,7 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
             stdout=_STDERR,
             stderr=_STDERR,
             cwd=folder,
-            start_new_session=True,  # a group of its own, to be ended as one
+            start_new_session=True,  # own process group, which is killed as one
         )
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or type(error).__name__).lower()
@@ -163,7 +163,7 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End the process group, also processes that outlive the first one."""
-    # Not `asyncio.timeout`, which does not work in a task that is being cancelled (Python 3.11.2).
+    # `asyncio.timeout` does not work in a task that is being cancelled (Python 3.11.2).
     ended = asyncio.ensure_future(process.wait())
     # ProcessLookupError: the group has ended, and another may have its number; macOS reports EPERM
     # for a group of zombies.

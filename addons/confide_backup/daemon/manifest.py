@@ -89,7 +89,7 @@ class ManifestDatabase:
     change: int | None = None  # the newest change of the space
     schema: int | None = None  # the newest migration
     canaries: bytes | None = None  # a hash of the answers, keyed by the database's key
-    questions: int | None = None  # how many were asked
+    questions: int | None = None  # number of canaries
     asked_at: int | None = None  # time for the age of notes in their ranking, seconds since 1970
 
 
@@ -278,7 +278,7 @@ def hash_of(data: bytes) -> bytes:
 
 
 def canonical(value: Mapping[str, object]) -> bytes:
-    """Return the only byte form of a value, which is signed."""
+    """Return the canonical JSON bytes of a value, which are the bytes to sign."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 

@@ -38,7 +38,7 @@ class _Task:
     step: str = "waiting"
     done: int = 0
     total: int = 0
-    outcome: dict[str, Any] = field(default_factory=dict)  # empty as long as it goes on
+    outcome: dict[str, Any] = field(default_factory=dict)  # empty while it runs
 
     def follow(self, step: str, done: int, total: int) -> None:
         self.step, self.done, self.total = step, done, total
@@ -57,7 +57,7 @@ class BackupDesk(Service):
         self._last = 0
         self._under_way: set[asyncio.Task[None]] = set()
         self._standing = BackupStatus()
-        self._is_there = True  # the target, as of the last look
+        self._is_there = True  # whether the target existed at the last check
         self._is_working = False
         self._looked_at = 0.0
         self._complaint = ""

@@ -1,9 +1,9 @@
-"""The daemon's keys in a snapshot, sealed to a public key whose private half is a recovery code on
+"""Seals the daemon's keys in a snapshot to a public key whose private half is a recovery code on
 paper.
 
-The daemon has only the public half (`backup.key` in the data folder), so a thief of the
-backups or of the daemon's disk cannot open older snapshots with it. A fresh key encrypts the daemon's keys; HPKE with X-Wing
-wraps that key, as for space keys (PROTOCOL.md 10.5), and the code is that of 10.8.
+The daemon has only the public half (`backup.key` in the data folder), so a thief of the backups or
+of the daemon's disk cannot open older snapshots with it. A fresh key encrypts the daemon's keys;
+HPKE with X-Wing wraps that key, as for space keys (PROTOCOL.md 10.5), and the code is that of 10.8.
 
     keys.sealed = "confide-backup-keys-1\\n" || wrap (1168) || nonce (24) || XChaCha20-Poly1305
 """

@@ -214,7 +214,7 @@ class _SnapshotCopy:
     async def _database(
         self, kind: str, source: Path, name: str, key: bytes | None, known: ManifestDatabase | None
     ) -> ManifestDatabase:
-        self._drop((name, name + LOG))  # of an attempt before
+        self._drop((name, name + LOG))  # from an earlier attempt
         # Another version may rank differently.
         is_same_version = self._last is not None and self._last.version == __version__
         told = await self._worker.do(

@@ -352,7 +352,7 @@ class SnapshotHistory:
 
     whole: list[Snapshot]
     strange: dict[str, SnapshotError]  # by name: damaged, of a newer version, or of another daemon
-    since: float  # when the target was made ready, seconds since 1970
+    since: float  # when the target was prepared, seconds since 1970
 
     @classmethod
     def read(cls, target: BackupTarget, state: RegistryState) -> Self:

@@ -253,8 +253,8 @@ def _output(
 
 
 def hint_of_move(here: CommandContext) -> None:
-    """Before this device joins a daemon, point out that its own memory would stay behind, and that
-    a move takes it along.
+    """Print that this device's own memory stays behind when it joins a daemon, and that a move
+    takes it along.
     """
 
     with suppress(ConfideError):

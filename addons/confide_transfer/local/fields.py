@@ -309,7 +309,7 @@ def _fit_metadata(metadata: Fields) -> Fields:
         value = metadata[largest]
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if len(text) <= _CUT_CHARS:
-            del metadata[largest], sizes[largest]  # thousands of small ones
+            del metadata[largest], sizes[largest]  # only small values are left, maybe thousands
             continue
         metadata[largest] = text[: _CUT_CHARS - 1] + "…"
         sizes[largest] = _size(metadata[largest]) + len(largest.encode()) + 8

@@ -65,7 +65,7 @@ def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
             data = file.read(limit + 1)
     except OSError as error:
         raise UnreadableError(path, f"cannot be read: {error.strerror}") from error
-    if len(data) > limit:  # it grew since it was looked at
+    if len(data) > limit:  # it grew since its size was read
         raise _too_large(path, limit)
     try:
         text = data.decode("utf-8-sig")

@@ -28,7 +28,7 @@ Follow = Callable[[int], None]
 
 
 class RefusedError(Exception):
-    """An operating system error at a file: its `number` (errno), and `why` in words."""
+    """An operating system error on a file: its `number` (errno), and `why` in words."""
 
     def __init__(self, number: int | None, why: str) -> None:
         super().__init__(why)
@@ -88,7 +88,7 @@ async def working() -> AsyncIterator[Worker]:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        # Not `asyncio.timeout`, which does not work in a task that is being cancelled (Python 3.11.2).
+        # `asyncio.timeout` does not work in a task that is being cancelled (Python 3.11.2).
         ended = asyncio.ensure_future(process.wait())
         await asyncio.wait([ended], timeout=END_S if is_done else 0)
         if not ended.done():

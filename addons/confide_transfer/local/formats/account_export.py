@@ -282,7 +282,7 @@ class _Text:
                     raise BrokenJsonError("is not JSON, or ends in the middle") from None
             except RecursionError:
                 raise BrokenJsonError("is nested too deeply") from None
-            except ValueError:  # a number of thousands of digits
+            except ValueError:  # a number with thousands of digits
                 raise BrokenJsonError("holds a number that is too long") from None
             else:
                 # A number may continue in the part that is not read yet.
@@ -309,13 +309,13 @@ class _Text:
 
 
 def table(item: Mapping[str, object], name: str) -> Fields:
-    """Return the object of this name; an empty one by default."""
+    """Return the object of this name, or an empty one."""
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def rows(item: Mapping[str, object], name: str) -> list[Fields]:
-    """Return the objects in the list of this name; an empty list by default."""
+    """Return the objects in the list of this name, or an empty list."""
     value = item.get(name)
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 

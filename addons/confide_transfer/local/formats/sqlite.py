@@ -72,7 +72,7 @@ def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
     of SQLite and files in the `with` block.
     """
     if head(path, len(MAGIC)) != MAGIC:
-        open_plain(path, limit=MAX_STORE_BYTES).close()  # says what it is, if it is no file
+        open_plain(path, limit=MAX_STORE_BYTES).close()  # raises a precise error unless it is a regular file
         raise UnreadableError(path, "is no SQLite database, or is encrypted")
     open_plain(path, limit=MAX_STORE_BYTES).close()
     try:
@@ -86,7 +86,7 @@ def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         raise UnreadableError(path, f"cannot be read as a database: {error}") from error
-    except UnicodeDecodeError as error:  # of a message of SQLite's, which quotes what is damaged
+    except UnicodeDecodeError as error:  # SQLite's message quotes the damaged text
         raise UnreadableError(path, "cannot be read as a database: its schema is damaged") from error
     except OSError as error:
         raise UnreadableError(path, f"cannot be read: {error.strerror}") from error
@@ -145,7 +145,7 @@ def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.row_factory = sqlite3.Row
         connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-        connection.execute("BEGIN")  # all of it as it was at one time
+        connection.execute("BEGIN")  # one consistent state
         yield connection
     finally:
         connection.close()

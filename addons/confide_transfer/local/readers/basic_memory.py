@@ -96,7 +96,8 @@ def _records(root: Path, losses: Losses) -> Iterator[MemoryRecord]:
             origin = place
         taken.add(origin)
         origins[file] = origin
-        # A link names a note by its permalink, its title, its path or its file name; the first to have a name keeps it.
+        # A link names a note by its permalink, title, path or file name; the first note with a name
+        # keeps it.
         for name in (origin, fields.get("title"), place, file.stem):
             if isinstance(name, str):
                 names.setdefault(_plain(name), origin)

@@ -172,6 +172,6 @@ READER = SqliteReader(
     name="claude-mem",
     title="claude-mem",
     tables=_TABLES,
-    stores=(".claude-mem/claude-mem.db",),  # unless CLAUDE_MEM_DATA_DIR says otherwise
+    stores=(".claude-mem/claude-mem.db",),  # default path without CLAUDE_MEM_DATA_DIR
     records=lambda database, losses: screened(_records(database), losses),
 )

@@ -51,7 +51,7 @@ class ClaudeMemoryServerReader(Reader):
 
     name = "claude-memory-server"
     title = "@claude-memory/server"
-    stores = (".claude-memory/data",)  # unless `DATA_DIR` said otherwise
+    stores = (".claude-memory/data",)  # default path without `DATA_DIR`
 
     def recognises(self, path: Path) -> bool:
         database = path / "global.db" if is_folder(path) else path

@@ -60,7 +60,7 @@ class MinMemoryReader(Reader):
 
     name = "min-memory"
     title = "min-memory (hierarchical memories in Qdrant)"
-    stores = (".local/share/mcp-memory/qdrant",)  # the one place where it was before it asked for a server
+    stores = (".local/share/mcp-memory/qdrant",)  # its only path before it required a server
 
     def recognises(self, path: Path) -> bool:
         """Check the path of the collection's database and its table, or the beginning of a scroll."""

@@ -212,7 +212,7 @@ class Carrier:
                     at += 1
                 break
             else:
-                return  # what was missing is not there any more; it is compared again
+                return  # the missing revisions were deleted meanwhile; compare again
 
     def _readable(self, page: Sequence[MovedRevision]) -> list[MovedRevision]:
         damaged = [one for one in page if one.hash and not is_whole(one)]
