@@ -1,4 +1,4 @@
-"""The proxy on the machine where the agent runs: the command `confide`."""
+"""The proxy, which runs on the same device as the agent: the command `confide`."""
 
 VERSION = "0.3.0"
-"""The version, as the daemon and users see it."""
+"""The proxy's version, as sent to the daemon and shown to users."""

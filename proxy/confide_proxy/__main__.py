@@ -1,7 +1,8 @@
-"""The command `confide`: chooses between `confide hook`, `confide mcp` and everything else.
+"""Entry point of `confide`: dispatches to `confide hook`, `confide mcp` or the command line.
 
-A client waits for the first at every turn, and an agent for the second when it starts, so their paths import only what they need; the
-other commands load the command-line library (tests walk all of them).
+Clients wait for `confide hook` on every turn and for `confide mcp` at every start, so these two
+paths import only what they need. All other commands load the command-line library (tests walk all
+of them).
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import it costs a hook some milliseconds
+if TYPE_CHECKING:  # importing it would cost a hook some milliseconds
     from typing import NoReturn
 
 
 def main() -> None:
     """Run `confide` with the arguments of the process."""
     began = time.monotonic()
-    # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
+    # No core dumps: a dump would write the process's memory, with the keys of its space, to the
+    # disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
     if arguments == ["hook"]:
@@ -28,8 +30,8 @@ def main() -> None:
 
             hook_process.main()
         finally:
-            os._exit(0)  # also where it is interrupted while it loads
-    if time.time() < 0:  # a list of devices, an invite and a day's file all have a date, and none of before
+            os._exit(0)  # also if interrupted while loading
+    if time.time() < 0:  # rosters, invites and daily files contain dates since 1970
         sys.exit("confide: this device's clock stands before 1970\nhint: set the clock: timedatectl")
     try:
         if arguments[:1] == ["mcp"] and "--help" not in arguments and "-h" not in arguments:
@@ -38,24 +40,28 @@ def main() -> None:
             sys.exit(stdio.run(arguments[1:]))
         import gc
 
-        # What a command imports stays, so there is next to nothing to collect in it.
+        # Imported modules stay alive, so a command leaves almost nothing for the collector to free.
         gc.set_threshold(20_000)
         from confide_proxy.cli import app
 
         app.main(began)
-    except KeyboardInterrupt:  # also while it loads, which takes some tenths of a second
+    except KeyboardInterrupt:  # also while loading, which takes some tenths of a second
         sys.exit(130)
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else 0)
 
 
 def leave(code: int) -> NoReturn:
-    """End the process. Taking all modules apart takes a quarter of what a short command costs, for nothing: all files are closed by now."""
+    """End the process at once with this exit code, after flushing stdout and stderr.
+
+    All files are closed by now, and an orderly teardown of the interpreter would take a quarter of
+    the run time of a short command. While other threads run, the process exits the ordinary way.
+    """
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except (OSError, ValueError):
-        sys.exit(code)  # the interpreter has words and a code of its own for it
+        sys.exit(code)  # the interpreter reports this with its own message and code
     import threading
 
     if threading.active_count() > 1:

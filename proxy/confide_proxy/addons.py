@@ -1,10 +1,10 @@
-"""The seam between the core and what it does not know: add-ons, found where they are installed.
+"""Discovery of the proxy's add-ons, and the interface between them and the core.
 
-An add-on names what it brings in one `Addon`, by places (`module:attribute`) that are imported when
-they are first needed, and tells of it by an entry point of the group `confide.addons.proxy`. So one
-that is not installed costs nothing, and one that nobody uses next to nothing. To look for them reads a
-file of each package that is installed, once a process: never before an agent's first answer, in a hook,
-or for a command of the core that does without.
+An add-on describes itself in one `Addon` and registers it as an entry point of the group
+`confide.addons.proxy`. An `Addon` names its functions as `module:attribute`; they are imported on
+first use, so an installed but unused add-on costs next to nothing. Discovery reads one file per
+installed package, once per process: never before an agent's first response, in a hook, or for a
+command of the core that needs no add-on.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ GROUP: Final = "confide.addons.proxy"
 
 
 class ToolHandlers(NamedTuple):
-    """What becomes of the calls of one tool on this machine; "" where nothing does.
+    """Handlers on this device for the calls of one tool, as `module:attribute`; "" if there is
+    none.
 
     Attributes:
-        sent: `(arguments, *, identity, space, project, operation, said) -> arguments`, as they go up; the
-            core knows the tools of which that is so (`sealing/sealed_calls.py`). Blocks, and raises ToolError.
-        queued: `(arguments, operation) -> (structured, sentence)`, for a call that waits for the daemon.
-        answered: `async (arguments, project, config, link, sealing, *, progress, is_wanted) -> Answer`,
-            for a tool that is about files of this machine and never goes up.
+        sent: `(arguments, *, identity, space, project, operation, said) -> arguments`: prepares
+            the arguments before they are sent to the daemon. `sealing/sealed_calls.py` lists the
+            tools that have one. Blocks, and raises ToolError.
+        queued: `(arguments, operation) -> (structured, sentence)`: the result of a call that
+            is queued until the daemon is reachable.
+        answered: `async (arguments, project, config, link, sealing, *, progress, is_wanted) ->
+            Answer`: runs a tool that works on files of this device and is never sent.
     """
 
     sent: str = ""
@@ -42,13 +45,15 @@ class ToolHandlers(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """Pages for whatever add-on shows the memory in a browser.
+    """Pages that an add-on offers to the add-on that shows the memory in a browser.
 
     Attributes:
-        path, title: of the one that the list of pages names.
-        after: behind which path it stands there: the first of these that there is; at the end where there is none.
-        routes: path, place and method of each; a page is `async (desk) -> response`.
-        templates: the folder of what they are drawn with.
+        path, title: of the page that is listed in the navigation.
+        after: paths of other pages. This page follows the first of them that exists, or comes
+            last if none does.
+        routes: path, `module:attribute` and HTTP method of each page; a page is
+            `async (desk) -> response`.
+        templates: the folder of the pages' templates.
     """
 
     path: str
@@ -59,34 +64,40 @@ class Pages(NamedTuple):
 
 
 class Addon(NamedTuple):
-    """What an add-on brings to `confide`; places are "" where it has nothing to say. No dataclass, whose making
-    every session would pay for.
+    """Everything that one add-on adds to `confide`. Functions are given as `module:attribute`, and
+    are "" where the add-on has none. Not a dataclass: defining one would delay every session's
+    start.
 
     Attributes:
-        name: what it is called, and its folder `confide_NAME`.
-        commands: where each stands in the help.
-        other_words: what people type for them.
-        tools: by the names of the tools.
-        beside: `(paths, config, connect) -> {name: async work}`, what goes on beside a session from its
-            first link on, until it is cancelled; `connect(project)` is a client of its own, and the name
-            begins the sentence that tells of its trouble.
-        key_changed: `async (link, roster, identity, old)`, this machine has a new key, and both are on the
-            roster still. Raises as a request.
-        devices_removed: `async (link, keys) -> Told`, these have just left the roster.
-        status: `async (link) -> Told`, for `confide status`; a heading is before its rows.
-        doctor: `async (link) -> [Finding]`, for `confide doctor`, where the daemon is another machine's.
-        briefing: `async (link) -> line or None`, what a session is told first. Raises as a request.
-        joining: `(here)`, this machine is about to join a daemon.
-        set_up: `(here, folder)`, a client was given its entry for this project.
+        name: the add-on's name; its package is `confide_NAME`.
+        commands: its commands, with their positions in the help.
+        other_words: other words that people type for these commands.
+        tools: handlers, by tool name.
+        beside: `(paths, config, connect) -> {name: async work}`: background work that runs
+            from a session's first link until it is cancelled. `connect(project)` opens a client
+            of its own; each name begins the sentence that reports a problem of that work.
+        key_changed: `async (link, roster, identity, old)`: called when this device has a new
+            key, while both keys are still on the roster. Raises as a request.
+        devices_removed: `async (link, keys) -> AddonMessage`: called when the devices with these
+            keys have been removed from the roster.
+        status: `async (link) -> AddonMessage`, for `confide status`; a heading is printed before
+            its rows.
+        doctor: `async (link) -> [DoctorFinding]`, for `confide doctor` if the daemon runs on
+            another computer.
+        briefing: `async (link) -> line or None`: a line for the briefing at the start of a
+            session. Raises as a request.
+        joining: `(here)`: called before this device joins a daemon.
+        set_up: `(here, folder)`: called when a client has been given its entry for this project.
 
-    And what add-ons are to each other, which know no other's name:
-        rooms: `(gateway) -> RouteGroup`, routes beside those of `confide http serve`.
-        pages: of the panel.
-        bring: `async (file, project, config, link, sealing, *, is_dry) -> data`, memories in a file become
-            notes, or would. Raises UnreadableError: it holds none.
-        moved: `async (source, target) -> count`, the space has gone from one daemon to the other, and what
-            is the add-on's there follows. Raises as a request.
-        given_up: `async (target)`, nothing of it will come. Raises as a request.
+    Extension points between add-ons, which never name each other:
+        rooms: `(gateway) -> RouteGroup`: further routes of `confide http serve`.
+        pages: pages of the panel.
+        bring: `async (file, project, config, link, sealing, *, is_dry) -> data`: imports the
+            memories in a file as notes, or with `is_dry` only reports them. Raises
+            UnreadableError if the file contains none.
+        moved: `async (source, target) -> count`: called when the space has moved from one
+            daemon to another, to move the add-on's own data too. Raises as a request.
+        given_up: `async (target)`: called when such a move is abandoned. Raises as a request.
     """
 
     name: str
@@ -109,13 +120,13 @@ class Addon(NamedTuple):
 
 
 class AddonMessage(NamedTuple):
-    """What a command tells of an add-on's.
+    """An add-on's part of the output of a command.
 
     Attributes:
-        data: fields of its `--json`.
-        rows: for a person, as they are printed.
-        remarks: the same on stderr.
-        heading: of the rows, where the command shows one.
+        data: fields added to the command's `--json`.
+        rows: lines for stdout.
+        remarks: lines for stderr.
+        heading: the heading of the rows, for commands that print headings.
     """
 
     data: Mapping[str, Any]
@@ -125,14 +136,14 @@ class AddonMessage(NamedTuple):
 
 
 class DoctorFinding(NamedTuple):
-    """What a check of `confide doctor` found.
+    """The result of one check of `confide doctor`.
 
     Attributes:
-        check: its name.
+        check: the name of the check.
         state: "ok", "problem", or "hint": nothing is wrong, and something could be better.
         detail: a sentence.
-        hint: what to do; "" where there is nothing.
-        isFixed: `--fix` has put it right.
+        hint: the remedy, or "".
+        isFixed: True if `--fix` has fixed the problem.
     """
 
     check: str
@@ -144,9 +155,10 @@ class DoctorFinding(NamedTuple):
 
 @cache
 def installed() -> tuple[Addon, ...]:
-    """All that are installed, by name. The first look blocks: in a loop, ask for it in a thread.
+    """Return all installed add-ons, sorted by name.
 
-    Raises AddonError: one cannot be loaded.
+    The first call reads the disk and blocks: from an event loop, call it in a thread. Raises
+    AddonError if an add-on cannot be loaded.
     """
     places = _places()
     found = (_addon(name, places[name]) for name in sorted(places))
@@ -154,10 +166,14 @@ def installed() -> tuple[Addon, ...]:
 
 
 def _addon(name: str, place: str) -> Addon | None:
-    """None: its package is not there, as in a copy from which somebody has taken its folder."""
+    """Load the add-on at `place` (`module:attribute`).
+
+    Returns None if its package is missing, as in a copy of the project whose folder was removed.
+    Raises AddonError if importing it fails otherwise.
+    """
     try:
         found: Addon = loaded(place)
-    except Exception as error:  # whatever it does while it is imported
+    except Exception as error:  # an add-on may raise anything while it is imported
         if isinstance(error, ModuleNotFoundError) and error.name == place.partition(":")[0].partition(".")[0]:
             return None
         raise AddonError(name, error) from error
@@ -165,11 +181,13 @@ def _addon(name: str, place: str) -> Addon | None:
 
 
 def _places() -> dict[str, str]:
-    """Where each is, by the entry points of what is installed (packaging.python.org, "Entry points specification"); of two of one name the
-    first on the path counts, as for an import.
+    """Return `module:attribute` of each add-on by name, from the entry points of installed
+    packages.
 
-    `importlib.metadata` says the same in 40 ms and with a megabyte, which every `confide status` would wait for, and the one session of a
-    machine that answers hooks would keep.
+    The format is that of packaging.python.org, "Entry points specification". If two packages
+    register the same name, the first on `sys.path` wins, as for an import. `importlib.metadata`
+    would give the same, but takes 40 ms and a megabyte: every `confide status` would wait for it,
+    and the one session of a device that answers hooks would keep the memory.
     """
     found: dict[str, str] = {}
     for folder in sys.path:
@@ -177,18 +195,18 @@ def _places() -> dict[str, str]:
             with os.scandir(folder or ".") as entries:
                 told = sorted(entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
         except OSError:
-            continue  # not there, or no folder
+            continue  # missing, or no folder
         for each_told in told:
             try:
                 text = Path(each_told, "entry_points.txt").read_text("utf-8")
             except (OSError, ValueError):
-                continue  # it has none
+                continue  # no entry points
             found = _named(text) | found
     return found
 
 
 def _named(text: str) -> dict[str, str]:
-    """The places in one such file, by their names."""
+    """Parse an `entry_points.txt`: return `module:attribute` of each proxy add-on by name."""
     found: dict[str, str] = {}
     section = ""
     for line in map(str.strip, text.splitlines()):
@@ -196,22 +214,25 @@ def _named(text: str) -> dict[str, str]:
             section = line.strip("[] ")
         elif section == GROUP and "=" in line and not line.startswith(("#", ";")):
             name, _, place = line.partition("=")
-            found[name.strip()] = place.partition("[")[0].strip()  # behind it: which extras it would want
+            found[name.strip()] = place.partition("[")[0].strip()  # without the required extras
     return found
 
 
 def each(moment: str) -> list[Any]:
-    """What the add-ons have for a moment, an attribute of `Addon`. The first look blocks."""
+    """Load the named attribute of `Addon` from every add-on that has it. The first call blocks."""
     return [loaded(place) for addon in installed() if (place := getattr(addon, moment))]
 
 
 def of_tool(tool: str, moment: str) -> Any | None:
-    """What an add-on has for the calls of a tool, an attribute of `ToolHandlers`; None where none has. The first look blocks."""
+    """Load the named attribute of `ToolHandlers` for a tool, or return None if no add-on has one.
+
+    The first call blocks.
+    """
     places = (getattr(addon.tools[tool], moment) for addon in installed() if tool in addon.tools)
     return next((loaded(place) for place in places if place), None)
 
 
 def loaded(place: str) -> Any:
-    """What stands at a place. Blocks."""
+    """Import and return the object at `place` (`module:attribute`). Blocks."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

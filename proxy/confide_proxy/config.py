@@ -1,7 +1,8 @@
 """The proxy's configuration: one frozen dataclass, read from `proxy.toml`.
 
-`configs/proxy.toml` shows every option at its default, and a test keeps it so. Only the user's own file is read, and only where nobody
-else could have written it (docs/decisions/0020): nothing in a project folder may widen what is watched or sent.
+`configs/proxy.toml` shows every option with its default; a test keeps it so. Only the user's own
+file is read, and only if no other user could have written it (docs/decisions/0020): nothing in a
+project folder can widen what is watched or sent.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ from confide_proxy.clients import plugin_answers
 from confide_proxy.errors import ConfigError
 
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
-"""Where a text comes from: arguments of tools, files of memory, transcripts of sessions, imports of other systems."""
+"""Origins of a text: tool arguments, memory files, session transcripts, imports from other systems.
+"""
 ACTIONS: Final = ("seal", "redact", "block", "allow")
 KEPT: Final = ("keep", "replace")
-"""What becomes of a credential in the file that it stands in."""
+"""Options for a sealed credential in its memory file: keep it in clear, or replace it."""
 _FINGERPRINT_CHARS: Final = 24
 
 
 class Policy(NamedTuple):
-    """What becomes of a credential, by where it stands. No dataclass, whose making would cost every start of `confide mcp` a millisecond.
+    """The rules for credentials, by the origin of the text: the section [secrets].
+
+    Not a dataclass: defining one would cost every start of `confide mcp` a millisecond.
 
     Attributes:
         tools, files, transcripts, imports: one of `ACTIONS`.
-        min_confidence: from which confidence on (above 0, at most 1); what is less sure is let through.
-        allow: fingerprints of what may go as it is (`Fingerprints`).
-        local: one of `KEPT`: whether a file of memory keeps what is sealed in clear, or gets a placeholder in its place too.
+        min_confidence: the least confidence of a finding (above 0, at most 1) that is acted on;
+            less certain findings are allowed.
+        allow: fingerprints of values that may be sent in clear (`Fingerprints`).
+        local: one of `KEPT`: the memory file keeps a sealed value in clear, or contains a
+            placeholder instead.
     """
 
     tools: str = "seal"
@@ -45,7 +51,10 @@ class Policy(NamedTuple):
     local: str = "keep"
 
     def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
-        """What becomes of one: an action of `ACTIONS`. No fingerprint is needed where `allow` is empty."""
+        """Return the action of `ACTIONS` for a finding in a text from `source`.
+
+        The fingerprint may be left out if `allow` is empty.
+        """
         if confidence < self.min_confidence or fingerprint in self.allow:
             return "allow"
         return str(getattr(self, source))
@@ -56,15 +65,17 @@ JUDGES: Final = ("rules", "local", "client")
 
 
 class Learning(NamedTuple):
-    """What is learned from sessions, and who judges (docs/learning.md).
+    """The section [learn]: whether Confide learns from sessions, and the judges of suggestions
+    (docs/learning.md).
 
     Attributes:
         mode: one of `MODES`.
-        judges: of `JUDGES`, in the order in which they are asked: the next one if one cannot.
-        local_url: where a server with OpenAI's interface listens on this machine; no other machine is asked.
-        local_model: which of its models.
-        client_model: which model the client's own command is asked for; "" for its cheapest.
-        calls_a_day, tokens_a_day: how much the client's command may be asked in a day.
+        judges: some of `JUDGES`, in the order of preference; the next one is used if one fails.
+        local_url: the base URL of a server with OpenAI's API on this device; no other host is
+            allowed.
+        local_model: the model to use on that server.
+        client_model: the model to use through the client's own command; "" for its cheapest.
+        calls_a_day, tokens_a_day: the daily limits for that command.
     """
 
     mode: str = "off"
@@ -84,10 +95,11 @@ MOST_FRAMERS: Final = 16
 
 
 class PanelConfig(NamedTuple):
-    """Of the panel (docs/panel.md).
+    """The section [panel] (docs/panel.md).
 
     Attributes:
-        frame_ancestors: the origins whose pages may show it in a frame, as browsers write them; none unless they are named.
+        frame_ancestors: the origins whose pages may show the panel in a frame, as browsers
+            write them; empty for none.
     """
 
     frame_ancestors: tuple[str, ...] = ()
@@ -98,11 +110,12 @@ MOST_GLOBS: Final = 64
 
 
 class FolderChoice(NamedTuple):
-    """What a person has chosen for one folder: a section such as [folders."~/vault"].
+    """The options for one folder: a section such as [folders."~/vault"].
 
     Attributes:
-        folder: as it is written, absolute or below `~`.
-        extra: further markdown that is indexed, as globs below the folder; read, never written.
+        folder: the path as written in the file, absolute or below `~`.
+        extra: globs below the folder for further markdown files; Confide indexes these files,
+            and never writes them.
     """
 
     folder: str
@@ -110,36 +123,41 @@ class FolderChoice(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The folder itself, behind all links."""
+        """The folder's absolute path, with all symbolic links resolved."""
         return os.path.realpath(_at_home(self.folder))
 
 
 TRANSCRIPT_SOURCES = ("claude-code", "codex")
-"""Whose transcripts can be read; a test keeps it equal to the registry of their parsers."""
+"""Clients with a transcript parser; a test keeps this equal to the registry of parsers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyConfig:
-    """What a user can choose.
+    """The options of `proxy.toml`.
 
     Attributes:
-        toolsets: the groups of tools that the agent is shown.
-        extra: of earlier versions, for all folders: it holds where files of it went up before (`sync/workspace.py`), and nowhere else.
-        gitignore: have git leave `memory/` out, by its `.git/info/exclude`, at the first store.
-        on_demand: start a daemon on this machine when no other was joined.
+        toolsets: the groups of tools that the agent sees.
+        extra: an option of earlier versions, for all folders. It applies only to folders from
+            which such files were sent before (`sync/workspace.py`).
+        gitignore: exclude `memory/` from git through `.git/info/exclude` at the first store.
+        on_demand: start a daemon on this device if it has joined no other.
         idle_exit_s: seconds without any session after which that daemon ends.
-        debounce_ms: how long a file must be quiet before it is sent.
-        max_file_kib: larger files are skipped, and said to be.
-        renew_s: seconds after which an agent's session moves to a connection with fresh keys; at most an hour.
-        keepalive_s: seconds of silence after which the link says that somebody is there (5 to 300); after 3.6 times as many it is given up.
-        transcripts: the clients whose session transcripts are sent to the daemon, of `TRANSCRIPT_SOURCES`.
-        claude_code_folder, codex_folder: where those are; "" for where the client keeps them.
-        transcript_quiet_s: how long a transcript must be quiet before what is too little for a batch is sent.
-        hooks: answer the hooks of clients: what they put before a model (docs/agents.md).
-        secrets: the section [secrets], what becomes of credentials.
-        learn: the section [learn], what is learned from sessions.
-        panel: the section [panel], who may show it.
-        folders: the sections [folders."..."], what holds for one folder alone.
+        debounce_ms: milliseconds for which a file must be unchanged before it is sent.
+        max_file_kib: the largest file that is sent; larger ones are skipped and reported.
+        renew_s: seconds after which an agent's session moves to a connection with fresh keys;
+            at most an hour.
+        keepalive_s: seconds of silence (5 to 300) after which a keepalive is sent; after 3.6
+            times as long the link is given up.
+        transcripts: the clients, of `TRANSCRIPT_SOURCES`, whose session transcripts are sent.
+        claude_code_folder, codex_folder: the folders of the transcripts; "" for the client's
+            default.
+        transcript_quiet_s: seconds for which a transcript must be unchanged before a rest that
+            is smaller than a batch is sent.
+        hooks: answer hooks of clients, which add text to a model's input (docs/agents.md).
+        secrets: the section [secrets], the rules for credentials.
+        learn: the section [learn], learning from sessions.
+        panel: the section [panel], the pages that may embed the panel.
+        folders: the sections [folders."..."], options for single folders.
     """
 
     toolsets: tuple[str, ...] = ("core",)
@@ -162,7 +180,10 @@ class ProxyConfig:
     folders: tuple[FolderChoice, ...] = ()
 
     def chosen(self, root: Path) -> FolderChoice | None:
-        """What a person has chosen for the folder `root`; None where it has no section. A folder below it is another one."""
+        """Return the options for the folder `root`, or None if it has no section of its own.
+
+        A section does not apply to the subfolders of its folder.
+        """
         if not self.folders:
             return None
         here = os.path.realpath(root)
@@ -171,14 +192,17 @@ class ProxyConfig:
 
 _DEFAULTS = {field.name: field.default for field in fields(ProxyConfig)}
 _BOUNDS = {"renew_s": (1, 3600), "keepalive_s": (5, 300)}
-"""A test keeps the keepalive's equal to `confide_crypto.limits`, which would cost a start 4 ms here."""
+"""Bounds of numeric options. A test keeps those of `keepalive_s` equal to `confide_crypto.limits`,
+whose import would add 4 ms to a start.
+"""
 
 
 def load(path: Path) -> ProxyConfig:
-    """The configuration in `path`, or the defaults where there is no such file. Where it does not say whether anything is learned, what a
-    person has answered about the plugin does.
+    """Read the configuration from `path`; without a file, return the defaults.
 
-    Raises ConfigError: the file cannot be read, others could have written it, it is not TOML, or holds a key or a value that is not ours.
+    If the file sets no learning mode, the user's answer to the plugin's question applies. Raises
+    ConfigError if the file cannot be read, could have been written by another user, is not TOML, or
+    contains an unknown key or an invalid value.
     """
     try:
         raw = path.read_bytes()
@@ -186,7 +210,7 @@ def load(path: Path) -> ProxyConfig:
         return ProxyConfig(learn=Learning(mode=_answered()))
     except OSError as error:
         raise ConfigError(path, f"cannot be read: {error.strerror}") from error
-    # Imported late: without a file there is nothing to parse, and most users have none.
+    # Imported late: most users have no file, so there is nothing to parse.
     import tomllib
 
     from confide_crypto.keys.strict_modes import check_strict_modes
@@ -208,7 +232,10 @@ def load(path: Path) -> ProxyConfig:
 
 
 def _answered() -> str:
-    """What a person has answered about the plugin, if nobody else could have; one of `MODES`."""
+    """Return the learning mode (of `MODES`) that the user chose in the plugin's settings.
+
+    Returns "off" if another user could have written those settings.
+    """
     if (mode := plugin_answers.learning()) not in ("suggest", "auto"):
         return "off"
     from confide_crypto.keys.strict_modes import check_strict_modes
@@ -221,9 +248,9 @@ def _answered() -> str:
 
 
 def policy_of(path: Path, table: Any) -> Policy:
-    """The policy that a section of the configuration in `path` describes.
+    """Parse the section [secrets] of the configuration at `path`.
 
-    Raises ConfigError: it is no table, or holds a key or a value that is not ours.
+    Raises ConfigError if it is no table, or contains an unknown key or an invalid value.
     """
     if not isinstance(table, dict):
         raise _wrong(path, "'secrets'", "it is a section: [secrets]")
@@ -231,9 +258,9 @@ def policy_of(path: Path, table: Any) -> Policy:
 
 
 def learning_of(path: Path, table: Any) -> Learning:
-    """What the section [learn] of the configuration in `path` says.
+    """Parse the section [learn] of the configuration at `path`.
 
-    Raises ConfigError: it is no table, or holds a key or a value that is not ours.
+    Raises ConfigError if it is no table, or contains an unknown key or an invalid value.
     """
     if not isinstance(table, dict):
         raise _wrong(path, "'learn'", 'it is a section: [learn] with mode = "suggest"')
@@ -241,14 +268,14 @@ def learning_of(path: Path, table: Any) -> Learning:
 
 
 def panel_of(path: Path, table: Any) -> PanelConfig:
-    """What the section [panel] of the configuration in `path` says. Raises as `learning_of`."""
+    """Parse the section [panel] of the configuration at `path`. Raises as `learning_of`."""
     if not isinstance(table, dict):
         raise _wrong(path, "'panel'", "it is a section: [panel]")
     return PanelConfig(**{key: _checked_panel(path, key, value) for key, value in table.items()})
 
 
 def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
-    """What the sections [folders."..."] of the configuration in `path` say. Raises as `learning_of`."""
+    """Parse the sections [folders."..."] of the configuration at `path`. Raises as `learning_of`."""
     if not isinstance(table, dict) or len(table) > MOST_FOLDERS:
         raise _wrong(path, "'folders'", f'it has up to {MOST_FOLDERS} sections, such as [folders."~/vault"]')
     return tuple(_checked_folder(path, folder, choice) for folder, choice in table.items())
@@ -270,7 +297,7 @@ def _checked_folder(path: Path, folder: str, choice: Any) -> FolderChoice:
 def _at_home(folder: str) -> Path:
     try:
         return Path(folder).expanduser()
-    except RuntimeError:  # the home folder of somebody who is not there
+    except RuntimeError:  # the home folder of an unknown user
         return Path(folder)
 
 
@@ -328,7 +355,7 @@ def _checked_action(path: Path, key: str, value: Any) -> Any:
             raise _wrong(path, shown, "it is a number above 0 and at most 1")
         return float(value)
     if key == "allow":
-        # What is wrong is not repeated: somebody may have put the credential itself there.
+        # The error does not repeat the value: it may be the credential itself.
         if not isinstance(value, list) or not all(is_fingerprint(each) for each in value):
             raise _wrong(path, shown, "it takes fingerprints as confide secrets scan prints them, 24 hex digits each")
         return tuple(value)
@@ -368,9 +395,11 @@ def _checked_panel(path: Path, key: str, value: Any) -> Any:
 
 
 def is_framer(origin: Any) -> bool:
-    """Whether a text is one origin, as browsers write it, of a page that nobody on the way could have changed: by https, or this machine's.
+    """Return True if a text is an origin, as browsers write it, that may embed the panel.
 
-    It becomes part of a policy, so of its signs there are none but letters, digits, dots, hyphens and those of a port: no `*`, no `;`.
+    It is an https origin, or one of this device: no one on the network can change such a page. The
+    text becomes part of a Content-Security-Policy, so it consists of letters, digits, dots, hyphens
+    and a port only: no `*`, no `;`.
     """
 
     if not isinstance(origin, str) or len(origin) > 255:
@@ -378,13 +407,13 @@ def is_framer(origin: Any) -> bool:
     found = re.fullmatch(r"(https?)://(\[::1\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(?::([1-9][0-9]{0,4}))?", origin)
     if found is None or int(found[4] or 1) > 65535 or ".." in found[2]:
         return False
-    if int(found[4] or 0) == {"http": 80, "https": 443}[found[1]]:  # which a browser leaves out
+    if int(found[4] or 0) == {"http": 80, "https": 443}[found[1]]:  # browsers omit the default port
         return False
     return found[1] == "https" or is_loopback(origin)
 
 
 def is_loopback(url: Any) -> bool:
-    """Whether a URL leads to this machine, by an address or by the name that every machine has for itself."""
+    """Return True if an http URL leads to this device: 127.0.0.1, ::1 or localhost."""
 
     try:
         parts = urlsplit(url)

@@ -1,55 +1,55 @@
-"""What can go wrong in the proxy, as a person is told it.
+"""The proxy's errors, with messages for users.
 
 ConfideError (confide_crypto.errors)
 ├── ConfigError          the configuration file
-├── KeyLockedError       this machine's key is sealed with a passphrase, and locked
+├── KeyLockedError       this device's key is sealed with a passphrase, and locked
 ├── KeyringError         the operating system's keyring cannot be used, or does not answer
-├── KeyChangeError       this machine's key cannot be moved, imported or rotated as things are
+├── KeyChangeError       this device's key cannot be moved, imported or rotated now
 ├── NotJoinedError       no daemon was joined and none may be started
-│   └── NotSetUpError        nobody has set this machine up yet
-├── DaemonStartError     the daemon on this machine did not come up
+│   └── NotSetUpError        this device is not set up yet
+├── DaemonStartError     the daemon on this device did not start
 │   ├── DaemonMissingError   it is not installed
-│   └── DaemonStartingError  it is on its way, and nobody waits for it now
-├── DaemonStopError      the daemon on this machine does not end, or cannot be told to
-├── NotHereError         the daemon of this machine runs elsewhere
-├── FolderError          a path that is not ours to read or write
-│   ├── ChangedMeanwhileError    the file is no longer as it was read
-│   └── DiskRefusalError         the disk, or this user's rights on it, do not let it
+│   └── DaemonStartingError  it is still starting, and the caller does not wait
+├── DaemonStopError      the daemon on this device does not end, or cannot be asked to
+├── NotHereError         the joined daemon runs on another computer
+├── FolderError          a path that Confide may not read or write
+│   ├── ChangedMeanwhileError    the file was changed after it was read
+│   └── DiskRefusalError         the disk is full or read-only, or the user may not write
 ├── ExportError          a folder that an export cannot be written to, or read from
-│   └── ExportStorageError   the disk itself refuses what is written
+│   └── ExportStorageError   the disk refuses the write
 ├── StateError           the proxy's own files cannot be read or written
-├── JournalError         what waits on this machine for the daemon cannot be kept, or read
-├── OfflineError         this machine cannot answer in the daemon's place
-├── SessionError         no transcript of that session is kept
+├── JournalError         the queue of calls for the daemon cannot be written or read
+├── OfflineError         this device cannot answer without the daemon
+├── SessionError         the project has no transcript of that session
 ├── SetupError           a client's configuration file that cannot be merged into
-│   └── SetupStorageError    the disk does not let it be written
-├── BlockedError         a text holds a credential that the policy does not let out
-├── UnsealableError      a text holds a credential, and this machine has no keys to seal it with
-├── NoSecretError        there is no such sealed secret
+│   └── SetupStorageError    the disk refuses the write
+├── BlockedError         a text contains a credential, and the policy blocks it
+├── UnsealableError      a text contains a credential, and this device has no keys to seal it
+├── NoSecretError        no such sealed secret exists
 ├── UnshownError         a new recovery code could not be shown
-├── DeviceError          there is no such device, or nobody said yes to the question about it
-├── SpaceKeysError       this machine has not the keys of its space
-│   ├── NotADeviceError      no machine of the space has added it yet, or one has removed it
-│   ├── UnconfirmedError     no person has compared the space's words on it
-│   ├── AnotherSpaceError    the daemon names another space than before, and no person has said why
-│   └── SpaceLockedError     the daemon needs a key that this machine cannot hand over
+├── DeviceError          no such device exists, or the user did not confirm
+├── SpaceKeysError       this device does not have the keys of its space
+│   ├── NotADeviceError      no device of the space has added it yet, or one has removed it
+│   ├── UnconfirmedError     no user has compared the space's words on it
+│   ├── AnotherSpaceError    the daemon names another space than before, unconfirmed by a user
+│   └── SpaceLockedError     the daemon needs a key that this device cannot provide
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
-├── ReaderMissingError   importing that store takes a library that is not installed
-├── InputError           what was given to a command is no text that it takes
-├── DeclinedError        nobody said yes to what cannot be undone
-├── LearningError        nothing is learned as things are, or there is no such suggestion
+├── ReaderMissingError   importing that store requires a library that is not installed
+├── InputError           the input of a command is not acceptable text
+├── DeclinedError        the user did not confirm a change that cannot be undone
+├── LearningError        learning is not possible now, or no such suggestion exists
 ├── EditorError          no editor is set, or it cannot be run
 ├── GatewayError         `confide http serve` cannot run as asked
 │   └── GatewayMissingError  its libraries are not installed
-├── RunnerError          `confide task runner` cannot work as asked, or not on this machine
+├── RunnerError          `confide task runner` cannot work as asked, or not on this device
 │   ├── RunnerMissingError   its libraries are not installed
-│   ├── SandboxError         no sandbox can be had, or one does not end
-│   └── RepositoryError      a repository cannot be had, or a branch not be kept
-├── TokenError           a token of the gateway cannot be made, or there is none of that name
-├── RequestError         the daemon's answer to a request (confide_crypto.errors)
-│   └── NotNowError          a tool's result that is about the moment: the same call may be made later
-├── ToolError            a tool call cannot be done as asked, here or at the daemon (confide_memory.errors)
-└── UnfitAnswerError     the daemon's answer is not of the agreed form (confide_memory.errors)
+│   ├── SandboxError         no sandbox is available, or one does not end
+│   └── RepositoryError      a repository cannot be fetched, or a branch cannot be stored
+├── TokenError           a gateway token cannot be created, or none has that name
+├── RequestError         the daemon's error response to a request (confide_crypto.errors)
+│   └── NotNowError          a temporary failure of a tool: the same call may succeed later
+├── ToolError            a tool call that fails, here or on the daemon (confide_memory.errors)
+└── UnfitAnswerError     the daemon's response violates the protocol (confide_memory.errors)
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ from confide_memory.errors import UnfitAnswerError as UnfitAnswerError
 from confide_memory.errors import with_extra
 
 LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
-"""Codes of the daemon's refusals (PROTOCOL.md 7.2) that are about the moment, not about what was asked."""
+"""Codes of the daemon's temporary refusals (PROTOCOL.md 7.2): the same request may succeed later.
+"""
 FULL: Final = "storage_full"
-"""One of them: of a disk, or of a space that holds all that it may. A tool's result says which (`NotNowError`)."""
+"""The one of these codes that means a full disk or a space at its limit. The tool's result says
+which of the two (`NotNowError`).
+"""
 
 
 class ConfigError(ConfideError):
@@ -88,11 +91,16 @@ class ConfigError(ConfideError):
 
 
 class NotNowError(RequestError):
-    """The daemon cannot do a call now, and may later: one that changes something can wait on this machine, as with a broken link."""
+    """The daemon cannot run a call now, but may later. A call that changes something can be queued
+    on this device, as with a broken link.
+    """
 
 
 def is_for_now(error: BaseException) -> bool:
-    """Whether a refusal is about the moment, so that the call may wait; not where a space holds all that it may, as far as that shows."""
+    """Return True if a refusal is temporary, so that the call may be queued.
+
+    A space at its size limit is not temporary, as far as the error shows it.
+    """
     is_request = isinstance(error, RequestError) and error.code in LATER and error.code != FULL
     return isinstance(error, NotNowError) or is_request
 
@@ -125,9 +133,10 @@ class NotJoinedError(ConfideError):
 
 
 class NotSetUpError(NotJoinedError):
-    """Nobody has set this machine up, or not as this program was started.
+    """This device is not set up, or not with the variables that this program was started with.
 
-    `failed_join`: why the last attempt to join a daemon failed, where there was one; `elsewhere`: the places of this user's memories.
+    `failed_join`: why the last attempt to join a daemon failed, or None. `elsewhere`: the folders
+    of this user's other memories.
     """
 
     def __init__(self, failed_join: str | None = None, elsewhere: Sequence[str] = ()) -> None:
@@ -152,11 +161,11 @@ class DaemonStartError(ConfideError):
 
 
 class DaemonMissingError(DaemonStartError):
-    """The daemon's part is not installed on this machine, so that no waiting brings one."""
+    """The daemon's package is not installed on this device, so waiting for a daemon is useless."""
 
     def __init__(self, problem: str, *, log: Path | None = None) -> None:
         super().__init__(problem, log=log)
-        # Its log, where there is one, says no more than this.
+        # The daemon's log, if it exists, says no more than this.
         self.hint = f"{with_extra('daemon')}; or use a daemon on another device: confide join"
 
 
@@ -214,7 +223,9 @@ class ChangedMeanwhileError(FolderError):
 
 
 class DiskRefusalError(FolderError):
-    """The disk is full, read-only or not ours; the file is as good as any other, and is tried again."""
+    """The disk is full, read-only or not writable for this user. The file itself is fine; the
+    operation is tried again.
+    """
 
 
 class StateError(ConfideError):
@@ -265,7 +276,7 @@ class BlockedError(ConfideError):
 
 
 TASK: Final = "task"
-"""What is to be signed rather than sealed."""
+"""The kind of text that needs a signature instead of sealing."""
 
 
 class UnsealableError(ConfideError):
@@ -293,7 +304,7 @@ class SpaceKeysError(ConfideError):
 
 class NotADeviceError(SpaceKeysError):
     def __init__(self, words: str, *, called: str = "", was_removed: bool = False, was_invited: bool = False) -> None:
-        """`called`: what the daemon calls this machine."""
+        """`called`: the daemon's name for this device."""
         name = shlex.quote(printable(called)) if called else "NAME"
         if was_removed:
             problem = "this device was removed from the devices of its space"

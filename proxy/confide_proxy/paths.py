@@ -1,10 +1,12 @@
-"""Where the proxy keeps its files.
+"""The paths of the proxy's files; no other module knows their names.
 
-With `CONFIDE_HOME` set everything lives below it, so that several identities (and tests) fit on one machine; otherwise the
-platform's standard folders are used. A program that was started without these variables goes by the note of those that this machine was
-set up with: a shell may say `CONFIDE_HOME` or `XDG_DATA_HOME`, and the clients of agents pass neither on. A session that believed its
-environment alone would begin a second memory beside the first. Where several are noted nobody can say which is meant. Only what this user
-alone can write is believed. Only this module knows the names.
+If `CONFIDE_HOME` is set, everything is below it, so that several identities (and tests) fit on one
+device; otherwise Confide uses the platform's standard folders. A shell may set `CONFIDE_HOME` or
+`XDG_DATA_HOME`, and agents' clients pass neither on: a session that relied on its environment alone
+would start a second memory beside the first. So Confide notes the variables with which this device
+was set up, and a program without them follows that note. If the note names several memories, the
+choice is ambiguous and none is followed. Confide trusts the note only if no other user can write
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Variables = dict[str, str]
 HOME_VARIABLE: Final = "CONFIDE_HOME"
 _DATA: Final = "XDG_DATA_HOME"
 VARIABLES: Final = (HOME_VARIABLE, _DATA, "XDG_CONFIG_HOME")
-"""Which decide where a memory is."""
+"""The environment variables that determine the memory's location."""
 MOST_NOTED: Final = 8
 _MOST_BYTES: Final = 32 * 1024
 _MOST_CHARS: Final = 4096
@@ -34,7 +36,7 @@ _followed: Variables = {}
 
 
 class _InState:
-    """A file or a folder below `ProxyPaths.state`."""
+    """A descriptor for a file or folder below `ProxyPaths.state`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,10 +47,10 @@ class _InState:
 
 @dataclass(frozen=True, slots=True)
 class ProxyPaths:
-    """The proxy's places on disk.
+    """The paths of the proxy's files.
 
     Attributes:
-        config: the TOML file that people edit.
+        config: the TOML file that users edit.
         state: identity, pins, caches; mode 0700.
         global_folder: the memory that all projects share.
         daemon_data: the data folder of the daemon that is started on demand.
@@ -60,57 +62,68 @@ class ProxyPaths:
     daemon_data: Path
 
     identity = _InState("identity.key")
-    """The Ed25519 seed of this machine."""
+    """The Ed25519 seed of this device."""
     next_identity = _InState("identity.next.key")
-    """The seed that is about to become this machine's; there for a moment of a rotation only."""
+    """The seed that is about to replace `identity`; it exists only for a moment of a key rotation.
+    """
     identity_lock = _InState("identity.lock")
-    """Held by whoever changes those two."""
+    """The lock for changes of `identity` and `next_identity`."""
     link = _InState("link.json")
-    """Which daemon this machine has joined, and its pinned key."""
+    """The daemon that this device has joined, and its pinned key."""
     failed_join = _InState("failed-join.json")
-    """Why the last `confide join` failed, until this machine is set up."""
+    """The reason why the last `confide join` failed; it exists until this device is set up."""
     client_files = _InState("client-files.json")
-    """What `confide setup` has written into clients' files, so that it can be taken away again."""
+    """The changes by `confide setup` to clients' files, kept so that they can be undone."""
     move = _InState("move.json")
-    """Where this machine's memory is being moved to, until it is there."""
+    """The target of a running move of this device's memory; it exists until the move is complete.
+    """
     left = _InState("left.json")
-    """When its daemon said that the memory was moved away from there, for the runner."""
+    """The time when the daemon reported that the memory was moved away from it, for the task
+    runner.
+    """
     receipt = _InState("receipt.json")
-    """How far this machine has followed its daemon's space."""
+    """The last position in the daemon's space that this device has followed."""
     restores = _InState("restores.jsonl")
-    """When the daemon was put back to an older copy of its data, and what became of this machine's files."""
+    """The times when the daemon was restored from an older copy of its data, and the effects on
+    this device's files.
+    """
     catalogue = _InState("catalogue.json")
-    """The names of the tools that the daemon has."""
+    """The names of the daemon's tools."""
     journal = _InState("journal")
-    """What waits on this machine for the daemon, sealed."""
+    """The queue of calls that wait for the daemon, sealed."""
     ledgers = _InState("confirmed")
-    """What the daemon has confirmed of each file, by folder."""
+    """The state of each file as the daemon has confirmed it, by folder."""
     projects = _InState("projects.jsonl")
-    """Which folder has which project's name, and by whose word."""
+    """The project name of each folder, and the source of that name."""
     transcripts = _InState("transcripts")
-    """How far the transcripts of this machine's sessions have been sent."""
+    """The progress of sending this device's session transcripts."""
     learn = _InState("learn")
-    """Where to learn from, how far that is done, and what was found; there only where learning is on."""
+    """The sources of learning, its progress and its suggestions; it exists only if learning is on.
+    """
     fingerprint_key = _InState("fingerprint.key")
-    """The key of this machine's names for credentials."""
+    """The key for this device's fingerprints of credentials."""
     known = _InState("known")
-    """The keyed names of the values that this machine has sealed or opened, by space."""
+    """The keyed fingerprints of the values that this device has sealed or opened, by space."""
     rosters = _InState("rosters")
-    """What this machine has seen of the devices of its spaces, and the secrets of the invites that it made."""
+    """The last seen roster of each space, and the secrets of the invites that this device made."""
     gateway = _InState("gateway")
-    """The tokens of the gateway, and where it listens."""
+    """The gateway's tokens, and its address."""
     seats = _InState("seats")
-    """Locks that say which process of this machine does what only one should do."""
+    """The lock files of the roles that only one process of this device may hold."""
 
 
 def find(config: Path | None = None) -> ProxyPaths:
-    """The paths for this user, or below `CONFIDE_HOME`; `config` overrides the configuration file alone."""
+    """Return the paths for this user, or those below `CONFIDE_HOME`.
+
+    `config` overrides only the path of the configuration file.
+    """
     follow_note()
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = Path(home).expanduser().absolute()
         return ProxyPaths(config or root / "proxy.toml", root / "proxy", root / "global", root / "daemon")
-    # Imported late: platformdirs costs more than everything else that `confide mcp` needs before it answers.
+    # Imported late: platformdirs costs more than all other imports that `confide mcp` needs before
+    # its first response.
     import platformdirs
 
     data = platformdirs.user_data_path("confide")
@@ -119,18 +132,26 @@ def find(config: Path | None = None) -> ProxyPaths:
 
 
 def runtime_folders() -> list[Path]:
-    """Where this user's runtime files may be: where the environment says, and where Linux has them. Clients start servers without it."""
+    """Return the folders that may contain this user's runtime files: `XDG_RUNTIME_DIR` and Linux's
+    default.
+
+    Clients start servers without that variable.
+    """
     said = os.environ.get("XDG_RUNTIME_DIR")
     usual = Path(f"/run/user/{os.geteuid()}")
     return list(dict.fromkeys([*([Path(said)] if said else []), usual]))
 
 
 def follow_note() -> None:
-    """Set the variables that lead to the one memory of this user, where the environment names none and there is none without."""
+    """Set the noted variables that lead to this user's only memory.
+
+    Does nothing if the environment sets one of `VARIABLES`, or a memory exists at the default
+    location.
+    """
     if _followed and all(os.environ.get(name) == value for name, value in _followed.items()):
         return
     _followed.clear()
-    # Not where only the configuration's place is said: it would be another one's.
+    # Not even if only XDG_CONFIG_HOME is set: that configuration may belong to another memory.
     if any(os.environ.get(name) for name in VARIABLES) or _is_set_up({}):
         return
     noted = [each for each in _noted() if _is_set_up(each)]
@@ -140,7 +161,7 @@ def follow_note() -> None:
 
 
 def other_memories() -> list[str]:
-    """The places of this user's memories that the environment does not lead to."""
+    """Return the folders of this user's memories other than the one that the environment leads to."""
     here = _place(_said())
     places = {_place(each): None for each in ({}, *_noted()) if _is_set_up(each)}
     places.pop(here, None)
@@ -148,12 +169,17 @@ def other_memories() -> list[str]:
 
 
 def is_chosen_place() -> bool:
-    """Whether somebody chose where the memory is, for this program alone: `CONFIDE_HOME` is for several beside each other."""
+    """Return True if `CONFIDE_HOME` was set for this program, and not taken from the note.
+
+    Users set it to keep several memories side by side.
+    """
     return bool(os.environ.get(HOME_VARIABLE)) and HOME_VARIABLE not in _followed
 
 
 def memory_notices() -> list[str]:
-    """What a person should know of where the memory is."""
+    """Return sentences for the user if the memory's location may surprise: found by the note, or
+    one of several.
+    """
     if _followed:
         names = " and ".join(_followed)
         return [f"started without {names}: the memory is in {_place(_followed)}, where this user has set it up"]
@@ -167,10 +193,13 @@ def memory_notices() -> list[str]:
 
 
 def remember_place() -> None:
-    """Note the variables of this environment, where they lead to a memory that is set up. Raises OSError: it cannot be written."""
+    """Note this environment's variables if they lead to a memory that is set up.
+
+    Raises OSError if the note cannot be written.
+    """
     said = _said()
     if said.keys() <= {"XDG_CONFIG_HOME"} or not _is_set_up(said):
-        return  # a configuration of its own, as in a trial, is no memory of its own
+        return  # another configuration, as in a trial, is not another memory
     noted = _noted()
     if said in noted:
         return
@@ -182,7 +211,7 @@ def remember_place() -> None:
 
 
 def _said() -> Variables:
-    """The variables of this environment that decide."""
+    """Return this environment's values of `VARIABLES`; `CONFIDE_HOME` overrides the others."""
     given = {name: value for name in VARIABLES if (value := os.environ.get(name, "").strip())}
     if HOME_VARIABLE in given:
         return {HOME_VARIABLE: os.path.abspath(os.path.expanduser(given[HOME_VARIABLE]))}
@@ -194,7 +223,9 @@ def _file() -> str:
 
 
 def _noted() -> list[Variables]:
-    """What was noted, the newest first; nothing where others could have written it."""
+    """Return the noted sets of variables, newest first; empty if another user could have written
+    them.
+    """
     file = _file()
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -229,7 +260,7 @@ def _is_own_folder(folder: str) -> bool:
 
 
 def _place(variables: Variables) -> str:
-    """The folder of the memory that these variables lead to."""
+    """Return the folder of the memory that these variables lead to."""
     if home := variables.get(HOME_VARIABLE):
         return home
     if data := variables.get(_DATA):
@@ -242,7 +273,9 @@ def _place(variables: Variables) -> str:
 
 
 def _is_set_up(variables: Variables) -> bool:
-    """Whether there is a memory of this user's: a daemon was joined, or one of its own may run there."""
+    """Return True if these variables lead to a memory of this user: a joined daemon's, or that of a
+    daemon on this device.
+    """
     place = _place(variables)
     try:
         is_own = os.stat(place).st_uid == os.geteuid()
