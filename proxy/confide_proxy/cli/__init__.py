@@ -1,1 +1,1 @@
-"""The commands of `confide`, one module a family; the only place that prints."""
+"""The command line of `confide`, one module per family of commands. Only this package prints."""

@@ -1,7 +1,8 @@
-"""The commands of `confide`, for people: their names and lines, and how each of them ends.
+"""The commands of `confide`: their names and help lines, and the handling of their errors.
 
-Every command talks to the daemon through the same tunnel and the same tools as an agent does. Each is imported when it is asked for, since
-people wait for it: a new one is a function in the module of its family, and an entry here. Exit codes: docs/commands.md.
+Every command uses the same link and the same tools as an agent. Commands are imported on demand,
+since users wait for them: a new command is a function in the module of its family, and an entry
+here. Exit codes: docs/commands.md.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ COMMANDS: Final[Groups] = {
         Entry("hook", "hook", "Answer one event of your agent's program; that program runs this.", is_hidden=True),
     ),
 }
-"""The commands in the order in which people need them."""
+"""The commands, in the order in which users need them."""
 
 EVERYDAY: Final = (
     "quickstart",
@@ -258,7 +259,7 @@ WORDS: Final[Words] = {
     "rm": "remove delete del revoke",
     "new": "create",
 }
-"""A command, and what people try first for it; where a group has no such command, the words say nothing there."""
+"""Words that users try first for a command; ignored in a group that has no such command."""
 
 OPTION_WORDS: Final[Words] = {
     "limit": "max count number results top",
@@ -271,12 +272,12 @@ OPTION_WORDS: Final[Words] = {
     "json": "format output",
     "dry-run": "simulate preview",
 }
-"""The same of options, without their hyphens."""
+"""The same for options, without their hyphens."""
 
 
 def of_addons() -> tuple[list[Command], OtherWords]:
-    """The commands that add-ons bring, and what people type for them."""
-    from confide_proxy.addons import installed  # a command of the core needs none of them
+    """Return the commands of add-ons, and the words that users type for them."""
+    from confide_proxy.addons import installed  # commands of the core need no add-ons
 
     found = installed()
     words = {word: name for addon in found for word, name in addon.other_words.items()}
@@ -297,7 +298,10 @@ app = group.app(
 
 
 def main(began: float | None = None) -> NoReturn:
-    """Run the command line; every failure ends with a sentence and its exit code. `began`: when the process did, as `time.monotonic`."""
+    """Run the command line; every failure prints a sentence and sets an exit code.
+
+    `began`: the start of the process, from `time.monotonic`.
+    """
     doing.waits_from(began)
     try:
         code = command_runner.run(app, "confide", remark, _known)
@@ -312,13 +316,13 @@ def _known(error: Exception) -> ConfideError | None:
             where = f"the output cannot be written in this terminal's encoding, {error.encoding}"
             return InputError(where, hint="use a UTF-8 locale: LC_ALL=C.UTF-8")
         case UnicodeEncodeError():
-            # An argument of a command that passes it on unlooked at: a folder's name, say.
+            # An argument that the command passes on unchecked, such as a folder's name.
             at = len(error.object[: error.start].encode("utf-8", "surrogateescape"))
             return InputError(f"what was given is not UTF-8 text (byte {at})", hint=RECODE)
         case TimeoutError():
             return LinkError("the daemon did not answer in time", hint="confide status shows whether it can be reached")
         case FileNotFoundError():
-            # Most often the folder that the terminal stands in was deleted.
+            # Usually the terminal's working directory was deleted.
             where = str(error.filename or "the working directory")
             return FolderError(where, "is not there", hint="cd to a folder that exists")
         case OSError():

@@ -1,6 +1,7 @@
-"""What a shell offers at Tab behind a command: paths of this project's memory, and names of projects, as this machine knows them.
+"""Shell completion of paths of this project's memory and of project names, as far as this device
+knows them.
 
-A Tab asks no daemon and starts none, reads folders alone, and says nothing where something is wrong.
+Completion never calls or starts a daemon. It only lists folders, and prints nothing on errors.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from confide_proxy.sync.project_names import NameOrigin, ProjectNames
 from confide_proxy.sync.walk import tree
 
 MOST: Final = 500
-"""Of names that are offered, and of files that are looked at for each."""
+"""The most names that are offered."""
 _LOOKED_AT: Final = 5_000
 
 
 def memory_paths(context: typer.Context, incomplete: str) -> list[str]:
-    """Files of memory below the project's folder that begin like it."""
+    """List memory files below the project's folder that begin with the typed text."""
     root = Path(context.params.get("project") or ".")
     with suppress(OSError, ValueError):
         files = (path for path, _ in islice(tree(root, "memory", 0), _LOOKED_AT) if path.endswith(".md"))
@@ -32,8 +33,8 @@ def memory_paths(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def project_names(incomplete: str) -> list[str]:
-    """Projects that this machine has a folder of."""
-    with suppress(ConfideError, OSError):  # what is wrong with that file is said by the command itself
+    """List projects that have a folder on this device."""
+    with suppress(ConfideError, OSError):  # the command itself reports a broken file
         kept = ProjectNames(find().projects).all()
         known = {each.name for each in kept if each.state is not NameOrigin.FORGOTTEN}
         return sorted(name for name in known if name.startswith(incomplete))[:MOST]
@@ -55,4 +56,4 @@ Meant = Annotated[
         show_default=False,
     ),
 ]
-"""What a command is about that takes several files, or all."""
+"""The arguments of a command that takes several files, or all."""

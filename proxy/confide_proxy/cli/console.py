@@ -1,4 +1,6 @@
-"""What the commands share: where they run, how one is run and speaks (data to stdout, the rest to stderr), how a person is asked."""
+"""Shared parts of the commands: their context, running and output (data to stdout, the rest to
+stderr), and questions to the user.
+"""
 
 from __future__ import annotations
 
@@ -67,25 +69,26 @@ IsGlobal = Annotated[bool, typer.Option("--global", "-g", help="In the memory th
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEADLINE_S: Final = 30.0
-"""Of one request to the daemon."""
+"""Seconds for one request to the daemon."""
 QUESTION_S: Final = 4.0
-"""Until somebody who only asks is told that the daemon does not answer."""
+"""Seconds after which a read-only command reports that the daemon does not answer."""
 
 
 RECODE: Final = "save or send it as UTF-8: iconv -f latin1 -t utf-8"
 
 
 class CommandContext(NamedTuple):
-    """Where the files of this machine are, and how they are configured."""
+    """The paths and the configuration of this device."""
 
     paths: ProxyPaths
     config: ProxyConfig
 
     def client(self, project: Project, *, patience_s: float | None = None) -> CommandClient:
-        """A connection for the project; use with `async with`. Raises, on entry, what `CommandClient` does.
+        """Return a client for the project, for use with `async with`. Entering raises as
+        `CommandClient`.
 
         Args:
-            patience_s: how long it may take to reach a daemon that is there; the link's own deadline if left out.
+            patience_s: seconds for reaching the daemon; the link's own deadline if left out.
         """
         doing.begin()
         from confide_proxy.mcp.client import CommandClient
@@ -99,12 +102,12 @@ def _here(context: typer.Context, *, as_json: bool) -> CommandContext:  # noqa: 
 
 
 command = commands({"context": (typer.Context, inspect.Parameter.empty)}, _here, indent=2)
-"""The command for typer that runs a function with a `CommandContext` and its options (`commands`)."""
+"""Turn a function with a `CommandContext` and options into a typer command (`commands`)."""
 
 
 def input_text() -> str:
-    """All of stdin. Raises InputError: it is not UTF-8, or too large for memory."""
-    # A test's stdin may be a text alone.
+    """Read all of stdin. Raises InputError if it is not UTF-8, or over `MAX_TEXT_BYTES`."""
+    # In tests, stdin may have no buffer.
     data = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1) if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
     if len(data) > MAX_TEXT_BYTES:
         raise InputError(f"the input is over {MAX_TEXT_BYTES // 2**20} MiB", hint="store it in parts")
@@ -115,7 +118,7 @@ def input_text() -> str:
 
 
 class TakesRevision(ProgramCommand):
-    """A command with a `--revision`, which is easily written as a bare number behind the file."""
+    """A command with `--revision`, which users often write as a bare number after the file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True
@@ -127,23 +130,26 @@ class TakesRevision(ProgramCommand):
 
 
 def folder_of(project: Path) -> Path:
-    """The folder that `--project` names, absolute. Raises typer.BadParameter where it is none."""
+    """Return the absolute folder of `--project`. Raises typer.BadParameter if it is no folder."""
     if not project.is_dir():
         raise typer.BadParameter(f"{project} is not a folder", param_hint="--project")
     return project.absolute()
 
 
 async def identified(here: CommandContext, folder: Path, *, is_written: bool = False) -> Project:
-    """The project of a folder, as `--project` names it. Where it is new here the daemon is asked, and a person told what it calls itself.
+    """Return the project of a folder, as given by `--project`.
 
-    In the home folder, or at the root of the disk, there is no project but the memory that all share.
+    For a folder that is new on this device, the daemon is asked, and the user is shown the
+    project's name. The home folder and the root of the disk are no projects: there only the global
+    memory is used.
 
     Args:
-        is_written: the command is about to make memory of the project, and so there has to be one.
+        is_written: the command writes to the project's memory, so there must be a project.
 
-    Raises typer.BadParameter, NotSetUpError, NotJoinedError, KeyFileError; FolderError: there is no project.
+    Raises typer.BadParameter, NotSetUpError, NotJoinedError or KeyFileError, and FolderError if
+    there is no project.
     """
-    # What is decided about a folder is kept, and on a machine that nobody has set up nothing is.
+    # The decision about a folder is stored, and a device that is not set up stores nothing.
     await asyncio.to_thread(founding.require, here.paths, here.config)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))
     if not claim.is_project:
@@ -168,15 +174,19 @@ async def identified(here: CommandContext, folder: Path, *, is_written: bool = F
 async def asking(
     here: CommandContext, folder: Path, *, is_global: bool = False
 ) -> AsyncIterator[tuple[CommandClient, str]]:
-    """A connection for somebody who only asks about a folder's project, or the global one, and the name of that."""
+    """Open a connection for a read-only command, and yield it with the project's name or the global
+    one.
+    """
     project = await identified(here, folder)
     async with here.client(project, patience_s=QUESTION_S) as client:
         yield client, GLOBAL_PROJECT if is_global else project.name
 
 
 async def _is_the_same(here: CommandContext, project: Project) -> bool:
-    """Whether a person at a terminal says that a folder is the project of the space whose name it claims. Enter is a no: whoever made an
-    archive chose the name of its folder."""
+    """Ask the user at a terminal whether a folder is the existing project whose name it claims.
+
+    Enter means no: the author of an archive chooses the name of its folder.
+    """
     if not can_ask():
         return False
 
@@ -187,7 +197,7 @@ async def _is_the_same(here: CommandContext, project: Project) -> bool:
             body: DocumentsRequest = {"project": project.claim, "limit": 1}
             newest = (await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S))["documents"] if files else []
     except (ConfideError, TimeoutError):
-        return False  # the notice says how it is done later
+        return False  # the notice says how to do it later
     if not files:
         return False
     of = f" of {newest[0]['author']}" if newest else ""
@@ -195,7 +205,7 @@ async def _is_the_same(here: CommandContext, project: Project) -> bool:
 
 
 def seconds(duration: str, units: str, *, most_days: int, option: str, examples: str) -> int:
-    """The seconds of a duration such as `15m`, in one of these units. Raises typer.BadParameter."""
+    """Parse a duration such as `15m`, in one of these units. Raises typer.BadParameter."""
     match = re.fullmatch(rf"(\d{{1,9}})([{units}])", duration.strip())
     found = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0
     if not 0 < found <= most_days * 86400:
@@ -204,10 +214,11 @@ def seconds(duration: str, units: str, *, most_days: int, option: str, examples:
 
 
 async def agreed(question: str, *, is_sure: bool, compared: str = "") -> None:
-    """Go on only if a person says yes; with `--yes` nobody is asked. Raises DeclinedError: no, or nobody is there.
+    """Ask the user to confirm, unless `is_sure` (`--yes`). Raises DeclinedError on no or without a
+    terminal.
 
     Args:
-        compared: words that are shown before, and must be the same as others.
+        compared: words that are printed first, for the user to compare with others.
     """
     if is_sure:
         return

@@ -1,5 +1,6 @@
-"""`confide device confirm`: a person says that the daemon shows the right space (PROTOCOL.md 10.7), or which of two lists to go on from
-(10.6, docs/decisions/0023)."""
+"""The command `confide device confirm`: confirm that the daemon shows the right space (PROTOCOL.md
+10.7), or choose between two forked rosters (10.6, docs/decisions/0023).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ async def device_confirm(
     """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
     async with connected(here, needs_keys=False, may_have_parted=True) as space:
         keyring = space.keyring
-        mended = await _mended(space, words, add_again) if isinstance(keyring.problem, ForkedRosterError) else None
+        mended = (
+            await _resolve_fork(space, words, add_again) if isinstance(keyring.problem, ForkedRosterError) else None
+        )
         if isinstance(keyring.problem, AnotherSpaceError):
             question = "the daemon names another space for this device than before: did its operator move it?"
             await agreed(question, is_sure=moved)
@@ -61,10 +64,11 @@ async def device_confirm(
     return Output({"spaceWords": space_words, **told, "mended": mended}, print_text)
 
 
-async def _mended(space: SpaceConnection, words: str | None, add_again: bool) -> dict[str, Any]:
-    """Go on from the daemon's list, if a person types its words as another device shows them; who was removed, and who added again.
+async def _resolve_fork(space: SpaceConnection, words: str | None, add_again: bool) -> dict[str, Any]:
+    """Adopt the daemon's roster, if the user types its words as another device shows them.
 
-    Raises the keyring's problem: it is not two lists of one beginning; DeviceError: nothing was changed.
+    Returns the devices that were removed and added again. Raises the keyring's problem if the
+    rosters have no common beginning, and DeviceError if nothing was changed.
     """
     keyring, link = space.keyring, space.connection
     problem = keyring.problem
@@ -94,7 +98,7 @@ async def _is_wanted(device: Device) -> bool:
 
 
 def _print_fork(fork: Fork) -> None:
-    """What each list has, and what becomes of it. To stderr: it belongs to the question."""
+    """Print the differences of both rosters and the consequences, to stderr with the question."""
     remark(
         f"this device and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."
     )
@@ -137,14 +141,19 @@ def _brief(devices: Iterable[Device]) -> list[dict[str, object]]:
 
 
 async def _recognized(roster: Roster, given: str | None) -> Pin:
-    """The state of the roster whose words a person has read on a device of the space. Raises DeviceError."""
+    """Ask for the words of a roster's state, as a device of the space shows them, and return that
+    state.
+
+    Raises DeviceError.
+    """
     states = {fingerprint_words(head): number for number, head in enumerate(roster.hashes)}
     typed = await compare(
         "the six words that confide device ls shows beside the change, on a device", states, given=given
     )
     number = states[typed]
     if number == 0 and len(states) > 1:
-        # The words of the space itself, which a device of an older version shows alone, and an old list has as well.
+        # These are the words of the space itself: devices of older versions show only them, and an
+        # old roster has them too.
         names = ", ".join(printable(each.name) for each in roster.devices.values())
         remark(
             f"these are the words of the space, which do not show how old the list is. It has these devices: {names}"

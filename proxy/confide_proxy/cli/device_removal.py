@@ -1,4 +1,6 @@
-"""`confide device rm`: a device goes, with what it has brought in, and what it could open is listed (PROTOCOL.md 10.7)."""
+"""The command `confide device rm`: remove a device and optionally the devices that it added, and
+list the secrets that it could open (PROTOCOL.md 10.7).
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,10 @@ if TYPE_CHECKING:
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
 _MOST_LOOKED_FOR: Final = 200
-"""Secrets whose documents are looked for: a search each."""
+"""The most secrets whose documents are searched for: each costs a search."""
 _MOST_DOCUMENTS: Final = 10
 _RESEAL_AT_ONCE: Final = 1000
-"""Records that are sealed anew right away; sessions go through the rest."""
+"""Records that the command seals again with new keys; sessions do the rest."""
 _SHOWN: Final = 50
 
 
@@ -77,7 +79,7 @@ async def device_rm(
             hint = "remove it on another device: it must not know the new key"
             raise DeviceError("this device cannot remove itself", hint=hint)
         await agreed(f"remove {removed['name']}  {removed['words']}?", is_sure=yes)
-        # Before and after: as soon as there is a new epoch, other machines begin to seal old records anew.
+        # List them before and after: once a new epoch exists, other devices seal old records again.
         exposed = await sealed_secrets(space.connection, None)
         await keyring.extend(space.connection, remover(identity, device.key))
         gone, staying = await remove_brought_in(keyring, space.connection, identity, device.key, is_wanted)
@@ -109,9 +111,11 @@ async def remove_brought_in(
     key: bytes,
     is_wanted: Callable[[Device], Awaitable[bool]],
 ) -> tuple[list[Device], list[Device]]:
-    """Remove those that a removed device has brought in, where `is_wanted` says so; who went, and who stays.
+    """Remove the devices that a removed device has added, if `is_wanted`; return the removed and
+    the remaining ones.
 
-    It looks again until there are no more: one that is to go may add another before it does. Raises as `Keyring.extend`.
+    Repeats until there are no more, since a device may add another before it is removed. Raises as
+    `Keyring.extend`.
     """
     gone: list[Device] = []
     staying: list[Device] = []
@@ -131,7 +135,9 @@ async def remove_brought_in(
 
 
 def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage] = ()) -> None:
-    """For a person: who was removed, what add-ons tell of that, and what they could open (PROTOCOL.md 10.7)."""
+    """Print the removed devices, the messages of add-ons, and the secrets that the devices could
+    open (PROTOCOL.md 10.7).
+    """
     device, exposed = result["removed"], result["exposed"]
     row(f"removed: {device['name']}  {device['words']}  (epoch {result['epoch']} begins)")
     for one in result["alsoRemoved"]:
@@ -144,7 +150,8 @@ def print_removal(result: dict[str, Any], removals: Sequence[addons.AddonMessage
         for line in told.remarks:
             remark(line)
     if not device["isPaper"]:
-        # Never by its name: `confided device edit` changes that of the daemon alone, so it may be another machine's there.
+        # Never by its name: `confided device edit` changes only the daemon's name for a device, so
+        # the name may belong to another device there.
         remark(
             f"{device['name']} can still read and write your memory. On the server, run: confided device rm NAME, "
             "with the name that confided device shows beside these words"
@@ -169,7 +176,9 @@ def _brief(device: Device) -> dict[str, object]:
 
 
 class Exposed(TypedDict):
-    """A secret that a device could open, as --json shows it; `documents`: where it stands, as far as that was found."""
+    """A secret that a removed device could open, as in `--json`; `documents`: the documents found
+    with it.
+    """
 
     id: str
     kind: str
@@ -178,8 +187,11 @@ class Exposed(TypedDict):
 
 
 async def sealed_secrets(link: RequestChannel, below: int | None) -> dict[str, Exposed] | None:
-    """The secrets of the space by their ids, or those whose records are of epochs before `below`, each as --json shows it; None where
-    this machine may not see them all."""
+    """Return the space's secrets by id, as in `--json`; with `below`, those with records of earlier
+    epochs.
+
+    Returns None if this device may not list them all.
+    """
     found: dict[str, Exposed] = {}
     try:
         async for page in roster_client.records(link, below=below):
@@ -197,14 +209,14 @@ async def _reseal(space: SpaceConnection) -> int:
     keys = space.keyring.keys
     if keys is None:
         return 0
-    # Another machine has begun a newer epoch, or this one may not write: sessions go on with it.
+    # Another device has begun a newer epoch, or this one may not write: sessions do the rest.
     with suppress(RequestError):
         return await Resealing(keys).run(space.connection, pause_s=0, most=_RESEAL_AT_ONCE)
     return 0
 
 
 async def _find_documents(here: CommandContext, exposed: dict[str, Exposed]) -> None:
-    """Name documents (`project: path`) in which the first of them stand, as far as they can be found now."""
+    """Add the documents found (`project: path`) to the first secrets."""
     with suppress(ConfideError, TimeoutError):
         async with here.client(await identified(here, Path.cwd())) as client:
             for name, documents in (await documents_of(client, list(exposed))).items():
@@ -212,7 +224,9 @@ async def _find_documents(here: CommandContext, exposed: dict[str, Exposed]) -> 
 
 
 async def documents_of(client: CommandClient, secrets: list[str]) -> dict[str, list[str]]:
-    """The documents (`project: path`) in which the first of the secrets stand, by their ids, as far as they can be found now."""
+    """Return the documents found (`project: path`) for the first of the secrets, by the secret's
+    id.
+    """
     found = {}
     for name in secrets[:_MOST_LOOKED_FOR]:
         answer = await client.call("memory_search", {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS})

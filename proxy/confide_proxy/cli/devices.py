@@ -1,4 +1,6 @@
-"""`confide device …`: the machines that may open what is sealed in the space (docs/devices.md)."""
+"""The commands `confide device …`: the devices that can open the space's sealed data
+(docs/devices.md).
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,15 @@ from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
 _LOOK_AGAIN_S = 5.0
-"""While waiting for a machine to join, should the daemon's word of it be lost."""
+"""Seconds between checks while waiting for a device to join, in case the daemon's notification is
+lost.
+"""
 Words = Annotated[
     str | None,
     typer.Option("--words", help="The six words that the other device shows; without it, Confide asks."),
 ]
 _TRIES: Final = 3
-"""To type six words."""
+"""Attempts to type six words."""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
 
 
@@ -139,7 +143,11 @@ async def _invite(
 
 
 async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
-    """The device that the invite has brought; this machine adds it, or another session of it does."""
+    """Wait until the invited device is on the roster; this device adds it, or another session here
+    does.
+
+    Raises DeviceError at `until` (Unix time), when the invite expires.
+    """
     while time.time() < until:
         await space.news(min(_LOOK_AGAIN_S, max(0.1, until - time.time())))
         await keyring.refresh(space.connection)
@@ -177,9 +185,10 @@ async def device_approve(here: CommandContext, name: Name, words: Words = None) 
 async def connected(
     here: CommandContext, *, needs_keys: bool = True, may_have_parted: bool = False
 ) -> AsyncIterator[SpaceConnection]:
-    """A connection about the devices of the space, whose keyring is as the daemon shows it now. Raises the keyring's problem.
+    """Open a connection to the space, with a keyring that was refreshed from the daemon.
 
-    `may_have_parted`: another branch of the roster than this machine's is left as the keyring's problem.
+    Raises the keyring's problem. With `may_have_parted`, a roster of the daemon that forks from
+    this device's is no error, and stays as the keyring's problem.
     """
     async with SpaceConnection.open(here.paths, here.config) as space:
         try:
@@ -193,11 +202,13 @@ async def connected(
 
 
 async def compare(what: str, right: Collection[str], *, given: str | None) -> str:
-    """The words that a person has read on another machine, which must be among the `right` ones; they are typed, unless `given`.
+    """Ask the user for the words that another device shows, and return them if they are in `right`.
 
-    They are not shown to be looked at: people compare the first and the last, and a key with these two costs minutes (docs/decisions/).
+    `given` replaces the typed words. The right words are never shown for comparison: users compare
+    the first and the last word, and an attacker computes a key with these two in minutes
+    (docs/decisions/).
 
-    Raises DeviceError: they are others, or nobody is there to type them.
+    Raises DeviceError if the words differ, or there is no terminal to type them in.
     """
     if given is None and not sys.stdin.isatty():
         raise DeviceError(
@@ -217,7 +228,7 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
 
 
 def _daemon(here: CommandContext) -> tuple[str, bytes]:
-    """The daemon's address as this machine knows it, and its static key."""
+    """Return the address and static key of the joined daemon."""
     joined = daemon.known(here.paths)
     if joined is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")

@@ -1,4 +1,6 @@
-"""`confide doctor`: what of Confide on this machine is as it should be, what is not, and what to do. It writes nothing without `--fix`."""
+"""The command `confide doctor`: check Confide on this device, and suggest remedies. It changes
+nothing without `--fix`.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,15 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.workspace import extra_of
 
 LEAST_FREE_BYTES: Final = 200_000_000
-"""A space of a few thousand notes, with its index, and as much again for folding in its log."""
+"""Enough for a space of a few thousand notes with its index, and as much again for folding in its
+log.
+"""
 _AHEAD_S: Final = 86_400.0
 _FUTURE_S: Final = 300.0
 _LINK_S: Final = 15.0
 _LATE_SHARE: Final = 0.1
 _STATE: Final = 10
-"""Columns of a line beside the name of its check."""
+"""The width of a line's columns other than the name of its check."""
 
 
 def ok(check: str, detail: str) -> DoctorFinding:
@@ -137,7 +141,9 @@ def _configuration(here: CommandContext) -> DoctorFinding:
 
 
 def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
-    """Folders and files that are this user's alone, as whoever reads them insists."""
+    """Check that private files and folders have no access for other users, as their readers
+    require.
+    """
     loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
     if not loose:
         return ok("rights", f"{here.paths.state} is this user's alone")
@@ -226,7 +232,7 @@ def _queue(here: CommandContext, _fix: bool) -> DoctorFinding:
 
 async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     paths = here.paths
-    if not paths.identity.exists():  # a connection would make one
+    if not paths.identity.exists():  # a connection would create one
         yield ok("link", "not tried, since this device has no key yet")
         return
     try:
@@ -250,7 +256,7 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
             began = time.perf_counter()
             async with SpaceConnection.open(paths, here.config) as space:
                 took_ms = (time.perf_counter() - began) * 1000
-                with suppress(RequestError):  # a space that is locked, or a machine of some projects only
+                with suppress(RequestError):  # a locked space, or a device with access to some projects only
                     body = attach_body(GLOBAL_PROJECT, here.config)
                     answer = await ATTACH.ask(space.connection, body, timeout_s=_LINK_S)
                     version = answer["daemonVersion"]
@@ -310,7 +316,9 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
 
 
 def _imports(folder: Path) -> Iterator[DoctorFinding]:
-    """Memory that a client loads as a person's orders, by whomever it was written."""
+    """Yield files through which a client loads memory as instructions of the user, regardless of
+    its author.
+    """
     for file, what in presence.importing(folder):
         told = f"{file} imports @{what}: your agent follows what an agent or another device stores there"
         yield DoctorFinding(
@@ -319,7 +327,7 @@ def _imports(folder: Path) -> Iterator[DoctorFinding]:
 
 
 def _hooks(here: CommandContext) -> DoctorFinding:
-    """What hooks did lately; they say nothing of it themselves (docs/agents.md)."""
+    """Report the latest outcomes of hooks, which report nothing themselves (docs/agents.md)."""
     if not here.config.hooks:
         return ok("hooks", f"off: {here.paths.config}")
     found = counts.read(str(here.paths.state))
@@ -374,7 +382,9 @@ async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
 
 
 async def _well(here: CommandContext, client: KnownClient, had: Presence, folder: Path) -> DoctorFinding:
-    """A client that is set up: what it starts or calls, whether that works, which memory it reaches, and whether memory comes by itself."""
+    """Check a client that is set up: that its entry works, which memory it reaches, and if hooks
+    are set.
+    """
     start = next((each for each in had.starts if not each.off), None)
     if had.starts and start is None and not had.has_plugin:
         told = f"{client.title} has confide switched off: {had.starts[0].off}"
@@ -405,7 +415,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
 
 
 async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
-    """An entry that calls an address."""
+    """Check an entry that calls an address."""
     told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
         return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
@@ -417,7 +427,7 @@ async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFind
 
 
 async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:
-    """An entry whose program does not answer where it is started as the client starts it; None: it does."""
+    """Start an entry's program as the client does; return None if it answers."""
     if not (why := await entry_trial.start(start, folder)):
         return None
     told = f"{client.title} starts {start.command}: {start.file}; {why}"
@@ -426,7 +436,10 @@ async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFindi
 
 
 def _other_memory(client: KnownClient, start: Start) -> DoctorFinding | None:
-    """An entry whose program would use another memory than this command does, as a client starts it: with few variables of a shell's."""
+    """Check that an entry's program uses the same memory as this command.
+
+    Clients start it with few of the shell's variables.
+    """
     there, own = known_clients.which_memory(start.environment), known_clients.which_memory(os.environ)
     if there == own:
         return None
@@ -449,14 +462,16 @@ def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
 def _lost(
     here: CommandContext, client: KnownClient, folder: Path, file: Path | None, told: str, *, fix: bool
 ) -> DoctorFinding:
-    """An entry, or hooks, of which a file is gone."""
+    """Report an entry or hooks that name a missing file; fix them with `fix`."""
     if fix and _pointed(here, client, folder, file):
         return DoctorFinding(client.name, "problem", told, isFixed=True)
     return DoctorFinding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
 
 
 def _pointed(here: CommandContext, client: KnownClient, folder: Path, file: Path | None) -> bool:
-    """Whether an entry of ours, and the hooks beside it, have the program's path now."""
+    """Write this program's path into our entries of a file and the hooks beside it; return True on
+    success.
+    """
     try:
         command_line = program()
         entries: list[ConfigEntry] = [

@@ -1,4 +1,6 @@
-"""`confide edit` and `rm`: a file or a note of memory is changed in an editor, or deleted; nothing of it is lost (docs/history.md)."""
+"""The commands `confide edit` and `confide rm`: edit a file or note in an editor, or delete it
+recoverably (docs/history.md).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class EditTarget:
-    """A document that a person has named; `note` is its id where that was named."""
+    """A document that the user has named; `note` is its id if the user gave that."""
 
     project: str
     path: str
@@ -100,7 +102,7 @@ async def rm(
         raise typer.BadParameter("name a file or a note, as confide ls shows it", param_hint="PATH|ID")
     project = Path(of or ".")
     if not sys.stdin.isatty():
-        await agreed("", is_sure=yes)  # said before anything is looked for
+        await agreed("", is_sure=yes)  # fails before any search
     this = await identified(here, project)
     began = time.time()
     try:
@@ -164,7 +166,7 @@ def edit(
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """A file as it was before it was edited; `revision` is 0 where the daemon was not asked."""
+    """A file before it was edited; `revision` is 0 if the daemon was not asked."""
 
     folder: Folder
     path: str
@@ -185,7 +187,7 @@ def _editor() -> list[str]:
 
 
 def _run(editor: list[str], file: Path) -> int:
-    """The code that the editor ended with. Raises EditorError: there is no such program."""
+    """Run the editor, and return its exit code. Raises EditorError if no such program exists."""
     before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the editor's
     try:
         return subprocess.call([*editor, str(file)])
@@ -281,7 +283,7 @@ def _path(name: str) -> str:
 
 
 async def _found(client: CommandClient, this: Project, name: str, *, is_global: bool) -> EditTarget:
-    """The living document of a path or a note's id. Raises RequestError: there is none."""
+    """Find the living document with this path or note id. Raises RequestError if there is none."""
     if not _is_path(name):
         found = await client.call("memory_get", {"id": name})
         return EditTarget(found["project"], found["path"], found["id"], found["title"])
@@ -298,7 +300,10 @@ async def _found(client: CommandClient, this: Project, name: str, *, is_global: 
 
 
 def _found_here(here: CommandContext, this: Project, names: list[str], is_global: bool) -> list[EditTarget]:
-    """The same from the files of this machine. Raises FolderError: there is none; ToolError: several notes have a short id."""
+    """Find the documents in the files of this device.
+
+    Raises FolderError if one is missing, and ToolError if a short id matches several notes.
+    """
     folders = folders_of(here.paths, here.config, this)
     own = next(one for one in folders if one.project == (GLOBAL_PROJECT if is_global else this.name))
     targets = []
@@ -325,7 +330,7 @@ def _question(targets: list[EditTarget]) -> str:
 
 
 class DeleteOutcome(TypedDict):
-    """What became of a document that was to be deleted."""
+    """The outcome of deleting one document."""
 
     path: str
     project: str
@@ -345,7 +350,9 @@ async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
 
 
 async def _removed(client: CommandClient, target: EditTarget) -> DeleteOutcome:
-    """Delete what the daemon has of a file that is no memory on this machine any more, as a machine does that had it."""
+    """Delete a document that is no memory file on this device any more, as if this device still had
+    it.
+    """
     project, path = target.project, target.path
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     newest = answer["revisions"][0]["revision"]

@@ -1,7 +1,8 @@
-"""Whether a client's entry works: its program is started as the client starts it, or its address is called.
+"""The test of a client's entry: start its program as the client does, or connect to its address.
 
-A file of the project may be a stranger's, and clients ask before they start what it names. So of such a file only `confide mcp` is started,
-this very program with no other argument, and with no more than the variables that `confide setup` writes; its addresses are not called.
+A file of the project may come from a stranger, and clients ask before they start its entries. So
+from such a file only `confide mcp` is started, by this very program with no other argument, and
+with no other variables than `confide setup` writes; its addresses are not called.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from confide_proxy.clients.presence import Start
 from confide_proxy.errors import SetupError
 
 DEADLINE_S: Final = 20.0
-"""Longer than a client waits: Codex gives up after 10 s, others after 30 or 60."""
+"""Seconds for the answer; longer than clients wait: Codex 10 s, others 30 or 60."""
 _END_S: Final = 5.0
 _LARGEST_ANSWER: Final = 1 << 20
 _HANDED_ON: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What the official SDKs of MCP hand on of a client's environment."""
+"""Environment variables of the client that the official MCP SDKs pass on."""
 _INITIALIZE: Final = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -40,10 +41,12 @@ _INITIALIZE: Final = {
 
 
 def is_strange(start: Start, user_file: Path) -> bool:
-    """Whether an entry stands in another file than the user's own, and differs from what `confide setup` writes."""
+    """Return True if an entry is not in the user's own file, and differs from that of `confide
+    setup`.
+    """
     if start.file == user_file:
         return False
-    # A path that is not absolute means another program in the project's folder, where it would be started, than it means here.
+    # A relative path would be resolved in the project's folder, and name another program there.
     found = start.command if Path(start.command).is_absolute() else shutil.which(start.command)
     try:
         is_ours = found is not None and Path(found).is_absolute() and Path(found).resolve() == Path(program()).resolve()
@@ -53,7 +56,10 @@ def is_strange(start: Start, user_file: Path) -> bool:
 
 
 async def start(entry: Start, folder: Path) -> str:
-    """Start the entry's program in a folder, and end it once it has answered `initialize`; why it did not, "" where it did."""
+    """Start the entry's program in a folder, and end it once it has answered `initialize`.
+
+    Returns "" on success, otherwise the reason.
+    """
     environment = {name: value for name in _HANDED_ON if (value := os.environ.get(name)) is not None}
     try:
         process = await asyncio.create_subprocess_exec(
@@ -89,7 +95,7 @@ async def start(entry: Start, folder: Path) -> str:
 
 
 async def call(address: str) -> str:
-    """Connect to an entry's address; why that failed, "" where somebody takes connections there."""
+    """Connect to an entry's address. Returns "" on success, otherwise the reason."""
     found = urlsplit(address)
     if not found.hostname:
         return "it is no address"
@@ -103,7 +109,7 @@ async def call(address: str) -> str:
     except ssl.SSLError as error:
         return f"its TLS cannot be used: {(error.reason or type(error).__name__).lower().replace('_', ' ')}"
     except (OSError, ValueError) as error:
-        # What asyncio and the resolver say has the address in it, or a number of their own.
+        # Messages of asyncio and the resolver contain the address or numbers of their own.
         number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
         why = os.strerror(number) if number else "no such host" if isinstance(error, socket.gaierror) else "no address"
         return f"it cannot be reached: {why.lower()}"
@@ -115,7 +121,9 @@ async def call(address: str) -> str:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:
-    """Wait for a program whose input is closed, and kill it where it goes on; its exit code."""
+    """Wait for a program after its input was closed, kill it if it does not end, and return its
+    exit code.
+    """
     try:
         async with asyncio.timeout(_END_S):
             return await process.wait()

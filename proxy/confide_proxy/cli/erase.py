@@ -1,4 +1,5 @@
-"""`confide rm --erase`: take documents off the daemon at once, with all their revisions, and never send them again (docs/history.md).
+"""The command `confide rm --erase`: delete documents with all revisions from the daemon at once,
+and never send them again (docs/history.md).
 
 The files on the devices stay as they are.
 """
@@ -38,18 +39,19 @@ if TYPE_CHECKING:
 _SHOWN: Final = 8
 _ERASE_DEADLINE_S: Final = 600.0
 _MOST_STEPS: Final = 20_000
-"""More than the largest space has; each takes away what it names."""
+"""The most requests for one command: more than the largest space needs, one batch each."""
 
 
 async def erase(
     here: CommandContext, names: Sequence[str], of: str, *, undo: bool, dry_run: bool, yes: bool, is_global: bool
 ) -> Output:
-    """Erase documents from the daemon, or let erased ones be sent again.
+    """Erase documents from the daemon, or allow erased ones to be sent again.
 
     Args:
-        of: a project's name, or its folder; without names all of it.
+        of: a project's name or folder; without names, the whole project is erased.
 
-    Raises typer.BadParameter: nothing is named, or a name is empty; RequestError: nothing is stored under these names.
+    Raises typer.BadParameter if nothing is named or a name is empty, and RequestError if nothing is
+    stored under these names.
     """
     asked = list(dict.fromkeys(names))
     if not asked and not of and not is_global:
@@ -57,7 +59,7 @@ async def erase(
     if any(not normal(name) for name in asked):
         raise typer.BadParameter("a name is empty; to erase everything: --project NAME, without a path")
     if not (undo or dry_run or sys.stdin.isatty()):
-        await agreed("", is_sure=yes)  # said before anything is looked for
+        await agreed("", is_sure=yes)  # fails before any search
     folder = Path(of) if of and Path(of).is_dir() else Path()
     this = await identified(here, folder)
     async with here.client(this) as client:
@@ -89,7 +91,7 @@ async def erase(
 
 
 async def _project(client: CommandClient, this: Project, of: str) -> str:
-    """The project that a person means by its name, or by its folder."""
+    """Return the project that the user gave by name or by folder."""
     if not of:
         return this.name
     answer = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
@@ -110,7 +112,9 @@ async def _project(client: CommandClient, this: Project, of: str) -> str:
 
 
 async def _path(client: CommandClient, this: Project, name: str, project: str) -> str:
-    """A name as the daemon has it: below the project's folder, of a note the file that it is in."""
+    """Return the daemon's path for a name: relative to the project's folder; for a note's id, the
+    path of its file.
+    """
     if is_id(name):
         return (await document_of(client, name, project))[1]
     if Path(name).is_absolute():
@@ -132,7 +136,10 @@ def _question(project: str, look: ForgetAnswer) -> str:
 
 
 async def _erased(client: CommandClient) -> list[str]:
-    """Have the database written anew, so that no page of it holds what went; what a person should know where that fails."""
+    """Have the daemon rewrite its database, so that no page contains erased text.
+
+    Returns sentences for the user if that fails.
+    """
     try:
         answer = await ERASE.ask(client.connection, {}, timeout_s=_ERASE_DEADLINE_S)
     except (ConfideError, TimeoutError) as error:

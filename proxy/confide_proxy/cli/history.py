@@ -1,4 +1,6 @@
-"""`confide history`: the latest changes of a project, the revisions of a file, and what one changed (docs/history.md)."""
+"""The command `confide history`: a project's latest changes, a file's revisions and diffs
+(docs/history.md).
+"""
 
 from __future__ import annotations
 

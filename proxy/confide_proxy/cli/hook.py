@@ -1,4 +1,4 @@
-"""`confide hook` as the help shows it; a client's start takes the shorter way in `__main__`."""
+"""The help entry of `confide hook`; clients start it by the shorter path in `__main__`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`confide join`: which daemon this device uses."""
+"""The command `confide join`: choose the daemon that this device uses."""
 
 from __future__ import annotations
 
@@ -42,9 +42,11 @@ from confide_proxy.sync.project_names import ProjectNames
 _MOST_ALIAS = 64
 _MOST_LINES = 4
 _LOOK_S = 25.0
-"""For the answer of this machine's own daemon, which may have to be started for it."""
+"""Seconds for a response of this device's own daemon, which may have to be started first."""
 _INVITER_S = 2.0
-"""The machine that made the invite, if it is connected, adds this one within a few round trips."""
+"""Seconds to wait for the inviting device, which, if connected, adds this one within a few round
+trips.
+"""
 
 
 def join(
@@ -75,7 +77,8 @@ def join(
     text = invite or pasted_invite()
     try:
         plain, pair = parse_invite(text)
-        # An invite that was made here is for another machine: this one would only change its own name with it.
+        # An invite that this device made is for another one: here it would only change the device's
+        # name.
         if pair is not None and Invitations(here.paths.rosters).has(pair.invite_id):
             raise DeviceError("this invite was made on this device", hint="paste it into confide join on the new one")
         asyncio.run(_join(here, plain, (pair.invite_id, pair.secret) if pair else None, as_json))
@@ -95,7 +98,8 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
         connection = await connect(invite.websocket_url, identity, invite.daemon_static, invite=invite)
     except DeniedError as error:
         if error.reason == "disabled":
-            # Joined, and the invite is spent: with the pin in place, this machine is in as soon as it is approved.
+            # The device has joined and the invite is used up: with the pin stored, the device works
+            # as soon as it is approved.
             _join_instead(here, KnownDaemon(invite.websocket_url, invite.daemon_static, pair=pair))
             hint = "read the six words to the server's operator, who compares and approves them; then test the connection: confide status"
             raise DeniedError(error.reason, error.fingerprint, hint=hint) from None
@@ -126,7 +130,7 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
     except RequestError as error:
         if error.code != "denied":
             raise
-        # A machine that reaches some projects only may well be joined from the folder of none of them.
+        # A device with access to some projects only may join from a folder of none of them.
         result["denied"] = str(error)
         told = f"the link works, but for this folder {error}"
         if (problem := await space_connection.introduce(here.paths, here.config)) is not None:
@@ -140,7 +144,9 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
 
 
 async def _require_leave(here: CommandContext) -> None:
-    """Have a person agree to leave a space whose secrets this machine opens; where nobody can be asked, say so."""
+    """Ask the user to confirm leaving a space whose secrets this device opens; without a terminal,
+    only warn.
+    """
     told = await asyncio.to_thread(left_behind, here.paths)
     if told is None or await _is_empty(here):
         return
@@ -151,7 +157,9 @@ async def _require_leave(here: CommandContext) -> None:
 
 
 async def _is_empty(here: CommandContext) -> bool:
-    """Whether the space of this machine's own daemon holds neither a file nor a sealed secret, and nothing waits for it: none is lost."""
+    """Return True if nothing is lost by leaving this device's own daemon: its space contains no
+    file and no sealed secret, and the queue is empty.
+    """
     if await asyncio.to_thread(load_pin, here.paths.link) is not None or not is_empty(here.paths.journal):
         return False
     try:
@@ -163,7 +171,7 @@ async def _is_empty(here: CommandContext) -> bool:
 
 
 def _join_instead(here: CommandContext, daemon: KnownDaemon) -> None:
-    """Join this daemon in the place of any other."""
+    """Replace the joined daemon by this one."""
     before = known(here.paths)
     RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
@@ -173,14 +181,18 @@ def _join_instead(here: CommandContext, daemon: KnownDaemon) -> None:
 
 
 def left_behind(paths: ProxyPaths) -> str | None:
-    """What changes for a machine that is a device of a space now, should it join another; None where it is none. Blocks briefly."""
+    """Return a warning if this device belongs to a space whose secrets it loses by joining another
+    one.
+
+    Returns None if it belongs to none. Blocks briefly.
+    """
     try:
         if known(paths) is None:
             return None
         seen = RosterCache(paths.rosters).last()
         key = identities.stored(paths.identity).public_key
     except ConfideError:
-        return None  # no key yet, or files that joining itself will say are broken
+        return None  # no key yet, or broken files, which joining itself reports
     if seen is None or seen.roster is None or key not in seen.roster.devices:
         return None
     is_alone = len(seen.roster.devices) == 1
@@ -190,13 +202,16 @@ def left_behind(paths: ProxyPaths) -> str | None:
 
 
 def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
-    """Use the daemon at an address, by the key that `confided key` printed; its operator has added this device's key line."""
+    """Join the daemon at an address by the key that `confided key` printed.
+
+    Its operator has added this device's key line there.
+    """
     if len(given) != 2:
         hint = "name the daemon's address, and the key that `confided key` prints there"
         raise typer.BadParameter(hint, param_hint="--pin")
     url, daemon_key = given
     address = _websocket_url(url)
-    make_private_dir(here.paths.state)  # not by the way, as a parent: others could look into it
+    make_private_dir(here.paths.state)  # as a parent of another path it would be readable by other users
     RosterCache(here.paths.rosters).use("")
     _join_instead(here, KnownDaemon(address, parse_daemon_key(daemon_key)))
     words = fingerprint_words(identities.stored(here.paths.identity).public_key)
@@ -207,9 +222,11 @@ def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
 
 
 def pasted_invite(prompt: str = "paste the invite (not shown)") -> str:
-    """Read an invite from the terminal, unseen, or from stdin: other users can see arguments, and a shell keeps them.
+    """Read an invite from the terminal without echo, or from stdin.
 
-    One that was copied as several lines is read on until it is whole. Else its second half would run in the shell, and lie in its history.
+    Not from arguments, which other users can see and shells store. An invite that was copied as
+    several lines is read to its end; otherwise the shell would run its second half, and keep it in
+    its history.
     """
     text = unseen(prompt).strip()
     for _ in range(_MOST_LINES - 1):

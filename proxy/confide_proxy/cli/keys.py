@@ -1,4 +1,4 @@
-"""`confide device key`: the key of this device (docs/devices.md)."""
+"""The commands of `confide device key`: the key of this device (docs/devices.md)."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def key_import(
             if path.exists() or path.is_symlink():
                 raise _taken(path)
         try:
-            # A sealed one stays sealed; everything else becomes the one form that is written here.
+            # A sealed key stays sealed; any other is written in our own format.
             write_private_file(paths.identity, data if kept.identity is None else kept.identity.to_file())
-        except FileExistsError:  # a session has made one meanwhile
+        except FileExistsError:  # a session has created one meanwhile
             raise _taken(paths.identity) from None
     public = _public(kept.public_key)
     told = f"this device is now {public['words']}\n{file} still holds the same secret: delete it if you do not need it"
@@ -159,7 +159,7 @@ def key_import(
 def key_rotate(here: CommandContext) -> Output:
     """Replace this device's key with a new one, also on the daemon."""
     from confide_proxy.devices.device_rotation import (
-        rotate,  # and all that devices take: no other command of these needs it
+        rotate,  # imports a lot, and no other command here needs it
     )
 
     _require_key(here.paths)
@@ -183,7 +183,7 @@ def _taken(path: Path) -> KeyChangeError:
 
 
 def _require_key(paths: ProxyPaths) -> None:
-    """Raises NotSetUpError: this machine has no key, and to lock, open or change one makes none."""
+    """Raise NotSetUpError if this device has no key: locking, opening or changing one creates none."""
     if not any(each.exists() or each.is_symlink() for each in (paths.identity, paths.next_identity)):
         raise NotSetUpError(founding.why_failed(paths))
 

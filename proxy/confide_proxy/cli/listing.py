@@ -1,4 +1,4 @@
-"""`confide ls`, and the changes that `confide history` lists without a file (docs/history.md)."""
+"""The command `confide ls`, and the list of changes of `confide history` (docs/history.md)."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ Found = TypeVar("Found")
 
 
 class ProjectChange(ChangeItem):
-    """What changed, and in which project."""
+    """A change, with its project."""
 
     project: str
 
 
 MOST: Final = 500
-"""Of files or changes that one command lists."""
+"""The most files or changes that one command lists."""
 _MOST_NOTES: Final = 100
-"""Of one answer of `memory_list`."""
+"""The most notes in one response of `memory_list`."""
 _TITLE: Final = 72
 Below = Annotated[
     str,
@@ -123,9 +123,10 @@ async def ls(
 async def changes(
     here: CommandContext, path: str, *, limit: int, since: str | None, only: str | None, is_global: bool, project: Path
 ) -> Output:
-    """List the latest changes of a project's memory below `path`, newest first, each with its device.
+    """List the latest changes of a project's memory below `path`, newest first, each with its
+    device.
 
-    Raises typer.BadParameter: `since` is no time.
+    Raises typer.BadParameter if `since` is not a time.
     """
     moment = None if since is None else moment_of(since)
     this = await identified(here, project)
@@ -161,7 +162,10 @@ async def _asked(
     *,
     may_do_without: bool,
 ) -> Found | None:
-    """What the daemon answers, which is shown the files as they are now; None where it cannot be reached and `may_do_without` it."""
+    """Run `ask_all` on the daemon, after sending the queue and the changed files.
+
+    Returns None if the daemon is unreachable and `may_do_without` is set.
+    """
     began = time.time()
     try:
         async with here.client(this) as client:
@@ -217,7 +221,7 @@ def _of_note(entry: dict[str, object]) -> dict[str, object]:
 
 
 def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False) -> Output:
-    # Those of one second stay as they came.
+    # The sort is stable: changes of the same second keep their order.
     ordered = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)
     shown = ordered[:limit]
 
@@ -248,7 +252,7 @@ def _below(path: str) -> str:
 
 
 def moment_of(said: str) -> str:
-    """The time (ISO 8601) that a person means by an age or a date. Raises typer.BadParameter."""
+    """Return the ISO 8601 time for an age or a date. Raises typer.BadParameter."""
     try:
         return datetime.fromisoformat(said.strip()).astimezone().isoformat(timespec="seconds")
     except (ValueError, OverflowError):

@@ -1,4 +1,6 @@
-"""`confide daemon start` and `stop`: this device's own daemon, which also starts by itself when something needs it."""
+"""The commands `confide daemon start` and `stop`, for this device's own daemon. It also starts on
+demand.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ async def start(here: CommandContext) -> Output:
     await asyncio.to_thread(local_process.require_own, here.paths)
     before = await local_process.running(here.paths)
     if before is None:
-        # It lets in whose key line lies there already.
+        # The daemon accepts devices whose key line is in its folder before it starts.
         identity = await asyncio.to_thread(MachineKeys(here.paths).identity)
         await asyncio.to_thread(daemon.authorize, here.paths.daemon_data, identity)
         await daemon.ensure(here.paths.daemon_data, idle_exit_s=here.config.idle_exit_s)

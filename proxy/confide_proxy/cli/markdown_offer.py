@@ -1,6 +1,7 @@
-"""The markdown of a folder beside its memory: what of it would be indexed, asked in a terminal, and written for this one folder.
+"""The offer to index a folder's markdown files outside its memory, in `confide quickstart` and
+`setup`.
 
-`confide quickstart` and `setup` ask. Nothing goes up without a yes, or without the section that a person has written by hand.
+Nothing is sent unless the user agrees at a terminal, or has written the folder's section by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.sync.walk import Narrowing, tree
 
 MANY: Final = 20
-"""Fewer are a README and what goes with it."""
+"""The fewest markdown files for an offer; fewer are a README and the like."""
 ALL: Final = ("**/*.md",)
 _MOST: Final = 50_000
 _PATIENCE_S: Final = 1.0
@@ -27,11 +28,11 @@ _NAMED: Final = 4
 
 
 class Markdown(NamedTuple):
-    """The markdown files that lie below a folder beside its memory.
+    """The count of the markdown files below a folder that are not memory.
 
     Attributes:
         names: some of their paths.
-        is_all: nothing was left uncounted; no large disk is walked to its end.
+        is_all: True if all files were counted; the search stops early on a large disk.
     """
 
     files: int
@@ -46,7 +47,7 @@ class Markdown(NamedTuple):
 
 
 def look(root: Path) -> Markdown:
-    """What would go up from a folder of which all markdown is indexed."""
+    """Count the files that would be sent if all markdown of a folder were indexed."""
     end = time.monotonic() + _PATIENCE_S
     narrowing = Narrowing(root)
     count = size = 0
@@ -59,7 +60,7 @@ def look(root: Path) -> Markdown:
         try:
             size += entry.stat(follow_symlinks=False).st_size
         except OSError:
-            continue  # gone since the folder was listed
+            continue  # deleted since the folder was listed
         count += 1
         if len(names) < _NAMED:
             names.append(path)
@@ -67,30 +68,32 @@ def look(root: Path) -> Markdown:
 
 
 def is_due(root: Path, config: ProxyConfig) -> bool:
-    """Whether nobody has decided about the folder yet."""
+    """Return True if the user has not decided about the folder yet."""
     return config.chosen(root) is None and not config.extra
 
 
 def section(root: Path, extra: Sequence[str]) -> str:
-    """The lines of the configuration that have a folder's markdown indexed."""
+    """Return the configuration section that indexes a folder's markdown."""
     return f"[folders.{_quoted(shown(root))}]\nextra = [{', '.join(map(_quoted, extra))}]"
 
 
 def advice(root: Path, extra: Sequence[str]) -> str:
-    """The same in a sentence."""
+    """Return that section with a sentence on where to put it."""
     return f"for this folder alone, as a section at the end of that file: {section(root, extra)}".replace("\n", "  ")
 
 
 def shown(root: Path) -> str:
-    """A folder as a person writes it."""
+    """Format a folder's path with `~` for the home folder."""
     home = Path.home()
     return f"~/{root.relative_to(home).as_posix()}" if root.is_relative_to(home) and root != home else str(root)
 
 
 def asked(here: CommandContext, root: Path) -> CommandContext:
-    """Ask a person at a terminal about a folder's markdown, and write the answer yes down; in a pipe, say what to write.
+    """Offer at a terminal to index a folder's markdown, and store a yes; in a pipe, print the
+    section.
 
-    What holds from now on. Raises ConfigError, StateError: it cannot be written.
+    Returns the context with the resulting configuration. Raises ConfigError or StateError if it
+    cannot be written.
     """
     if not is_due(root, here.config):
         return here
@@ -113,9 +116,10 @@ def asked(here: CommandContext, root: Path) -> CommandContext:
 
 
 def write(file: Path, root: Path, extra: Sequence[str]) -> None:
-    """Add a folder's section to the configuration, with all else left as a person wrote it.
+    """Add a folder's section to the configuration, and keep the user's text otherwise.
 
-    Raises ConfigError: the file cannot be understood, or has such a section; StateError: it cannot be written.
+    Raises ConfigError if the file cannot be parsed or has such a section, and StateError if it
+    cannot be written.
     """
     text, table = own_config.read(file)
     wanted = table | {"folders": table.get("folders", {}) | {shown(root): {"extra": list(extra)}}}

@@ -1,4 +1,4 @@
-"""`confide mcp` as the help shows it; an agent's start takes the shorter way in `__main__`."""
+"""The help entry of `confide mcp`; agents start it by the shorter path in `__main__`."""
 
 from __future__ import annotations
 

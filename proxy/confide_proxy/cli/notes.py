@@ -1,4 +1,6 @@
-"""`confide store`: a line or a text for a file of memory, or with a note's fields a note of its own (docs/notes.md)."""
+"""The command `confide store`: store a line or a text in a memory file, or a note with fields
+(docs/notes.md).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
 
 class TakesListItems(ProgramCommand):
-    """A command whose text may be a markdown list item: "- " begins no option."""
+    """A command whose text may be a markdown list item: an argument that begins with "- " is no
+    option.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         items = [argument for argument in args if argument.startswith("- ")]
@@ -123,7 +127,7 @@ def _known(here: CommandContext, this: Project, arguments: dict[str, Any]) -> du
     folders = folders_of(here.paths, here.config, this)
     names = frozenset(folder.project for folder in folders)
     if arguments.get("project") or arguments.get("path"):
-        # Who names a place wants it there.
+        # A named project or path is binding.
         folders = [folder for folder in folders if folder.project == arguments.get("project", this.name)]
     waiting: list[QueuedCall] = []
     if not is_empty(here.paths.journal):
@@ -138,12 +142,12 @@ def _told(result: dict[str, Any]) -> str:
     if not result["linesWritten"] and result["duplicates"]:
         return f"is there already: {result['path']} as note {called}"
     named = f" as note {called}" if called else ""
-    revision = f" (revision {result['revision']})" if result["revision"] else ""  # none while it waits
+    revision = f" (revision {result['revision']})" if result["revision"] else ""  # a queued store has no revision
     return f"{'queued for' if result['queued'] else 'stored in'} {result['path']}{named}{revision}"
 
 
 def _near(result: dict[str, Any]) -> list[str]:
-    """The notes that say nearly the same, of which a person may want to delete one."""
+    """Return sentences about notes with nearly the same text, which the user may want to delete."""
     if not result["linesWritten"]:
         return []
     return [
@@ -152,7 +156,10 @@ def _near(result: dict[str, Any]) -> list[str]:
 
 
 def _importance(said: str | None) -> float | str | None:
-    """As the daemon takes it. It is looked at here too, since a store that waits would be refused when nobody is there any more."""
+    """Parse an importance as the daemon does.
+
+    It is checked here too: a queued store would be refused later, when no user is there to see it.
+    """
     if said is None:
         return None
     from confide_memory.note import IMPORTANCE, importance_of

@@ -1,6 +1,8 @@
-"""The commands of `confide` that had another name before 0.3, which still work; each prints its new name on stderr.
+"""Commands of `confide` that were renamed in 0.3: they still work, and print the new name on
+stderr.
 
-To remove them, delete this module and its use in `app`; an add-on lists its own in its `Command.moved`.
+To remove them, delete this module and its use in `app`. An add-on lists its own old names in
+`Command.moved`.
 """
 
 from __future__ import annotations
@@ -36,4 +38,4 @@ MOVED: Final[Moved] = {
     "device key passphrase": "device key move passphrase --new",
     "recovery": "device recovery",
 }
-"""Old spellings, and what a person types now."""
+"""New names of commands, by old name."""

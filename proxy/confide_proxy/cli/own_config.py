@@ -1,4 +1,4 @@
-"""What a command adds to the configuration of this machine, with all else in the file left as a person wrote it."""
+"""Edits of this device's configuration file that keep the user's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from confide_proxy.errors import ConfigError, StateError
 
 
 def read(file: Path) -> tuple[str, dict[str, Any]]:
-    """The text of a configuration, and what it says; both are empty where there is none. Raises ConfigError: it cannot be understood."""
+    """Return the text of a configuration file and its parsed table; both are empty if it is
+    missing.
+
+    Raises ConfigError if it cannot be parsed.
+    """
     try:
         text = file.read_bytes().decode("utf-8") if file.exists() else ""
         return text, tomllib.loads(text)
@@ -20,15 +24,16 @@ def read(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def with_section(text: str, section: str) -> str:
-    """The text with a section at its end."""
+    """Append a section to the text."""
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{gap}{section}\n"
 
 
 def write(file: Path, text: str, wanted: dict[str, Any], *, by_hand: str) -> None:
-    """Write a configuration that says what is `wanted`. Otherwise it is left as it was.
+    """Write a configuration whose parsed table equals `wanted`; otherwise leave the file unchanged.
 
-    Raises ConfigError: the text says something else, with what a person does `by_hand` as its hint; StateError: it cannot be written.
+    Raises ConfigError if the text parses to something else, with the manual step `by_hand` as its
+    hint, and StateError if the file cannot be written.
     """
     try:
         is_right = tomllib.loads(text) == wanted

@@ -1,4 +1,6 @@
-"""`confide project`: the projects of the space, which are searched together, and which folder here has which name (docs/history.md)."""
+"""The commands of `confide project`: list the space's projects, link them for search, and name this
+device's folders (docs/history.md).
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ def _links(name: str, answer: Linked) -> Output:
 
 
 def _folders(here: CommandContext) -> Output:
-    """List the folders that were projects on this device, and where each has its name from. Blocks."""
+    """List the project folders known on this device, with the source of each name. Blocks."""
     kept = [each for each in ProjectNames(here.paths.projects).all() if each.state is not NameOrigin.FORGOTTEN]
 
     lines = (f"{each.name}  {printable(each.home)}  {_SAID[each.state].format(claim=each.claim)}" for each in kept)
@@ -128,7 +130,10 @@ async def allow(
 
 
 async def _undone(here: CommandContext, folder: Path) -> Output:
-    """Forget which project a folder was, also one that was deleted. Raises FolderError: it was none on this device."""
+    """Forget the project of a folder, even a deleted one.
+
+    Raises FolderError if it was no project on this device.
+    """
     where = folder.absolute()
     home = (await asyncio.to_thread(projects.identify, where)).home if where.is_dir() else where
     forgotten = await asyncio.to_thread(ProjectNames(here.paths.projects).forget, home)

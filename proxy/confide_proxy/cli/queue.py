@@ -1,4 +1,6 @@
-"""`confide sync --queue`: the calls that this device will send, and those that the daemon refused; works offline (docs/history.md)."""
+"""The command `confide sync --queue`: list the calls that wait for the daemon or were refused;
+works offline (docs/history.md).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ DAMAGED = "damaged"
 
 
 def listed(here: CommandContext, *, with_text: bool) -> Output:
-    """List the calls in the order in which they are sent; `with_text`: their arguments too, without credentials. Blocks."""
+    """List the queued calls in sending order; `with_text` adds their arguments, without
+    credentials.
+
+    Blocks.
+    """
     journal = Journal(here.paths.journal)
     counts = journal.counts()
     entries = journal.heads()
@@ -45,7 +51,10 @@ def listed(here: CommandContext, *, with_text: bool) -> Output:
 
 
 def retry(here: CommandContext, identity: str) -> Output:
-    """Queue refused calls again: one, or all without an id. Blocks. Raises ToolError: it was not refused, or does not exist."""
+    """Queue refused calls again: the named one, or all if `identity` is "". Blocks.
+
+    Raises ToolError if the call does not exist or was not refused.
+    """
     journal = Journal(here.paths.journal)
     chosen = [_found(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
     done = [entry.id for entry in chosen if journal.retry(entry.id)]
@@ -59,9 +68,9 @@ def retry(here: CommandContext, identity: str) -> Output:
 
 
 async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
-    """Delete one call for good, or with `damaged` all records that cannot be read.
+    """Delete one call for good; with `damaged`, delete all unreadable records.
 
-    Raises ToolError: there is no such call; DeclinedError: the person says no.
+    Raises ToolError if the call does not exist, and DeclinedError if the user does not confirm.
     """
     journal = Journal(here.paths.journal)
     if identity == DAMAGED:
@@ -75,9 +84,11 @@ async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
 
 
 def _as_sent(here: CommandContext, entries: list[QueuedCall]) -> list[QueuedCall]:
-    """The calls with their arguments as the daemon will get them, as far as that can be said without it.
+    """Return the calls with their arguments as the daemon will receive them, as far as known
+    without it.
 
-    What cannot be sealed here yet, or is not let out, is redacted: this goes into logs, and before the eyes of agents.
+    Credentials that cannot be sealed yet, or that the policy blocks, are redacted: the output is
+    read by agents and stored in logs.
     """
     policy = here.config.secrets
     if policy.tools == "block":
@@ -96,7 +107,9 @@ def _as_sent(here: CommandContext, entries: list[QueuedCall]) -> list[QueuedCall
 
 
 def _shown(entry: QueuedCall) -> list[str]:
-    """What is asked for: the text, and for other calls than a store of a file everything else as well."""
+    """Return a call's text as lines, after its other arguments, if it has more than a stored
+    file's.
+    """
     fields = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
         for name, value in entry.arguments.items()

@@ -1,4 +1,6 @@
-"""`confide device recovery`: a device on paper, for when all machines are lost (docs/devices.md)."""
+"""The commands of `confide device recovery`: a recovery code on paper, for the loss of all devices
+(docs/devices.md).
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,14 @@ def recovery_new(
     """Make a recovery code, and print it, once: write it down, and the words of the space beside it."""
     code, words, problem = asyncio.run(_new(context.obj, replaces=replace))
     try:
-        # Not by the console, which ends the command by itself where nobody reads any more.
+        # Not through the console, which ends the command silently if the reader of a pipe has gone.
         if as_json:
             print_json({"code": code, "spaceWords": words})
         else:
             sys.stdout.write(f"{code}\n")
         sys.stdout.flush()
     except OSError as error:
-        # Nor is it tried again when the interpreter ends, which would add its own words and exit code.
+        # Keep the interpreter from flushing again at its end, with its own message and exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         why = error.strerror or type(error).__name__
         raise UnshownError(f"the new recovery code could not be shown: {why}", hint=_UNSEEN) from error
@@ -88,7 +90,11 @@ def recovery_use(
 
 
 async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, ConfideError | None]:
-    """The code and the words of the space; and what kept the old code from being removed, which is no reason not to show the new one."""
+    """Create a recovery code, and return it with the words of the space.
+
+    The third value is the error if the old code could not be removed: the new one is shown
+    regardless.
+    """
     async with connected(here) as space:
         keyring = space.keyring
         assert keyring.roster is not None
@@ -111,7 +117,7 @@ async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, Confi
             raise
         problem: ConfideError | None = None
         try:
-            for key in old:  # the new one is there before the old one goes
+            for key in old:  # the new code is added before the old one is removed
                 await keyring.extend(space.connection, remover(identity, key))
         except (ConfideError, TimeoutError) as error:
             hint = "this code is good all the same; remove the old one: confide device ls, and confide device rm WORDS"
@@ -145,7 +151,7 @@ async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost:
             return roster.add(paper, device, roster.open(WrapKey(paper)), now=int(time.time()))
 
         roster = await keyring.extend(link, make)
-        # The daemon may have waited for a key that only the paper could open.
+        # The daemon may have been waiting for a key that only the recovery code could open.
         await keyring.refresh(link)
         require_keys(keyring)
         removed = []
@@ -157,7 +163,7 @@ async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost:
 
 
 async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
-    """The devices to remove: in a terminal those of which a person says so."""
+    """Ask at a terminal about each device whether it is lost, and return those to remove."""
     others = [device for device in roster.devices.values() if device.key != mine and not device.is_paper]
     if is_sure or not sys.stdin.isatty():
         if others:

@@ -1,4 +1,6 @@
-"""`confide restore`: an older text of one file, or many files that were deleted, over one connection (docs/history.md)."""
+"""The command `confide restore`: restore an older text of one file, or deleted files, over one
+connection (docs/history.md).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import CommandClient
 _AT_ONCE: Final = 8
 _MOST_LISTS: Final = 200
-"""Of 500 deleted files each, of which one shorter by those that are back is asked for every time."""
+"""The most lists of deleted files (500 each); each request lists those that are still deleted."""
 _SHOWN: Final = 8
 
 
@@ -93,7 +95,7 @@ async def restore(
 async def _listed(
     here: CommandContext, names: Sequence[str], moment: datetime | None, *, is_global: bool, project: Path
 ) -> Output:
-    """List the deleted files that can be restored; with names or a time, those alone."""
+    """List the deleted files that can be restored; with names or a time, only the matching ones."""
     async with asking(here, project, is_global=is_global) as (client, name):
         answer = await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S)
     found = [each for each in answer["documents"] if _is_meant(each, names, moment)]
@@ -117,7 +119,8 @@ def _folder(client: CommandClient, name: str, path: str, this: str) -> Folder:
 async def _one(client: CommandClient, folder: Folder, path: str, revision: int | None) -> Output:
     name = folder.project
     body: RestoreRequest = {"project": name, "path": path, "revision": revision}
-    # What was saved a moment ago goes up first: it stays in the history, and is not merged into what is restored.
+    # Send the latest edits first: they stay in the history, and are not merged into the restored
+    # text.
     await client.files.compare()
     answer = await RESTORE.ask(client.connection, body, timeout_s=DEADLINE_S)
     number, is_changed = answer["revision"], answer["changed"]
@@ -142,7 +145,10 @@ async def _one(client: CommandClient, folder: Folder, path: str, revision: int |
 async def _many(
     client: CommandClient, folder: Folder, names: Sequence[str], moment: datetime | None, *, is_dry: bool
 ) -> Output:
-    """Bring back what was deleted and is meant: only that, since a shell writes the names of living files for a glob."""
+    """Restore the deleted files that match.
+
+    Existing files are skipped: a shell expands globs to their names.
+    """
     name = folder.project
     if not is_dry:
         await client.files.compare()
@@ -195,7 +201,9 @@ async def _many(
 
 
 _LONGEST_LIST: Final = 500
-"""As long as the daemon's list of deleted files is: there may be more."""
+"""The length of the daemon's longest list of deleted files; if a list is as long, there may be
+more.
+"""
 
 
 def _is_meant(deleted: DeletedRow, names: Sequence[str], moment: datetime | None) -> bool:

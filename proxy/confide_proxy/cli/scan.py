@@ -1,8 +1,9 @@
-"""`confide secrets scan`: find credentials in what would be sent, or in what is stored (docs/secrets.md). It never shows a value.
+"""The command `confide secrets scan`: find credentials in files to be sent or in stored texts
+(docs/secrets.md). It never prints a value.
 
-What would be sent are the files of a project's memory and of the global one, and transcripts if they are switched on; files that a person
-names are read as well. Nothing is sent in here, and no daemon is needed. `--allow` adds a fingerprint to `proxy.toml`, with all else in
-the file left as a person wrote it.
+It reads the files of a project's memory and the global one, transcripts if they are switched on,
+and files that the user names. It sends nothing, and needs no daemon. `--allow` adds a fingerprint
+to `proxy.toml`, and keeps the user's text in that file otherwise.
 """
 
 from __future__ import annotations
@@ -49,23 +50,23 @@ from confide_proxy.sync.walk import Narrowing
 from confide_proxy.sync.workspace import extra_of
 
 FOUND: Final = 9
-"""The exit code where there is a credential that the policy would not let through (docs/commands.md)."""
+"""The exit code if a credential was found that the policy does not allow (docs/commands.md)."""
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__"})
 _SECTION: Final = re.compile(r"^[ \t]*\[[ \t]*secrets[ \t]*\][ \t]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
 _NEXT: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _LIST: Final = re.compile(r"^[ \t]*allow[ \t]*=[ \t]*\[", re.MULTILINE)
 Passed = list[tuple[str, str]]
-"""What was passed over: (path, reason)."""
+"""Skipped files: (path, reason)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingText:
-    """A text on its way out; `source` is `files` or `transcripts`, as the policy names them.
+    """A text that would be sent; `source` is `files` or `transcripts`, as in the policy.
 
     Attributes:
-        path: as a person finds it: below the project's folder, or absolute.
-        line: the line of the file that the text begins in.
-        is_one_line: all of the text is written in that one line, as in a transcript.
+        path: relative to the project's folder, or absolute.
+        line: the line of the file in which the text begins.
+        is_one_line: True if the file contains all of the text in that line, as transcripts do.
     """
 
     source: str
@@ -116,7 +117,7 @@ def scan(
         if paths
         else of_project(here.paths, here.config, projects.identify(folder_of(project)).granted(), passed)
     )
-    # Their key is kept, and on a machine that nobody has set up nothing is.
+    # Loading fingerprints stores their key, and a device that is not set up stores nothing.
     key = here.paths.fingerprint_key
     prints = load_fingerprints(key) if founding.is_set_up(here.paths) or key.exists() else None
     count = 0
@@ -186,9 +187,10 @@ def _sights(text: OutgoingText, policy: Policy, prints: Fingerprints | None) -> 
 
 
 def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[OutgoingText]:
-    """All that would be sent from a project's folder, from the global one, and of the transcripts on this machine. Blocks.
+    """Yield the texts that would be sent: of a project's folder, of the global one, and
+    transcripts. Blocks.
 
-    Raises FolderError: a folder holds more files than are sent.
+    Raises FolderError if a folder has more files than are sent.
     """
     limit = config.max_file_kib * 1024
     folders = [Folder(project.name, project.root, extra_of(paths, config, project), limit)]
@@ -226,16 +228,18 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
                     except UnknownLineError:
                         continue
                     if entry is not None and entry.role and entry.text:
-                        # All of it, though its beginning alone is sent: what stands behind says what is a credential there.
+                        # The whole text, though only its beginning is sent: the rest may identify a
+                        # credential there.
                         yield OutgoingText("transcripts", str(file.path), entry.text, number, is_one_line=True)
         except OSError as error:
             passed.append((str(file.path), f"cannot be read: {error.strerror or type(error).__name__}"))
 
 
 def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
-    """The texts of files, and of all in folders but hidden ones, whether they are sent or not. Links in a folder are not followed. Blocks.
+    """Yield the texts of the named files and folders, whether they would be sent or not. Blocks.
 
-    Raises FolderError: one that is named is not there.
+    In folders, hidden files and symbolic links are skipped. Raises FolderError if a named path does
+    not exist.
     """
     seen = 0
     for path in named:
@@ -265,7 +269,9 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: Path, limit: int) -> str:
-    """Raises ValueError, whose text is for people, where it is not the text of a memory."""
+    """Return a file's text; raise ValueError with a message for users if it cannot be a memory
+    file's.
+    """
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ValueError("is not a regular file")
@@ -281,9 +287,10 @@ def _read(file: Path, limit: int) -> str:
 
 
 def add(path: Path, fingerprint: str) -> bool:
-    """Allow what has this fingerprint. False if it was allowed already.
+    """Add a fingerprint to the allowed ones; return False if it is there already.
 
-    Raises ConfigError: the file cannot be read or understood; StateError: it cannot be written; it is left as it was.
+    Raises ConfigError if the file cannot be read or parsed, and StateError if it cannot be written;
+    it is unchanged then.
     """
     text, table = own_config.read(path)
     section = table.get("secrets", {})

@@ -1,4 +1,7 @@
-"""`confide search` and `read`, and how all commands call tools, which go on without the daemon as an agent's do (docs/history.md)."""
+"""The commands `confide search` and `confide read`, and tool calls for all commands.
+
+Tool calls also work without the daemon, as an agent's do (docs/history.md).
+"""
 
 from __future__ import annotations
 
@@ -68,12 +71,14 @@ if TYPE_CHECKING:
 
 
 SEND_DEADLINE_S = 60.0
-"""How long a command sends what waits before it does what it was asked; the rest goes with the next one."""
+"""Seconds for sending the queue before a command's own request; the next command sends the rest."""
 SEARCH: Final = "memory_search"
 HERE_S: Final = 1.0
-"""How long files are searched here that the daemon has not got."""
+"""Seconds for searching the local files that the daemon does not have."""
 START_PATIENCE_S = 1.5
-"""How long a search waits for the daemon that it starts: with what it costs itself, words answer within the 2.5 s that a person waits."""
+"""Seconds that a search waits for a daemon that it starts. With the command's own time, a keyword
+search of the local files then answers within 2.5 s.
+"""
 
 
 @command
@@ -109,7 +114,7 @@ def _print_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
     note(*result["warnings"])
     hits = result["results"]
     scores = [f"{hit['score']:.2f}" for hit in hits]
-    # A number that is not the order would look like a mistake in it.
+    # Print ranks if the scores are not in order: users would take them for an error.
     marks = scores if scores == sorted(scores, reverse=True) else [f"#{place}" for place in range(1, len(hits) + 1)]
     words = wanted_words(query)
     for place, (mark, hit) in enumerate(zip(marks, hits, strict=True)):
@@ -139,7 +144,7 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
 
 
 def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[str, str]]:
-    """The parts of a line, those bold that a question asks for."""
+    """Split a line into parts, with the words of the query in bold."""
     at = 0
     for found in words.finditer(line) if words is not None else ():
         yield line[at : found.start()]
@@ -149,7 +154,7 @@ def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[st
 
 
 def _when(hit: ResultHit) -> str:
-    """When it was changed; nothing where an older daemon does not say."""
+    """Return the local time of the last change, or "" if an older daemon sends none."""
     return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
 
 
@@ -177,7 +182,7 @@ async def read(
 
 
 class CalledTool(NamedTuple):
-    """A call as it was made. Those that can be queued have an operation's id, and when they were made."""
+    """A tool call. Calls that can be queued have an operation id and the time of the call."""
 
     tool: str
     arguments: dict[str, Any]
@@ -194,14 +199,16 @@ async def call(
     is_compared: bool = True,
     has_words: bool = False,
 ) -> dict[str, Any]:
-    """The structured result of a tool, from the daemon, or from this machine while it cannot be reached.
+    """Call a tool, and return its structured result, from the daemon or, if it is unreachable, from
+    this device.
 
     Args:
-        is_compared: the files are compared first: what was edited a moment ago counts too.
-        has_words: while a daemon starts for it, an answer by words is better than none for so long; it has `daemon: starting`.
+        is_compared: sync the files first, so that the latest edits count.
+        has_words: if the call has to start the daemon, answer with a local keyword search after
+            `START_PATIENCE_S`; the result then contains `daemon: starting`.
 
-    Raises RequestError, ToolError: the call cannot be done; ConfideError, TimeoutError: the daemon cannot be reached, and this machine
-    does not answer in its place.
+    Raises RequestError or ToolError if the call fails, and ConfideError or TimeoutError if the
+    daemon is unreachable and this device cannot answer without it.
     """
     offline = catalogues.packaged().offline.get(tool, "fail")
     is_queued = offline == "queue"
@@ -209,13 +216,13 @@ async def call(
     asked = CalledTool(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
     meta = {call_keys.OPERATION: asked.operation, call_keys.SAID: said} if asked.operation else None
     if meta is not None and sys.stdin.isatty():
-        meta[call_keys.CLASS] = OWNER  # a person sits here; a script's and an agent's commands have no terminal
+        meta[call_keys.CLASS] = OWNER  # a terminal means the user; scripts and agents have none
     began = time.time()
     has_joined = here.paths.link.exists()
     is_starting = has_words and not has_joined and await daemon.answering(here.paths.daemon_data) is None
     try:
         async with asyncio.timeout(START_PATIENCE_S if is_starting else None), AsyncExitStack() as stack:
-            # A daemon that is started on this machine takes its time, and what changes something waits for it.
+            # Starting a daemon on this device takes time, and changes wait for it.
             is_hasty = offline != "fail" and has_joined
             async with asyncio.timeout(RELINK_DEADLINE_S if is_hasty else None):
                 client = await stack.enter_async_context(here.client(project))
@@ -245,26 +252,29 @@ async def call(
 
 
 async def _compare(client: CommandClient) -> None:
-    """Have the daemon told of what was edited; unchanged files cost one small comparison. Raises TimeoutError."""
+    """Send edited files to the daemon; if none changed, that costs one small request. Raises
+    TimeoutError.
+    """
     try:
         await client.files.compare()
     except TimeoutError:
         raise
     except (RequestError, FolderError, StateError) as error:
         note(f"the files here could not be compared: {error}")
-    except OSError as error:  # this machine's state, and the daemon answers all the same
+    except OSError as error:  # this device's own files; the daemon answers regardless
         note(f"the files here could not be compared: {error.strerror or type(error).__name__}")
 
 
 def ignored_notes(client: CommandClient) -> list[str]:
-    """What a person should know of a file of theirs that was changed by the way."""
+    """Return notices about files of the user that the sync has changed."""
     return client.files.ignored
 
 
 async def document_of(client: CommandClient, name: str, project: str) -> tuple[str, str]:
-    """Project and path of what a person names: a file by its path in `project`, or a note of any project, living or deleted, by its id.
+    """Return project and path of a document: a file by its path in `project`, or a note by its id.
 
-    Raises ToolError: no note has that id, or several have the short one.
+    A note is found in any project, also if it was deleted. Raises ToolError if no note has that id,
+    or if several begin with the short one.
     """
     if not is_id(name):
         return project, composed(name)
@@ -273,9 +283,10 @@ async def document_of(client: CommandClient, name: str, project: str) -> tuple[s
 
 
 async def send_queue(client: CommandClient, here: CommandContext) -> bool:
-    """Send what waits on this machine, as far as it can be sent now; whether nothing waits any more.
+    """Send this device's queue as far as possible, and return True if it is empty then.
 
-    Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the journal cannot be used.
+    Raises ConnectionLost if the link breaks, and StateError, JournalError or KeyFileError if the
+    journal cannot be used.
     """
     if is_empty(here.paths.journal):
         return True
@@ -302,7 +313,10 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
 async def completed(
     here: CommandContext, project: Project, files: Files, asked: CalledTool, answer: dict[str, Any]
 ) -> dict[str, object]:
-    """An answer of nothing, with what this machine's files hold of it that could not be compared, and with what nobody could search."""
+    """Complete an empty search result with hits in local files that the daemon does not have yet.
+
+    Warnings name the files that could not be searched.
+    """
     from confide_proxy.offline import behind, unindexed
     from confide_proxy.offline.offline_calls import Offline
 
@@ -327,7 +341,7 @@ async def completed(
 
 
 def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
-    """What seals the calls of a command, as this machine can without the daemon."""
+    """Return the sealing of a command's calls, as this device can do it without the daemon."""
     from confide_proxy.sealing.context import SessionSealing
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
@@ -335,8 +349,11 @@ def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
 
 
 def outage(error: ConfideError | TimeoutError, began: float) -> Outage:
-    """Why a command goes on without the daemon. Raises the error itself where nothing may be done without it: nothing is set up, or it is
-    there and says no."""
+    """Return the reason for continuing without the daemon.
+
+    Raises `error` itself if that is not allowed: this device is not set up, or the daemon has
+    refused.
+    """
     from confide_proxy.offline.outage import Outage
 
     trouble = Outage(error if isinstance(error, ConfideError) else None, began)
@@ -354,7 +371,10 @@ async def without_daemon(
     *,
     is_behind: bool = False,
 ) -> dict[str, Any]:
-    """The structured result of a call that this machine answers, or keeps, in the daemon's place. Raises as `call`, `error` among it."""
+    """Answer or queue a call on this device instead of the daemon.
+
+    Raises `error`, or what `call` does.
+    """
     from confide_proxy.offline.offline_calls import Offline, OfflineCall
     from confide_proxy.offline.outage import Outage
 
@@ -369,15 +389,15 @@ async def without_daemon(
     return answer.structured
 
 
-# The factors of the rank, then the evidence of the score, as docs/search.md names them.
+# Factors of the rank, then the parts of the score, named as in docs/search.md.
 RANK = ("relevance", "votes", "dated", "source", "exact", "rank")
 SCORE = ("keyword", "terms", "vector", "best", "ownScore", "score")
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the tables for the answer of `memory_search`; an offline answer has none.
+    """Print the tables that explain the result of `memory_search`; an offline result has none.
 
-    Raises UnfitAnswerError: the explanation has another form.
+    Raises UnfitAnswerError if the explanation has another form.
     """
     explanation = result.get("explain")
     if explanation is None:
@@ -422,7 +442,7 @@ def _table(hits: list[dict[str, float | None]], names: tuple[str, ...], *, legs:
 
 
 def _place(rank: float | None, value: float | None) -> str:
-    """The place in a leg and the leg's own figure: `#3 7.2`."""
+    """Format a hit's rank in one retrieval method with that method's own score: `#3 7.2`."""
     return " ".join(part for part in (f"#{rank}" if rank else "", _number(value)) if part != "-") or "-"
 
 

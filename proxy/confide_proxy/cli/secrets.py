@@ -1,4 +1,6 @@
-"""`confide secrets`: what is sealed in the space, and sealing what was stored in clear before a rule existed (docs/secrets.md)."""
+"""The commands of `confide secrets`: list and show sealed credentials, and seal those that were
+stored before a rule for them existed (docs/secrets.md).
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,20 @@ from confide_proxy.sync.project import Project
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import CommandClient
 LEFT: Final = 9
-"""The exit code where credentials are left in clear (docs/commands.md)."""
+"""The exit code if credentials remain in clear (docs/commands.md)."""
 _SHOWN: Final = 50
 _SHOWN_REVISIONS: Final = 8
 _LISTED: Final = 1000
 _PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
-"""Of an id: what people copy. A whole one has 32 digits."""
+"""The beginning of a secret's id, as users copy it. A whole id has 32 digits."""
 
 
 async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes: bool, as_json: bool) -> Output:
-    """Seal credentials that were stored in clear: in documents, their revisions, transcripts, and all derived data.
+    """Seal credentials that were stored in clear: in documents, revisions, transcripts and derived
+    data.
 
-    Asks a person after the search, unless `dry_run` ends it there, or `yes` is given.
+    Asks the user after the search. With `dry_run` it ends there; with `yes` it seals without
+    asking.
     """
     is_sure = False if dry_run else yes or None
     if is_sure is None and (as_json or not sys.stdin.isatty()):
@@ -68,14 +72,18 @@ async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes
 async def _rescan(
     here: CommandContext, project: Project, is_sure: bool | None, is_quiet: bool
 ) -> tuple[RescanOutcome, bool]:
-    """What was found or done, and whether it was a look alone. `is_sure`: None asks."""
+    """Search the stored texts, and seal the findings if `is_sure`; None asks the user first.
+
+    Returns the outcome, and True if nothing was sealed.
+    """
     async with here.client(project) as client:
         keyring, deposit = client.sealing.keyring, client.sealing.deposit
         if is_sure is not False and keyring.keys is None:
             assert keyring.problem is not None
             raise keyring.problem
         prints = await asyncio.to_thread(load_fingerprints, here.paths.fingerprint_key)
-        # As they are now: should they be lost on the way, a credential must not be redacted in the place of being sealed.
+        # Hold the current keys: if they were lost meanwhile, credentials would be redacted instead
+        # of sealed.
         keys = keyring.keys
         sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints, client.sealing.known)
 
@@ -132,7 +140,7 @@ async def show(
     """Open a sealed credential on this machine, and print it to the terminal."""
     is_prefix = bool(_PREFIX.fullmatch(secret.strip()))
     if not is_prefix:
-        secret_id_of(secret)  # what names nothing is said before anybody is asked
+        secret_id_of(secret)  # an invalid name fails before any question
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is not a terminal; --raw prints the value anyway", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
@@ -152,7 +160,9 @@ async def show(
 
 
 async def _by_prefix(client: CommandClient, prefix: str) -> str:
-    """The id of the one secret that begins so. Raises NoSecretError: none does, or more than one."""
+    """Return the id of the only secret with this prefix. Raises NoSecretError if none or several
+    match.
+    """
     found = [
         one["id"]
         async for page in roster_client.records(client.connection)
@@ -166,7 +176,7 @@ async def _by_prefix(client: CommandClient, prefix: str) -> str:
 
 
 def _left(outcome: RescanOutcome, *, is_dry: bool) -> int:
-    """How many credentials are in clear now, as far as is known."""
+    """Return the known number of credentials that are in clear now."""
     return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.named)
 
 

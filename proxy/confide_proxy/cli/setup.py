@@ -1,4 +1,8 @@
-"""`confide setup [CLIENT]`: the server, hooks and rules in a client's own files, shown before they are written, and taken away again."""
+"""The command `confide setup [CLIENT]`: add the server, hooks and rules to a client's own files, or
+remove them.
+
+Changes are shown before they are written.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
 
 _MOST_SHOWN: Final = 60
-"""Lines of a difference: a file that somebody wrote by hand may change in every line."""
+"""The most lines shown of a difference: in a file written by hand, every line may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What of Confide a client is to get, or to lose."""
+    """The parts of Confide that are added to a client, or removed from it."""
 
     server: bool = True
     hooks: bool = False
@@ -40,7 +44,7 @@ class Parts:
 
 
 class UnknownClientError(typer.BadParameter):
-    """No client of that name is known; the hint names the one that was probably meant."""
+    """No known client has that name; the hint suggests the closest one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no client '{name[:40]}'", param_hint="CLIENT")
@@ -111,7 +115,7 @@ def setup(
 
 
 def _look_for_clients(here: CommandContext, folder: Path, *, for_user: bool) -> None:
-    """Offer each client on this device what it lacks."""
+    """Offer each client on this device the parts that it lacks."""
     found = [client for client in CLIENTS.values() if client.is_here()]
     if not found:
         say("no client that Confide knows is installed here")
@@ -128,7 +132,9 @@ def _look_for_clients(here: CommandContext, folder: Path, *, for_user: bool) -> 
 
 
 def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
-    """Show what a client lacks, and ask whether to write it. Whether something was lacking."""
+    """Show the parts that a client lacks, and ask whether to write them. Returns False if it lacks
+    none.
+    """
     had = presence.look(client, folder)
     parts = Parts(server=not had.is_set_up, hooks=not had.has_hooks, rules=True)
     entries = _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
@@ -144,12 +150,15 @@ def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_use
 
 
 def add_entry(here: CommandContext, project: Path, *, for_user: bool) -> None:
-    """Add the entry to Claude Code's configuration, and offer to import what else is there."""
+    """Add the server to Claude Code's configuration, after showing the change."""
     _add(here, CLIENTS["claude-code"], project.absolute(), Parts(), for_user=for_user)
 
 
 def merge_for_claude_code(here: CommandContext, project: Path) -> bool:
-    """The same without a word. False if it was there already. Raises SetupError."""
+    """Add the server to Claude Code's configuration without any output.
+
+    Returns False if it is there already. Raises SetupError.
+    """
     client = CLIENTS["claude-code"]
     (change,) = client_files.added(_entries(client, project.absolute(), Parts(), for_user=False))
     if change.is_one:
@@ -200,7 +209,9 @@ def _entries(
 
 
 def _server(client: KnownClient, folder: Path, *, for_user: bool) -> ServerEntry:
-    """The entry: where Claude Code has one for this project alone, that one, which it takes before all others."""
+    """Return the client's server entry. If Claude Code has one for this project alone, return that
+    one: it takes precedence over all others.
+    """
     starts = () if for_user else presence.look(client, folder).starts
     of_its_own = next((each for each in starts if each.below), None)
     if of_its_own is not None:
@@ -228,7 +239,9 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
 
 
 def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
-    """A person's own entry, which calls an address, goes where they say yes; otherwise it is named and stays."""
+    """Ask whether to replace the user's own entry, if it calls an address; otherwise print that it
+    stays.
+    """
     host = client_files.asked(entry, entry.is_anothers)
     if host is None:
         return entry
@@ -259,7 +272,7 @@ def _carry_out(
         if change.is_one and projects.is_shared(change.path):
             shared.append(str(change.path.relative_to(folder) if change.path.is_relative_to(folder) else change.path))
     if shared:
-        # A setting for one folder is in its own file, also beside entries of one's own.
+        # Settings for one folder have their own file, even if the user has entries of his own.
         instead = "add it" if for_user else "run again with --user, or add it"
         note(
             f"git would share {' and '.join(shared)} with everyone who clones this repository, and its paths are valid only on this device",
@@ -270,7 +283,7 @@ def _carry_out(
         try:
             carried = own.take_along(_own_folder(folder), root, receipts)
         except SetupError:
-            for change in changes:  # the setting without the notes would hide them
+            for change in changes:  # the setting without the notes would hide them from Claude Code
                 if change.is_one and change.path == own.entry(folder, root).file:
                     FileChange(change.path, change.after, change.before).write()
             raise
@@ -320,7 +333,12 @@ def _own_folder(folder: Path) -> Path:
 
 
 def _may_take_notes(folder: Path) -> bool:
-    """Whether Claude Code's notes may go along: the setting without them would hide them from it. In a pipe nobody is asked."""
+    """Ask whether to move Claude Code's own notes into memory; without a terminal the answer is
+    yes.
+
+    Returns False if they stay: the setting must be left out then, since it would hide them from
+    Claude Code.
+    """
     own.check_no_other()
     place = _own_folder(folder)
     number = own.count(place)
@@ -341,7 +359,7 @@ def _print_notes(carried: own.Carried, verb: str, place: Path) -> None:
 
 
 def _print_next_steps(client: KnownClient, parts: Parts, *, is_written: bool) -> None:
-    """What a client cannot have, and what a person has still to do."""
+    """Print the parts that a client does not support, and the steps left to the user."""
     if parts.rules and (why := ruling.NOT_POSSIBLE.get(client.name)):
         note(why)
     if parts.hooks and (why := hooking.NOT_POSSIBLE.get(client.name)):
@@ -353,14 +371,16 @@ def _print_next_steps(client: KnownClient, parts: Parts, *, is_written: bool) ->
 
 
 def _top(folder: Path) -> Path | None:
-    """The top of the repository that a folder is in; None where it is the top, or in none."""
+    """Return the top of the folder's repository, or None if the folder is the top or in no
+    repository.
+    """
     real = folder.resolve()
     top = next((each for each in (real, *real.parents) if (each / ".git").exists()), None)
     return None if top == real else top
 
 
 def _preview(changes: Sequence[FileChange], entries: Sequence[ConfigEntry]) -> None:
-    """Each difference; of one that is long, how much of it, and at a terminal the whole of it for whoever asks."""
+    """Show each difference. At a terminal, summarize long ones and offer to show them whole."""
     new = [change for change in changes if change.is_one]
     lines = sum(len(_difference(change)) for change in new)
     if lines <= _MOST_SHOWN or not can_ask():
@@ -388,7 +408,7 @@ def _difference(change: FileChange) -> list[str]:
 
 
 def _show(change: FileChange, *, most: int = _MOST_SHOWN) -> None:
-    """What is about to change."""
+    """Print one change."""
     if not change.is_one:
         say(f"confide is already in {change.path}")
         return

@@ -1,6 +1,7 @@
-"""`confide status`: how this machine's link stands, who both ends are, what the daemon holds, and what is wrong where the link is down.
+"""The command `confide status`: the state of the link and of both ends, the daemon's contents, and
+the problem if the link is down.
 
-Nothing of the link is a secret: addresses come without their fragment, of keys there are the public ones only.
+The output contains no secrets: addresses are printed without their fragment, and keys are public.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from confide_proxy.mcp.client import CommandClient
 
 _SHORT: Final = 20
-"""Characters of the daemon's key: enough to tell two daemons apart at a glance. What proves a daemon is the pin, never this."""
+"""Characters shown of the daemon's key, to distinguish two daemons. The daemon is authenticated by
+its pinned key, never by these.
+"""
 _UNSEALED_S: Final = 10.0
 TAKEN: Final = (
     "the daemon now keeps the key of the database, which its devices kept before: "
@@ -76,7 +79,7 @@ def status(
             _say_all(status_lines.down_summary(link, status_lines.waiting_line(waiting.queued, waiting.dead)))
         if verbose and not as_json:
             _say_all(["", *status_lines.details({"paths": places_of(here.paths)})])
-        raise  # says the reason and the hint, and ends with their code
+        raise  # ends with the reason, the hint and the exit code
     if as_json:
         print_json(result)
         return
@@ -97,7 +100,7 @@ def _say_all(lines: list[str]) -> None:
 
 
 def places_of(paths: ProxyPaths) -> dict[str, str]:
-    """Where this machine's files are, for people who look for them."""
+    """Return the paths of this device's files, for users who look for them."""
     return {
         "configuration": str(paths.config),
         "data": str(paths.state),
@@ -107,11 +110,12 @@ def places_of(paths: ProxyPaths) -> dict[str, str]:
 
 
 async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], list[addons.AddonMessage]]:
-    """All that is known, and what add-ons tell of theirs."""
+    """Return the fields of the status, and the messages of add-ons."""
     project = await identified(here, folder)
     asked = await asyncio.to_thread(addons.each, "status")
     async with here.client(project, patience_s=QUESTION_S) as client:
-        # Before the call: a daemon that goes away answers what was asked, and no more.
+        # Before the call: a daemon that is shutting down completes the present request, and no
+        # more.
         unsealed = await _unsealed(client)
         more = [await ask(client.connection) for ask in asked]
         result = await client.call("memory_status", {})
@@ -126,11 +130,11 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
             result |= told_of.data
         told = await asyncio.to_thread(DaemonReceipts(here.paths).told)
         result |= {"wentBack": told} if told else {}
-        # Told once on stderr of a session too, where few people look.
+        # Sessions print this once on stderr too, where few users look.
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
         result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
         files = client.files
-        # A daemon from before it knew says nothing of it.
+        # An older daemon does not send these.
         missed = [each for each in await asyncio.to_thread(files.notices) if each not in result["warnings"]]
         result["warnings"] = [*missed, *result["warnings"]]
         local: dict[str, object] = {
@@ -147,12 +151,16 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
 
 
 async def _unsealed(client: CommandClient) -> dict[str, object] | None:
-    """How many credentials the space holds in clear as far as anybody has looked, and when; None where there is nothing to tell: nobody
-    has looked, in a space that is no older than sealing, or this machine may not know."""
+    """Return the number of credentials in clear that were found in the space, and the time of the
+    search.
+
+    Both are None if the space is older than sealing and was never searched. Returns None if there
+    is nothing to report, or this device may not know.
+    """
     try:
         answer = await UNSEALED.ask(client.connection, {}, timeout_s=_UNSEALED_S)
     except RequestError:
-        return None  # a caller of some projects alone is not told, and an older daemon does not know
+        return None  # a device with limited access may not know, and an older daemon has no such request
     if answer["findings"] is not None and answer["seenAt"] is not None:
         return {"findings": answer["findings"], "seenAt": answer["seenAt"]}
     return {"findings": None, "seenAt": None} if answer["findings"] is None and answer["isDue"] else None
@@ -166,7 +174,7 @@ def _unsealed_line(told: dict[str, Any]) -> str:
 
 
 def _went_back_line(told: dict[str, Any]) -> str:
-    """That the daemon's data was put back, and what became of this machine's files."""
+    """Describe the restore of the daemon's data, and its effects on this device's files."""
     to = f"to {local_time(told['backTo'])}" if told["backTo"] else "to an earlier state"
     again = told["sentAgain"]
     said = f"{to}, seen {local_time(told['noticed'])}; {again} file{'' if again == 1 else 's'} sent again"
@@ -174,7 +182,7 @@ def _went_back_line(told: dict[str, Any]) -> str:
 
 
 def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
-    """The link of a client that is connected, as JSON."""
+    """Return the JSON fields of the link of a connected client."""
     return {
         "state": "up",
         **known(paths),
@@ -185,7 +193,9 @@ def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
 
 
 def sealing(keyring: Keyring) -> dict[str, Any]:
-    """Whether this machine can seal and open, as JSON: who the devices are, `confide device ls` says."""
+    """Return the JSON fields that say whether this device can seal and open; `confide device ls`
+    lists the devices.
+    """
     roster, problem = keyring.roster or keyring.unconfirmed, keyring.problem
     return {
         "canSeal": keyring.keys is not None,
@@ -200,14 +210,16 @@ def sealing(keyring: Keyring) -> dict[str, Any]:
 
 
 async def _device(keyring: Keyring) -> str | None:
-    """What the roster calls this machine; None: it is not on it."""
+    """Return this device's name on the roster, or None if it is not on it."""
     roster = keyring.roster or keyring.unconfirmed
     device = roster.devices.get((await keyring.identity()).public_key) if roster else None
     return device.name if device else None
 
 
 def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, object]:
-    """The link that an attempt ended with, as JSON. It is up where the daemon itself refused what was asked."""
+    """Return the JSON fields of a link after a failed attempt; its state is "up" if the daemon
+    refused the request.
+    """
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
     if isinstance(error, NotSetUpError):
@@ -216,10 +228,14 @@ def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, obj
 
 
 def known(paths: ProxyPaths) -> dict[str, Any]:
-    """What can be said without a connection: `address`, `tls` (whether the address asks for it; the channel does not need it), `daemonKey`
-    (its beginning) and `words`, this machine's own six. None where this machine does not know it."""
+    """Return the link's fields that are known without a connection.
+
+    `tls` says whether the address requires TLS, which the channel does not need. `daemonKey` is the
+    beginning of the daemon's key, and `words` are this device's own six words. Unknown fields are
+    None.
+    """
     joined = words = place = is_tls = None
-    with suppress(ConfideError, OSError):  # whatever is wrong with that file is what the attempt ended with
+    with suppress(ConfideError, OSError):  # a broken file has ended the attempt already
         joined = daemon.known(paths)
     with suppress(ConfideError, OSError):
         words = fingerprint_words(identities.read(paths.identity).public_key)

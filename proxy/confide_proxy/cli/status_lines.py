@@ -1,4 +1,4 @@
-"""What `confide status` says to people: six lines, and with `-v` everything else, in words and units that they read. Pure."""
+"""The text output of `confide status`: a summary of six lines, and every field with `-v`. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+
 
 
 def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> list[str]:
-    """The six lines for what `confide status --json` prints. Problems that need more than one line get them.
+    """Return the six lines of `confide status`, from its `--json` fields. Problems may add lines.
 
     Args:
-        more: what add-ons tell of theirs.
+        more: the messages of add-ons.
 
-    Raises UnfitAnswerError: a time of the daemon's is none.
+    Raises UnfitAnswerError if the daemon's response contains an invalid time.
     """
     return [
         _labelled("daemon", _daemon(facts)),
@@ -39,7 +39,7 @@ def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> l
 
 
 def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
-    """The same where there is no link; why, the error says that ends the command."""
+    """Return the summary without a link; the error that ends the command gives the reason."""
     where = link["address"] or "this device's own, which is started when it is needed"
     words = link["words"] or "its key cannot be read"
     return [
@@ -50,13 +50,13 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
 
 
 def details(facts: Mapping[str, object]) -> Iterator[str]:
-    """Everything, a line for each fact."""
+    """Yield one line for each field."""
     for name, value in facts.items():
         yield from _told(name, value, "")
 
 
 def waiting_line(queued: int, dead: int) -> str:
-    """What waits on this machine for the daemon, and what that has refused."""
+    """Describe the calls that wait on this device for the daemon, and those that it has refused."""
     parts = [f"{counted(queued, 'store')} for the daemon"] if queued else []
     parts += [f"{dead:,} that it refused"] if dead else []
     return (
@@ -67,7 +67,7 @@ def waiting_line(queued: int, dead: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it."""
+    """Format a duration for users."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return counted(int(seconds // length), unit)
@@ -131,7 +131,8 @@ def _problems(facts: Mapping[str, Any]) -> list[str]:
     if "unsealedFindings" in facts and not facts["unsealedFindings"].startswith("0,"):
         found.append(f"credentials in clear: {facts['unsealedFindings']}")
     if is_behind(facts["daemonVersion"], VERSION):
-        # Of a machine that is behind, the daemon tells, as the newer one: that machine knows of no window perhaps.
+        # If the device is older, the newer daemon reports it: the device may not know the supported
+        # window.
         found.append(
             f"confided {facts['daemonVersion']} there is more than {WINDOW} minor versions older than confide {VERSION} here: upgrade it"
         )

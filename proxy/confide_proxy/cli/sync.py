@@ -1,4 +1,6 @@
-"""`confide sync` and `quickstart`: bring the files of a folder and the daemon in sync, once (docs/notes.md)."""
+"""The commands `confide sync` and `confide quickstart`: sync a folder with the daemon once
+(docs/notes.md).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
 _MOST_CALLS: Final = 144
-"""A day of them."""
+"""The most further `memory_sync` calls. Each waits up to ten minutes: together a day."""
 
 
 @command
@@ -135,7 +137,10 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
 
 
 def _print_skipped(skipped: list[dict[str, str]]) -> None:
-    """Each file, and why; what is so at every comparison in one line, with the way out."""
+    """Print each skipped file with the reason.
+
+    Files that every sync skips (not memory here, or erased) are counted in one line with a hint.
+    """
     from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN
 
     for item in skipped:
@@ -169,7 +174,7 @@ def quickstart(
     if is_alone and here.config.on_demand:
         founding.found(here.paths)
         note(*memory_notices())
-    # A daemon that has to be started takes its time; only then is it asked whose name the folder has.
+    # Start the daemon first, which takes time; only then ask about the folder's project name.
     problem = asyncio.run(space_connection.introduce(here.paths, here.config))
     if isinstance(problem, DaemonStartError | NotJoinedError):
         raise problem
@@ -182,7 +187,7 @@ def quickstart(
     def print_text() -> None:
         where = f"here, with its data in {here.paths.daemon_data}" if is_alone else "which this device has joined"
         row(f"a daemon answers, {where}, version {info['daemonVersion']}")
-        is_project = this.name != GLOBAL_PROJECT  # else it was said already that the folder is none
+        is_project = this.name != GLOBAL_PROJECT  # otherwise a note has said that the folder is no project
         if is_project:
             row(f"this folder is the project {this.name} in the space {info['link']['space']}")
         files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "chunk")
@@ -230,20 +235,23 @@ async def _compared(here: CommandContext, project: Project, *, force: bool, is_m
             here_too = (project.name, GLOBAL_PROJECT)
             clashes = [one for one in status["clashes"] if one["project"] in here_too]
             note(*ignored_notes(client))
-            # In place: what such an answer lacks is said to be the daemon's fault.
+            # In place: a missing field then counts as the daemon's fault, not as this command's.
             result |= {**sent, "clashes": clashes, "filesFailed": failed}
             result["notices"] = await asyncio.to_thread(client.files.notices)
             return result
 
 
 async def _is_meant(client: CommandClient, project: Project) -> bool:
-    """Whether a person at a terminal says that what went missing is to be deleted everywhere."""
+    """Ask the user at a terminal whether to delete the missing memory files everywhere.
+
+    Returns False without a terminal, or if no file is missing.
+    """
     if not can_ask():
         return False
     try:
         lost = await asyncio.to_thread(client.files.missing)
     except FolderError:
-        return False  # which the comparison says
+        return False  # the sync reports it
     if not lost:
         return False
     said = f"{counted(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
@@ -253,15 +261,17 @@ async def _is_meant(client: CommandClient, project: Project) -> bool:
 async def until_indexed(
     client: CommandClient, *, force: bool, progress: Callable[[float, float | None, str], None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `memory_sync` came to, and the status after it. One call waits for ten minutes; while pieces get their vectors, others follow.
+    """Call `memory_sync` until everything is indexed; return its summed result and the final
+    status.
 
-    Raises what `CommandClient.call` does.
+    One call waits up to ten minutes; further calls follow while chunks still get embeddings. Raises
+    what `CommandClient.call` does.
     """
     result = await client.call("memory_sync", {"force": force}, progress=progress, is_long=True)
     status = await client.call("memory_status", {})
     step, waiting = result, sys.maxsize
     for _ in range(_MOST_CALLS):
-        # A daemon whose numbers do not move, or make no sense, is not asked for ever.
+        # Stop if the daemon makes no progress, or reports nonsense.
         if not step["chunksUpdated"] or not 0 < status["queuedChunks"] < waiting:
             break
         waiting = status["queuedChunks"]

@@ -1,4 +1,6 @@
-"""`confide learn transcripts`: which sessions of this device are sent, and how one is deleted (docs/learning.md)."""
+"""The command `confide learn transcripts`: list this device's sent sessions, or delete one
+(docs/learning.md).
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ async def transcripts(
 
 
 async def _forget(here: CommandContext, session: str, agent: str | None, project: Path, *, is_sure: bool) -> Output:
-    """Delete a session's transcript from the daemon, with all its text, and send nothing of it again."""
+    """Delete a session's transcript and all its text from the daemon, and never send it again."""
     if document := _DOCUMENT.fullmatch(session):
         agent, session = document[1], document[2]
     if not _SESSION.fullmatch(session):
@@ -89,14 +91,15 @@ async def _forget(here: CommandContext, session: str, agent: str | None, project
     await agreed(f"delete the transcript of session {session} for good?", is_sure=is_sure)
     this = await identified(here, project)
     async with here.client(this) as client:
-        # A session that this device has sent is in the project where it began; any other is looked for in this folder's.
+        # A session sent by this device belongs to the project where it began; any other to this
+        # folder's.
         asked = [
             (known.project, source.parser.agent, session)
             for source in await asyncio.to_thread(sources, here.paths, here.config, client.space)
             if (known := source.progress.get(session)).project and agent in (None, source.parser.agent)
         ]
         agents = [agent] if agent else list(TRANSCRIPT_SOURCES)
-        # The second document of a session ends in -2, a third one in -3.
+        # A session's second document ends in -2, its third in -3.
         names = dict.fromkeys((session, re.sub(r"-\d{1,4}$", "", session)))
         asked += [(this.name, each, name) for name in names if name for each in agents]
         for of_project, whose, name in asked:

@@ -1,4 +1,6 @@
-"""`confide trust`: a person vouches for what a file or a note of memory says now (docs/agents.md)."""
+"""The command `confide trust`: the user vouches for the present text of a file or note
+(docs/agents.md).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ async def trust(
 ) -> Output:
     """Trust what a file or a note says now, after a look at it: agents may be shown it unasked. Asks at a terminal, always."""
     if not sys.stdin.isatty():
-        # There is no --yes: an agent that runs commands must not vouch for what it has read.
+        # There is no --yes: an agent that runs commands must not vouch for texts that it has read.
         raise DeclinedError(
             "this needs an answer, and there is no terminal to ask in",
             hint="a person runs it in a terminal; there is no option for it",
@@ -83,7 +85,7 @@ async def trust(
             what = doubts[0].of_file["path"] if len(doubts) == 1 else counted(len(doubts), "file")
             await agreed(f"Trust {what} as {'it is' if len(doubts) == 1 else 'they are'} now", is_sure=False)
         for each in doubts:
-            # Of just this text: it is refused where another one is there by now.
+            # The request names this very text: the daemon refuses it if the document has changed.
             answer = await TRUST.ask(client.connection, each.of_file, timeout_s=DEADLINE_S)
             done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
 
@@ -98,16 +100,17 @@ async def trust(
 
 
 class _Doubt(NamedTuple):
-    """A text that is untrusted: how it is vouched for, and the lines in question for a person."""
+    """An untrusted text: the request that trusts it, and the lines to show to the user."""
 
     of_file: TrustRequest
     lines: list[str]
 
 
 async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[str, str]]:
-    """Project and path of the document that a person names, or of the untrusted ones in a folder, or of a glob.
+    """Return project and path of the named document, or of the untrusted ones in a folder or of a
+    glob.
 
-    Raises RequestError: there are none; ToolError: as `document_of`.
+    Raises RequestError if there are none, and ToolError as `document_of`.
     """
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]
@@ -122,17 +125,19 @@ async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[s
 
 
 async def _show(lines: list[str]) -> None:
-    """The lines that would be trusted; by a pager where they are more than the terminal has."""
+    """Print the lines that would be trusted, through a pager if they exceed the terminal."""
     if len(lines) < shutil.get_terminal_size().lines:
         say("\n".join(lines))
     else:
         with doing.paused():
-            # In a thread: somebody may read for longer than a link lives without a sign.
+            # In a thread: the user may read for longer than a link survives without a keepalive.
             await asyncio.to_thread(pydoc.pager, shown("\n".join(lines)))
 
 
 def _lines(path: str, text: str, doubted: list[Doubt]) -> Iterator[str]:
-    """The lines of a text that would be trusted, each with its number, and why they are not."""
+    """Yield the lines of a text that would be trusted, each with its number and why it is
+    untrusted.
+    """
     lines = text.split("\n")
     left = _SHOWN
     yield f"{path}:"

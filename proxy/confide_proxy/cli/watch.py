@@ -1,6 +1,8 @@
-"""`confide sync --watch`: keep folders and the daemon in sync until the command is stopped (docs/notes.md).
+"""The command `confide sync --watch`: keep folders in sync with the daemon until it is stopped
+(docs/notes.md).
 
-It streams like a session does, and takes turns with them: who holds a folder's seat watches it. One connection carries several folders.
+It streams as a session does, and takes turns with sessions: the process that holds a folder's lock
+watches it. One connection carries several folders.
 """
 
 from __future__ import annotations
@@ -37,20 +39,21 @@ from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 MOST_NAMED: Final = 100
-"""Files of one comparison that are named."""
+"""The most removed files of one comparison that are printed by name."""
 FOLDERS_A_LINK: Final = 7
 """A connection attaches at most 8 projects, and one of them is the global one."""
 END_DEADLINE_S: Final = 0.8
 _GOODBYE_S: Final = 0.4
 _FINAL = (KeyFileError, KeyringError, NotJoinedError, HandshakeError)
-"""What no further attempt mends; that a key is locked or a daemon down may change at any time."""
+"""Errors that no further attempt can fix. A locked key or a stopped daemon are not among them."""
 _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 
 
 def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> None:
-    """Keep project folders and the daemon in sync until SIGTERM or Ctrl-C; `as_json`: print events as JSON lines.
+    """Keep project folders in sync with the daemon until SIGTERM or Ctrl-C; `as_json` prints JSON
+    lines.
 
-    Raises FolderError: one of them is not a folder; and what no further attempt can fix.
+    Raises FolderError if one of them is not a folder, and errors that no further attempt can fix.
     """
     asked = list(map(_folder, folders))
     served = {project.root: project for project in asyncio.run(_named(here, asked))}
@@ -61,13 +64,15 @@ def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> No
 
 
 class Teller:
-    """Says what is done, for people on stderr or as JSON lines on stdout: names and counts, nothing of what is in files."""
+    """Prints events, as text on stderr or as JSON lines on stdout: names and counts, no contents of
+    files.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
     def say(self, event: str, text: str, **facts: Any) -> None:
-        """One line: `facts` are the JSON's members beside `event`."""
+        """Print one event; `facts` are the further fields of the JSON line."""
         if self._as_json:
             sys.stdout.write(json_text({"event": event, **facts}) + "\n")
             sys.stdout.flush()
@@ -75,7 +80,7 @@ class Teller:
             remark(f"confide: {text}")
 
     def report(self, project: str, report: SyncReport, is_comparison: bool) -> None:
-        """What a comparison or a change came to, if anything."""
+        """Print the result of a comparison or a change, if it did anything."""
         counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
         if any(counts.values()):
             told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
@@ -87,7 +92,7 @@ class Teller:
 
 
 class Watch:
-    """The folders of one link. `ended` is told of a failure that no further attempt mends."""
+    """The watched folders of one link. Sets `ended` to an error that no further attempt can fix."""
 
     def __init__(
         self,
@@ -128,8 +133,8 @@ class Watch:
             on_renewed=self._on_renewed,
             on_locked=self.sealing.keyring.unlock,
         )
-        # The link attaches the global project alone; each folder's follows when it is streamed, so that one which is denied to this
-        # machine does not keep the others down.
+        # The link attaches only the global project; each folder's project follows when it is
+        # streamed, so that one which is denied to this device does not keep the others down.
         self.link = Link(paths, config, [bodies[GLOBAL_PROJECT]], callbacks, machine)
         debounce_s = config.debounce_ms / 1000
         self._streamer = Streamer(
@@ -160,7 +165,7 @@ class Watch:
         if is_final or (isinstance(reason, DeniedError) and reason.reason in _FINAL_DENIALS):
             if not self._ended.done():
                 self._ended.set_result(reason)
-        elif str(reason) != self._reason:  # not once for every attempt
+        elif str(reason) != self._reason:  # print a reason once, not at every attempt
             self._reason = str(reason)
             self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
@@ -169,7 +174,9 @@ class Watch:
 
 
 def grouped(served: Iterable[Project]) -> list[list[Project]]:
-    """The projects by connection: at most `FOLDERS_A_LINK` on each, and two clones of one project never on the same."""
+    """Group the projects by connection: at most `FOLDERS_A_LINK` each, and two clones of one
+    project never on the same.
+    """
     groups: list[list[Project]] = []
     for project in served:
         for group in groups:
@@ -214,7 +221,7 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
                 tasks.append(group.create_task(services.keep(name, work)))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
-        # A thread that waits for a disk must not keep a process that was told to end.
+        # A thread that is blocked by the disk must not delay the end of the process.
         timer = threading.Timer(END_DEADLINE_S, os._exit, (ended.result().exit_code if ended.done() else 0,))
         timer.daemon = True
         timer.start()
