@@ -1,1 +1,1 @@
-"""The commands of `confided`, one module a family; the only place that prints."""
+"""The command line of `confided`, one module per family of commands. Only this package prints."""

@@ -123,7 +123,7 @@ COMMANDS: Final[Groups] = {
         Entry("catalogue", "service", "Print the tools as a client sees them, as JSON.", is_hidden=True),
     ),
 }
-"""In the order in which people need them."""
+"""The commands, in the order in which users need them."""
 
 WORDS: Final[Words] = {
     "serve": "start run",
@@ -144,9 +144,7 @@ WORDS: Final[Words] = {
     "allow": "new",
     "edit": "rename grant",
 }
-"""A command, and the words that people try first for it; in a group without that command, the words
-say nothing.
-"""
+"""Words that users try first for a command; ignored in a group that has no such command."""
 
 OPTION_WORDS: Final[Words] = {
     "yes": "force",
@@ -156,14 +154,14 @@ OPTION_WORDS: Final[Words] = {
     "days": "expires ttl",
     "dry-run": "simulate preview",
 }
-"""Options without their hyphens, and the words that people try first for them."""
+"""The same for options, without their hyphens."""
 
 GROUP: Final = "confide.commands.daemon"
-"""Entry points by which add-ons bring their commands: each a sequence of `Command`."""
+"""The entry point group through which add-ons register commands: each a sequence of `Command`."""
 
 
 def of_addons() -> tuple[list[Command], OtherWords]:
-    """Return the commands of the installed add-ons, and no other words for them."""
+    """Return the commands of the installed add-ons, without further words for them."""
     return [command for commands in loaded(GROUP) for command in commands], {}
 
 
@@ -193,7 +191,8 @@ def _known(error: Exception) -> ConfideError | None:
         return found
     if isinstance(error, OSError):
         if error.filename is None:
-            # Most often what stdout goes to. It is not tried again when the interpreter ends, which would add its own words and exit code.
+            # Usually stdout's target. Keep the interpreter from flushing again at its end, with its
+            # own message and exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         why = error.strerror or type(error).__name__
         return StorageError(f"{error.filename or 'the output'} cannot be used: {why}")

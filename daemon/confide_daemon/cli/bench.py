@@ -1,7 +1,9 @@
-"""`confided space bench`: how well and how fast an index answers its owner's own questions, also while the daemon serves it.
+"""The command `confided space bench`: measure hit rates and latencies of an index with the owner's
+own questions.
 
-The database is only read, through a connection of its own. Questions go to the configured model and nowhere else; they are in no log and
-in no result. What loads the store is imported when the command runs.
+It works while the daemon serves the space: it only reads the database, through a connection of its
+own. Questions go to the configured model and nowhere else; they appear in no log and in no result.
+Modules that load the store are imported when the command runs.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from confide_memory.markdown_blocks import headings
 QUESTIONS = 100
 MOST_QUESTIONS = 5000
 FILE_BYTES = 4 * 1024 * 1024
-# Documents that questions are taken from; a sample of their headings is asked.
+# The most documents that questions are taken from; a sample of their headings is asked.
 DOCUMENTS = 5000
 LEAST_WORDS = 2  # "Notes" is no question
-DEPTH = 5  # of hit@5
+DEPTH = 5  # rank for hit@5
 WARM_UP = 5
 LOAD_S = 60.0
-SEED = 1  # the same index is asked the same questions
+SEED = 1  # the same index gets the same questions
 
 
 @command
@@ -108,7 +110,7 @@ def _chosen(space: str | None, spaces: dict[str, str]) -> str:
 
 
 def _facts(name: str, store: Store, figures: BenchResult) -> dict[str, Any]:
-    """The figures as --json shows them; shares are of 0 to 1, null where nothing was expected."""
+    """Return the result as in `--json`; shares are 0 to 1, and null if no document was expected."""
     counts = store.documents.counts(None)
     live = next((one for one in store.vectors.generations() if one.live), None)
     steps = {
@@ -158,7 +160,7 @@ def _percentile(times: list[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BenchQuestion:
-    """What is asked, and the path of the document that should come back, where that is known."""
+    """A question, and the path of the expected document, if known."""
 
     text: str
     path: str | None = None
@@ -166,21 +168,22 @@ class BenchQuestion:
 
 @dataclass(slots=True)
 class BenchResult:
-    """What was measured. Times are milliseconds, a list of one a question for each step."""
+    """The measurements. `times` has a list of milliseconds for each step, one for each question."""
 
     questions: int = 0
     answered: int = 0
-    expected: int = 0  # questions of which the right document is known
-    first: int = 0  # of these, it came first
-    among: int = 0  # of these, it was among the first five
-    with_vector: int = 0  # questions that a model gave a vector for; the others are found by keywords alone
+    expected: int = 0  # questions with an expected document
+    first: int = 0  # of these, with the expected document first
+    among: int = 0  # of these, with it among the first five
+    with_vector: int = 0  # questions with a vector of the model; the others use keywords alone
     times: dict[str, list[float]] = field(default_factory=dict)
 
 
 def read_questions(path: Path) -> list[BenchQuestion]:
-    """One question a line, each once; after a tab the path that should be found.
+    """Read one question per line without duplicates; the expected path may follow after a tab.
 
-    Raises BadNameError where the file cannot be read, is no text, too large, or holds no question.
+    Raises BadNameError if the file cannot be read, is not text, is too large, or contains no
+    question.
     """
     try:
         with path.open("rb") as file:
@@ -205,7 +208,11 @@ def read_questions(path: Path) -> list[BenchQuestion]:
 
 
 def own_questions(store: Store, count: int = QUESTIONS) -> list[BenchQuestion]:
-    """Headings of the space's own notes, each the only one of its name, with the documents that they stand in."""
+    """Return a random sample of headings of the space's notes, with their documents as expected
+    results.
+
+    Only headings that occur in a single document are used.
+    """
     found: dict[str, set[str]] = {}
     with store.reading():
         rows = [row for row in store.documents.listed(None) if not row.deleted and row.source == "memory"]
@@ -227,14 +234,14 @@ def measure(
     min_score: float,
     follow: Callable[[str, int, int], None],
 ) -> BenchResult:
-    """Asks all questions, one after the other, warm."""
+    """Ask all questions one after the other, after warming up the vectors and the model."""
     live = next((one for one in store.vectors.generations() if one.live), None)
     handle = _model_of(live, handles)
     while handle is not None and live is not None and store.vectors.warm(live.id):
         follow("reading the vectors", 0, 0)
     asker = _Asker(store, live, handle, settings, min_score)
     for question in questions[:WARM_UP]:
-        # Not word for word, since the vector of a question that was asked is remembered.
+        # Not the question itself: the model caches the vectors of questions.
         asker.ask(BenchQuestion(f"about {question.text}"), BenchResult())
     figures = BenchResult()
     for number, question in enumerate(questions, 1):
@@ -244,7 +251,7 @@ def measure(
 
 
 def _model_of(live: Generation | None, handles: Sequence[LoadedModel]) -> LoadedModel | None:
-    """The model whose vectors are live, once it is loaded; None where there is none."""
+    """Return the model of the live vectors once it is loaded, or None if there is none."""
     for handle in handles if live is not None else ():
         handle.wait(LOAD_S)
         model = handle.embedder
@@ -262,7 +269,7 @@ class _Asker:
     min_score: float
 
     def ask(self, question: BenchQuestion, figures: BenchResult) -> None:
-        """One question, as a search of an agent asks it, and what it adds to the figures."""
+        """Run one question as an agent's search does, and add its measurements to `figures`."""
         timings: dict[str, float] = {}
         started = time.perf_counter()
         vector = self._vector(question.text, timings)
@@ -297,6 +304,6 @@ class _Asker:
         try:
             return self.handle.query_vector(text)
         except EmbedderError:
-            return None  # found by keywords alone, as a search is; how often is told
+            return None  # keywords alone, as in a search; the report counts these
         finally:
             timings["embed"] = (time.perf_counter() - started) * 1e3

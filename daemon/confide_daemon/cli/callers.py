@@ -39,7 +39,7 @@ from confide_daemon.store.space_store import Store
 from confide_memory.documents import GLOBAL_PROJECT
 
 _TRIES = 3
-"""To type six words."""
+"""Attempts to type six words."""
 Name = Annotated[str, typer.Argument(help="The device, as `confided device ls` shows it.")]
 
 
@@ -250,7 +250,7 @@ def _remove_let_in(
     ended = set(keys)
     # In rounds: until it is removed itself, one of them may let in another.
     while new := [one for one in registry.brought_in_by(keys, added_by) if one.public_key not in brought]:
-        for one in sorted(new, key=lambda one: one.gateway is not None):  # devices first: apps end with theirs
+        for one in sorted(new, key=lambda one: one.gateway is not None):  # devices first: apps end with their devices
             # An app of a removed device ends without a question: it can sign in again through
             # another device.
             is_program = one.gateway is not None and one.invited_by in ended

@@ -47,10 +47,10 @@ def rights_of(scope: str | None, projects: str | None, sources: str | None, expi
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """The daemon's files, as the options of a command name them."""
+    """The paths of the daemon's files, from the options of a command."""
 
     paths: paths.DaemonPaths
-    must_have_config: bool  # the configuration file was named
+    must_have_config: bool  # the user named the configuration file
     is_quiet: bool  # for programs: no bars, no questions
 
     def config(self) -> config.DaemonConfig:
@@ -58,7 +58,10 @@ class CommandContext:
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
     def opened(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
-        """The data folder's state, for a command beside the daemon. `as_it_is` and what it raises: as `open_state`."""
+        """Open the data folder's state, for a command that runs beside the daemon.
+
+        `as_it_is` and the errors are those of `open_state`.
+        """
         from confide_daemon.access.registry import open_state
 
         state = open_state(self.paths.data, as_it_is=as_it_is, store=None if as_it_is else self.store())
@@ -68,12 +71,16 @@ class CommandContext:
 
     def progress(self) -> Progress:
         """Return a progress bar for the terminal; use it in a `with` statement."""
-        from confide_memory.commands.progress import Progress  # rich, 40 ms: a daemon on demand is to be there at once
+        from confide_memory.commands.progress import (
+            Progress,
+        )  # rich takes 40 ms, and a daemon on demand must start fast
 
         return Progress(name="", is_quiet=self.is_quiet)
 
     def store(self) -> LogStore | None:
-        """Where the log of the registry is, of a folder that has a copy of it. Raises ConfigError."""
+        """Return the store of the registry's log, or None if the folder has no copy of one. Raises
+        ConfigError.
+        """
         from confide_daemon.store.logs import log_store
 
         return log_store(self.config()) if self.paths.data.node.exists() else None
@@ -85,13 +92,13 @@ def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> Comm
 
 print_json = partial(console.print_json, indent=None)
 command = commands({"config_file": (Config, None), "data": (Data, None)}, _here, indent=None)
-"""The command for typer that runs a function with a `CommandContext` and its options (`commands`)."""
+"""Turn a function with a `CommandContext` and options into a typer command (`commands`)."""
 
 
 def spaces_of(found: paths.DaemonPaths, space: str | None) -> dict[str, str]:
-    """Return the ids of the spaces that have a database, by name; only the one named, if any.
+    """Return the ids of the spaces that have a database, by name; only the named one, if given.
 
-    Raises BadNameError where there is no such space.
+    Raises BadNameError if that space does not exist.
     """
     from confide_daemon.access.registry import open_state
 

@@ -1,4 +1,7 @@
-"""How the daemon, its data folder and its spaces are, seen from a command beside it. It loads the store, so commands import it late."""
+"""Checks of the daemon, its data folder and its spaces, from a command that runs beside the daemon.
+
+Importing this module loads the store, so commands import it late.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from confide_memory.versions import WINDOW, is_behind
 
 HEALTH_DEADLINE_S = 2.0
 MAX_ANSWER = 4096
-# Looked through for one that is not healed; more are not kept.
+# The most breaches that are searched for unhealed ones; no more are stored.
 BREACHES = 1000
 LOST_HINT = (
     "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
@@ -54,12 +57,15 @@ Follow = Callable[[str, int, int], None]
 
 
 def answers(address_file: Path) -> bool:
-    """Whether the daemon that wrote this file answers, healthy or not."""
+    """Return True if the daemon that wrote this address file responds, healthy or not."""
     return answer(address_file) is not None
 
 
 def answer(address_file: Path) -> str | None:
-    """What the daemon that wrote this file says of its health; None where none answers: a killed one leaves its file behind."""
+    """Return the health that the daemon of this address file reports, or None if none responds.
+
+    A killed daemon leaves the file behind.
+    """
     found = instance.read(address_file)
     if found is None:
         return None
@@ -106,13 +112,13 @@ def examine(
     space: str | None = None,
     follow: Follow = lambda _step, _done, _total: None,
 ) -> list[Check]:
-    """Every check of `confided doctor`; a later one is left out where an earlier one it stands on has failed.
+    """Run all checks of `confided doctor`; skip those whose prerequisite has failed.
 
     Args:
-        space: only this space's database.
-        follow: told of the step.
+        space: check only this space's database.
+        follow: called with the current step.
 
-    Raises BadNameError: there is no such space.
+    Raises BadNameError if the space does not exist.
     """
     checks = [_check("configuration", lambda: config.load(found.config, must_exist=must_have_config))]
     checks.append(_check("data folder and keys", lambda: open_state(found.data).close()))
@@ -146,7 +152,7 @@ def examine(
 
 
 def _room(found: DaemonPaths) -> Check:
-    """Of the data folder's disk."""
+    """Check the free space on the data folder's disk."""
     disk = shutil.disk_usage(found.data.root)
     least = least_free(disk.total)
     said = f"{disk.free / 1e6:,.0f} MB are free"
@@ -157,7 +163,10 @@ def _room(found: DaemonPaths) -> Check:
 
 
 def _check_versions(found: DaemonPaths) -> Check:
-    """Machines that are too old for this daemon. One that is too new is no fault: it says so itself."""
+    """Check that no device runs a version too old for this daemon.
+
+    A device that is too new is no problem here: it reports that itself.
+    """
     with closing(open_state(found.data)) as state:
         versions = {one.alias: one.proxy_version for one in state.registry.callers() if one.proxy_version}
     behind = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(one, __version__))
@@ -169,7 +178,11 @@ def _check_versions(found: DaemonPaths) -> Check:
 
 
 def _gateway_clients(found: DaemonPaths, space: str | None) -> Iterator[Check]:
-    """Whoever comes by HTTP. None is a fault, but end to end ends with each: who runs the daemon is to know of them."""
+    """List the clients that connect over HTTP.
+
+    None is a problem, but end-to-end encryption ends at each of them, so the operator should know
+    of them.
+    """
     with closing(open_state(found.data)) as state:
         now = state.registry.clock()
         clients = [one for one in state.registry.gateway_clients() if not one.closed(now)]
@@ -181,7 +194,7 @@ def _gateway_clients(found: DaemonPaths, space: str | None) -> Iterator[Check]:
 
 
 def _database(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
-    """Reads all of a space's database through a connection of its own; the daemon that has it open goes on."""
+    """Check a space's whole database, through a connection of its own; the daemon may keep it open."""
     what = f"database of {name}"
     with closing(open_state(found.data)) as state:
         try:
@@ -189,11 +202,11 @@ def _database(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
             _, key = Custodian(space_id, found.data, state.master).opening_key()
             wrong = inspect(found.data.space(space_id), key)
         except LockedError:
-            # The daemon looks after it by itself while it is unlocked; nobody else has the key.
+            # The daemon checks it by itself while it is unlocked; no one else has the key.
             yield Check(what, detail=str(facts_now))
             return
         except WrongKeyError as error:
-            # Where no file says so, its machines have it.
+            # Without a file that says otherwise, the space's devices have the key.
             is_theirs = facts_now.custody == "caller"
             yield Check(what, detail=str(facts_now)) if is_theirs else Check(what, str(error), error.hint)
             return
@@ -217,7 +230,11 @@ def _database(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
 
 
 def _credentials(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
-    """What a machine has last seen stored in clear: the daemon knows no rules. Nothing where nobody has looked."""
+    """Report the last known number of credentials stored in clear, if a device has searched for
+    them.
+
+    Only devices know the detection rules.
+    """
     with closing(open_state(found.data)) as state:
         counted = UnsealedCounts(state.registry).of(space_id)
     if counted is not None:
@@ -226,21 +243,21 @@ def _credentials(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check
 
 
 def _stranded(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
-    """Sealed records that nobody can open, since they are elsewhere. Nothing where there are none."""
+    """Report sealed records that cannot be opened, since daemon.toml does not name their vault."""
     if count := stranded(found.data, space_id):
         said = f"{count} {'is' if count == 1 else 'are'} in a vault that daemon.toml does not name"
         yield Check(f"sealed records of {name}", said, STRANDED_HINT)
 
 
 def inspect(path: Path, key: bytes) -> Counter[str]:
-    """Everything that is wrong with a space's database: how many of what. Reads only.
+    """Count everything that is wrong in a space's database, by kind. Reads only.
 
-    Raises StorageError where it cannot be opened; DamagedError where it cannot be read.
+    Raises StorageError if it cannot be opened, and DamagedError if it cannot be read.
     """
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         wrong: Counter[str] = Counter()
         if store.schema_version() < migrations()[-1][0]:
-            return wrong  # of an older version: it is upgraded when it is opened, and looked at then
+            return wrong  # an older version: the daemon upgrades and checks it when it opens it
         for found in store.integrity.examine():
             for breach in found:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
@@ -253,7 +270,9 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
 
 
 def _models(found: DaemonPaths) -> Iterator[Check]:
-    """Every configured model is loaded and embeds a word, so that a refused key or a server that is down shows here."""
+    """Load every configured model and embed a word with it, to find refused keys and servers that
+    are down.
+    """
 
     settings = config.load(found.config).embedding
     for place, name in enumerate(models.order(settings)):
@@ -271,17 +290,18 @@ def _check(name: str, look: Callable[[], object]) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFacts:
-    custody: Keeper | None  # who keeps its key; None while there is nothing that it could open
-    wanted: Keeper | None  # who is to keep it from the next opportunity on, where that is somebody else
+    custody: Keeper | None  # the keeper of its key; None without a database
+    wanted: Keeper | None  # the next keeper, if another one was chosen
     number: int  # the server's generation, or the epoch whose key the database has
-    epoch: int  # the newest of the roster, 0 where there is none
-    devices: int  # how many are on the roster, recovery codes included
-    is_locked: bool  # whether a machine has to bring the key before it can be used
-    is_changing: bool  # whether the key is being changed, or was when the daemon ended
-    unsealed: int | None  # credentials that a machine has last seen stored in clear; None where nobody has looked
-    # when the key will be forgotten if nobody comes, seconds since 1970; None while somebody is connected, or nobody has it
+    epoch: int  # the roster's newest epoch, or 0 without a roster
+    devices: int  # devices on the roster, recovery codes included
+    is_locked: bool  # True if a device has to send the key first
+    is_changing: bool  # True during a change of the key, or after an unfinished one
+    unsealed: int | None  # credentials in clear at a device's last search; None without one
+    # Seconds since 1970 when the server discards the key if no device connects; None while one is
+    # connected, or the server has no key.
     locks_at: float | None
-    problem: str | None = None  # why nobody can tell, where nobody can
+    problem: str | None = None  # the reason why the facts are unknown
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -322,10 +342,10 @@ class SpaceFacts:
 
 
 def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
-    """Every space, by its name.
+    """Return the facts about every space, by name.
 
-    `is_served`: whether a daemon answers: one that was killed leaves behind what it has told of its spaces. Raises StorageError: the
-    registry cannot be read.
+    `is_served`: a daemon responds. Otherwise its last report on the spaces is ignored: a killed
+    daemon leaves it behind. Raises StorageError if the registry cannot be read.
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder
@@ -338,7 +358,7 @@ def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
             epoch = roster.epoch if roster is not None else 0
             is_theirs = written is None and Custodian(space_id, folder, state.master).is_of_machines(epoch)
         except (StorageError, KeyFileError) as error:
-            # One space of which nobody can tell must not hide the others.
+            # An unreadable space must not hide the others.
             found[name] = SpaceFacts(None, None, 0, 0, 0, False, False, None, None, str(error))
             continue
         custody = written or Custody(KeyName("caller" if is_theirs else "server", 0))
@@ -359,17 +379,19 @@ def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
 
 
 def stranded(folder: DataFolder, space_id: str) -> int:
-    """How many sealed records of a space are in a vault, where daemon.toml names none.
+    """Return the number of a space's sealed records that are in a vault which daemon.toml does not
+    name.
 
-    Of a space whose key its machines keep, what the running daemon has seen when it was opened.
-    Raises ConfideError where the folder cannot be read.
+    If devices keep the space's key, this is the number that the running daemon saw when it was
+    opened. Raises ConfideError if the folder cannot be read.
     """
     state = open_state(folder)
     try:
         _, key = Custodian(space_id, folder, state.master).opening_key()
         store = Store.open(folder.space(space_id), key, writer=False, now=0.0)
     except ConfideError:
-        # It is locked for us; or cannot be opened, and whoever checks the database tells of that.
+        # The space is locked here, or its database cannot be opened, which the database check
+        # reports.
         told = read_standings(folder.standing).get(space_id)
         return told.stranded if told is not None else 0
     finally:
@@ -377,6 +399,6 @@ def stranded(folder: DataFolder, space_id: str) -> int:
     try:
         return store.sealed_records.count_at(is_placed=True)
     except ConfideError:
-        return 0  # of a version without them, or damaged
+        return 0  # a database of a version without them, or a damaged one
     finally:
         store.close()

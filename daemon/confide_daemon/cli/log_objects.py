@@ -1,4 +1,6 @@
-"""The log for programs: an object a line, of a few members that are always the same, so that nothing else slips in."""
+"""The JSON log format: one object per line with a few fixed members, so that nothing else is
+logged.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from typing import Final
 from pythonjsonlogger.json import JsonFormatter
 
 GIVEN: Final = ("session", "space", "duration")
-"""Ids of a session and of its space, and seconds; where the line is about one."""
+"""Optional members: a session id, a space id, and a duration in seconds."""
 
 
 class LogObjects(JsonFormatter):
-    """`time` in UTC, `level`, `logger`, `event`, and of `GIVEN` what the line has.
+    """Formats a record as `time` in UTC, `level`, `logger`, `event`, and the members of `GIVEN`
+    that it has.
 
-    `event` is the text that people read, or what the line has in its place because that names a machine.
+    `event` is the text of the message, or the replacement that the record has if the text names a
+    device.
     """
 
     def __init__(self) -> None:
@@ -27,7 +31,7 @@ class LogObjects(JsonFormatter):
         record: logging.LogRecord,
         message_dict: dict[str, object],  # noqa: ARG002
     ) -> None:
-        """Only what is meant to be there; the library would take everything."""
+        """Set only the intended members; the library would copy all attributes."""
         log_data["time"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data["level"] = record.levelname
         log_data["logger"] = record.name

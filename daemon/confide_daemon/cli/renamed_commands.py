@@ -1,6 +1,8 @@
-"""The commands of `confided` that had another name before 0.3. They still work, and print the new name on stderr.
+"""Commands of `confided` that were renamed in 0.3: they still work, and print the new name on
+stderr.
 
-To remove them, delete this module and its use in `app`; an add-on lists its own in its `Command.moved`.
+To remove them, delete this module and its use in `app`; an add-on lists its own in its
+`Command.moved`.
 """
 
 from __future__ import annotations
@@ -27,4 +29,4 @@ MOVED: Final[Moved] = {
     "key rotate": "key --new",
     "key retire": "key --end-old",
 }
-"""Old spellings, and what a person types now."""
+"""New names of commands, by old name."""

@@ -19,9 +19,9 @@ from confide_daemon.datadir import instance
 from confide_daemon.datadir.instance import DaemonLock
 
 UNIT: Final = "confided.service"
-"""As configs/confided.service is installed."""
+"""The name under which configs/confided.service is installed."""
 STOP_S: Final = 30.0
-"""Running calls get some seconds, and databases are closed."""
+"""Seconds for running calls to end and databases to close."""
 _LOOK_S: Final = 0.1
 _FOLLOW_S: Final = 0.5
 MOST_LINES: Final = 100_000
@@ -42,7 +42,8 @@ def stop(
         return Output({"stopped": False, "pid": None}, ["confided is not running"])
     with contextlib.suppress(ProcessLookupError):
         if not _may_be_ours(found.pid):
-            # A killed daemon leaves its address; another program may have its number by now.
+            # A killed daemon leaves its address file, and another program may have its process id
+            # by now.
             raise ConfideError(
                 "a process that is not a daemon uses the folder",
                 hint="another confided command may be running; try again",
@@ -63,11 +64,10 @@ def stop(
 
 
 def log_lines(here: CommandContext, lines: int, *, follow: bool) -> Output | None:
-    """Return the last log lines of the daemon that was started on demand, else run `journalctl` for
-    its systemd unit.
+    """Return the last log lines of a daemon that was started on demand; otherwise run `journalctl`
+    for its systemd unit.
 
-    Prints them itself where a person reads them.
-    Raises ConfideError: there is no log.
+    For a reader at a terminal, it prints them itself. Raises ConfideError if there is no log.
     """
     log = here.paths.data.log
     if not log.exists():

@@ -86,7 +86,7 @@ def serve(
     """Run the daemon until SIGTERM or Ctrl-C."""
     logging.getLogger("confide_daemon").setLevel(logging.DEBUG if verbose else logging.INFO)
     for foreign in ("mcp", "anyio", "asyncio", "websockets"):
-        # Their records quote messages of the wire.
+        # Their log records quote messages of clients.
         logging.getLogger(foreign).setLevel(logging.CRITICAL)
     found = paths.find(config=config_file, data=data)
     handler = log_file.handler(found.data.log)
@@ -102,7 +102,7 @@ def serve(
         log.warning("%s is ignored; the configuration file is %s", misplaced, found.config)
     # The modules stay loaded: collecting garbage would be an eighth of the start. `daemon_process` enables it again.
     gc.disable()
-    # Late: a second daemon on demand ends before it has loaded anything.
+    # Imported late: a second daemon on demand ends before this import.
     from confide_daemon.server import daemon_process
 
     if not on_demand and sys.stderr.isatty():
@@ -123,7 +123,7 @@ def serve(
 def _formatter(wanted: LogFormat) -> logging.Formatter:
     if wanted is LogFormat.TEXT:
         return logging.Formatter(LOG_FORMAT)
-    # Imported late: few use it, and a daemon on demand has to start fast.
+    # Imported late: it is rarely used, and a daemon on demand has to start fast.
     from confide_daemon.cli.log_objects import LogObjects
 
     return LogObjects()
@@ -158,8 +158,8 @@ def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False)
             return lock
         if not on_demand:
             raise AlreadyServedError(folder.root)
-        # The holder has an address, or writes it soon, or has removed it since it ends: then
-        # this one takes over.
+        # The holder of the lock has written its address, or will soon, or has removed it because it
+        # is ending: then this process takes over.
         if folder.address.exists() or time.monotonic() >= deadline:
             return None
         time.sleep(0.05)

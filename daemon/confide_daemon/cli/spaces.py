@@ -26,7 +26,7 @@ def list_spaces(here: CommandContext) -> Output:
             files = space_removal.files(state.folder, space_id)
             machines = [caller.alias for caller in callers if caller.space == name]
             if not files and not machines:
-                continue  # a name that stands for nothing: it was removed, or nobody who was invited has come
+                continue  # a name without a space: it was removed, or no invited device has joined
             keeper = Custodian(space_id, state.folder, state.master).custody.key.keeper
             size = sum(path.stat().st_size for path in files)
             found.append({"space": name, "id": space_id, "machines": machines, "bytes": size, "keyKeptBy": keeper})

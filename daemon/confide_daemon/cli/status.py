@@ -44,7 +44,7 @@ def status(
     if log:
         return log_lines(here, lines, follow=follow)
     if watch:
-        from confide_daemon.cli.top import top  # rich, 40 ms
+        from confide_daemon.cli.top import top  # rich takes 40 ms
 
         return top(here, once=once, interval=interval)
     return _overview(here)
@@ -149,7 +149,7 @@ def audit(
     with here.opened() as state:
         found = state.registry.audit_entries(since=begin, alias=caller)
         if caller and not found and not state.registry.audit_entries(alias=caller):
-            enrollment.named(state.registry, caller)  # raises with the names there are
+            enrollment.named(state.registry, caller)  # raises, and lists the existing names
 
     return Output(list(map(_entry_facts, found)), map(_line, found), empty="nothing happened in that time")
 

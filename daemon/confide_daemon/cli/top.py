@@ -27,20 +27,23 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How often something took how long: counts of all that took at most so many seconds, by that bound."""
+    """A histogram of durations: for each bound in seconds, the count of all that took at most as
+    long.
+    """
 
     count: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
 
     def since(self, before: Times) -> Times:
-        """What came after `before`, of the same daemon."""
+        """Return the counts added after `before`, an earlier histogram of the same daemon."""
         bounds = {bound: count - before.bounds.get(bound, 0.0) for bound, count in self.bounds.items()}
         return Times(self.count - before.count, bounds)
 
     def quantile(self, share: float) -> float | None:
-        """Seconds within which this share of them was done, between two bounds on a straight line; None where there were none.
+        """Return the seconds within which this share was done, or None for an empty histogram.
 
-        As Prometheus' `histogram_quantile`: above the last bound it is that bound.
+        Interpolates linearly between bounds, as Prometheus' `histogram_quantile`; above the last
+        bound it returns that bound.
         """
         if self.count <= 0:
             return None
@@ -53,10 +56,10 @@ class Times:
 
 
 class TopFigures:
-    """What the daemon answered to `top`, looked up by name and label."""
+    """The daemon's response to `top`, for lookup by name and label."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
-        """Raises KeyError, TypeError, ValueError: it is none."""
+        """Raise KeyError, TypeError or ValueError if the response is malformed."""
         self.version, self.pid, self.up_s = str(answer["version"]), int(answer["pid"]), float(answer["upS"])
         self.health = [str(word) for word in answer["health"]]
         self._samples: dict[str, dict[_Labels, float]] = defaultdict(dict)
@@ -64,11 +67,11 @@ class TopFigures:
             self._samples[str(name).removeprefix(_PREFIX)][tuple(sorted(labels.items()))] = float(value)
 
     def one(self, name: str) -> float:
-        """A figure without labels; 0 where it is not known."""
+        """Return a figure without labels, or 0 if it is unknown."""
         return self._samples[name].get((), 0.0)
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """A figure by one of its labels, summed over the others."""
+        """Return a figure by the values of one label, summed over the other labels."""
         found: dict[str, float] = defaultdict(float)
         for labels, value in self._samples[name].items():
             if (key := dict(labels).get(label)) is not None:
@@ -76,7 +79,7 @@ class TopFigures:
         return dict(found)
 
     def times(self, label: str, name: str) -> dict[str, Times]:
-        """Durations by their label; under "" where they have none."""
+        """Return histograms by the values of one label; under "" without that label."""
         bounds: dict[str, dict[str, float]] = defaultdict(dict)
         for labels, value in self._samples[f"{name}_bucket"].items():
             said = dict(labels)
@@ -104,7 +107,7 @@ def _live(here: CommandContext, console: Any, now: TopFigures, interval: float) 
         while True:
             time.sleep(interval)
             now, took = _asked(here), time.monotonic() - asked_at
-            # Another daemon may serve by now, and its counts begin at 0.
+            # Another daemon may serve by now, with counts that begin at 0.
             live.update(frame(now, before if before.pid == now.pid else None, took), refresh=True)
             before, asked_at = now, asked_at + took
 
@@ -162,7 +165,7 @@ def facts(now: TopFigures) -> dict[str, object]:
 
 
 def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> RenderableType:
-    """Return the whole view, of the time since `before`, `took_s` seconds ago, or since the
+    """Return the whole view for the time since `before`, `took_s` seconds ago, or since the
     daemon's start.
     """
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
@@ -230,7 +233,7 @@ def _rate(now: float, before: float | None, took_s: float) -> float | None:
 
 
 def _listed(figures: Mapping[str, object]) -> str:
-    """Those that say something."""
+    """Join the nonzero figures as text."""
     said = [
         f"{name} {value}" if isinstance(value, str) else f"{value:,.0f} {name}"
         for name, value in figures.items()

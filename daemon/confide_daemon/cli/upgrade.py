@@ -72,7 +72,7 @@ def _outlook(here: CommandContext) -> Output:
 def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
     config = here.config()
     folder = here.paths.data
-    open_master(folder)  # before a lock is made in a folder that is no data folder
+    open_master(folder)  # first, so that no lock is created in a folder that is no data folder
     lock = DaemonLock.take(folder.lock)
     if lock is None:
         raise AlreadyServedError(folder.root)
