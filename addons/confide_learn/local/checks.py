@@ -111,7 +111,7 @@ def likeness(one: str, other: str) -> float:
     mine, others = words_of(one), words_of(other)
     total = len(mine) + len(others)
     if not total or 2 * min(len(mine), len(others)) < ALIKE * total or 2 * len({*mine} & {*others}) < len({*mine}):
-        return 0.0  # most pairs, and this is a twentieth of what the rest costs
+        return 0.0  # most pairs end here, at a twentieth of the cost of the full comparison
     matcher = difflib.SequenceMatcher(None, mine, others, autojunk=False)
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 

@@ -138,7 +138,7 @@ def typed(text: str) -> str:
     own = "\n".join(line for line in lines[:pasted] if line != _FENCED).strip().split("\n")
     own = own[: next((at for at, line in enumerate(own) if not line.strip()), len(own))]
     if len(own) > _MOST_TYPED_LINES:
-        own = own[:1]  # no blank line tells where it begins
+        own = own[:1]  # no blank line shows where the pasted text begins
     # Text after an announcing colon is someone else's.
     own = own[: next((at + 1 for at, line in enumerate(own) if line.rstrip().endswith(":")), len(own))]
     return "\n".join(own)
@@ -177,7 +177,7 @@ def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
                 open_exchange = _Open(reading.end, entry.time)
             open_exchange.take(entry, sealer, reading)
         reading.end = end
-        if end - begin >= 4 * READ_BYTES:  # an agent that works for hours: the exchange is cut
+        if end - begin >= 4 * READ_BYTES:  # cut the exchange of an agent that works for hours
             reading.is_full = True
             break
     if open_exchange.said:
@@ -203,13 +203,13 @@ class _Open:
         if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
             return
         if entry.role == "assistant" and not self.said:
-            return  # of an exchange that began before
+            return  # belongs to an exchange that began earlier
         lines = {line for _id, line in entry.calls}
         spoken = "\n\n".join(part for part in entry.text.split("\n\n") if part not in lines)
         if spoken and (text := _sealed(spoken, sealer, reading)):
             self.said.append(ExchangeMessage(entry.role, text))
         elif entry.role == "user":
-            self.said.append(ExchangeMessage("user", ""))  # it is not let out, and what follows is still an exchange
+            self.said.append(ExchangeMessage("user", ""))  # the text is withheld, but an exchange still begins
         for call, line in entry.calls:
             if text := _sealed(line, sealer, reading):
                 self._called[call] = len(self.said)

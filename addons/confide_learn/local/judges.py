@@ -178,7 +178,7 @@ class Local:
                 if len(data) > MOST_ANSWER_BYTES:
                     raise CannotJudgeError("its answer is too long")
                 left = end - time.monotonic()
-                if left <= 0:  # it goes on byte by byte
+                if left <= 0:  # for a server that sends single bytes
                     raise TimeoutError
                 connection.sock.settimeout(left) if connection.sock is not None else None
             return bytes(data)
@@ -329,7 +329,7 @@ class ClientCommand:
             stderr=asyncio.subprocess.DEVNULL,
             cwd=place,
             env=environment,
-            start_new_session=True,  # it starts programs of its own, which end with it
+            start_new_session=True,  # its child processes are killed with it
             limit=MOST_ANSWER_BYTES,
         )
         try:
@@ -354,7 +354,7 @@ async def _talked(process: asyncio.subprocess.Process, given: bytes) -> bytes:
     """
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError, ConnectionResetError):  # it does not want to hear it
+    with suppress(BrokenPipeError, ConnectionResetError):  # the process does not read its input
         process.stdin.write(given)
         await process.stdin.drain()
         process.stdin.close()
@@ -432,5 +432,5 @@ def chain_of(config: Learning, folder: Path) -> Chain:
         elif name == "client":
             judges[name] = ClientCommand(config, folder)
         else:
-            break  # the rules, which always can
+            break  # the rule judge, which never fails
     return Chain(judges)

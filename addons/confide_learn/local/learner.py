@@ -225,7 +225,7 @@ class Learner:
                 raise
             except OSError as error:
                 if not await asyncio.to_thread(_is_readable, session):
-                    learned.skipped += 1  # it was deleted, or is not ours
+                    learned.skipped += 1  # deleted, or owned by another user
                     continue
                 raise error
         learned.problems = chain.problems
@@ -256,7 +256,7 @@ class Learner:
     ) -> None:
         cwd = await asyncio.to_thread(_folder_of, session)
         if cwd is None:
-            return  # its first lines are not written yet
+            return  # the first lines are not written yet
         claim = await asyncio.to_thread(projects.identify, Path(cwd))
         if await asyncio.to_thread(Narrowing(claim.root).excludes, AS_EXCLUDED):
             return
@@ -290,7 +290,7 @@ class Learner:
         known, reading = await asyncio.to_thread(_read, session, progress.get(path), sealer)
         exchanges = reading.exchanges
         if exchanges and not reading.is_full and not session.is_said(exchanges[-1]):
-            exchanges = exchanges[:-1]  # the agent is at it
+            exchanges = exchanges[:-1]  # the agent is still working on it
         learned.unknown += reading.unknown
         learned.exchanges += len(exchanges)
         is_tainted = known.tainted
@@ -377,7 +377,7 @@ async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool
         except RequestError as error:
             if error.code not in _ABOUT_IT:
                 raise
-            continue  # it was deleted, is of a project that this machine may not write to, or the daemon knows no classes
+            continue  # deleted, in a project that this device may not write to, or an older daemon without classes
         count += bool(answer["lowered"])
     return count
 
@@ -424,7 +424,7 @@ def _read(session: _LearnedSession, known: TranscriptPosition, sealer: Any) -> t
             begin = 0 if known.offset else _first_offset(fd, session)
             known = TranscriptPosition(
                 head=head, note=known.note, offset=begin, tainted=begin > 0
-            )  # what was not read may be a page
+            )  # the skipped part may contain a web page
         return known, read(fd, session.parser, known.offset, sealer)
 
 

@@ -67,7 +67,7 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
                 "memory_update", {"id": suggestion.note, "content": suggestion.text}, more_meta=of_class
             )
         except (RequestError, ToolError):
-            pass  # somebody has deleted it
+            pass  # the note is already deleted
         else:
             return replace(suggestion, state="stored", path=str(result.get("path", suggestion.path)))
     arguments = _fields(suggestion)

@@ -301,7 +301,7 @@ def _is_correction(sentence: str) -> bool:
     if corrected is None:
         return False
     what = next(part for part in corrected.groupdict().values() if part)
-    if corrected["after"] or corrected["actually"]:  # without a word of its own that says so
+    if corrected["after"] or corrected["actually"]:  # only the position marks it as a correction
         if _NOT_A_RULE.match(what) or not _STATES.search(what):
             return False
         if not _CONTRASTS.search(what) and not _OURS_IS.match(what):

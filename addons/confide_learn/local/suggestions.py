@@ -60,7 +60,7 @@ class LearnerProgress:
         try:
             table = json.loads(self._file.read_bytes())
         except (OSError, ValueError, RecursionError):
-            return  # there is none yet, or it is damaged: what was learned is known by its text
+            return  # missing or damaged: known findings are still recognized by their text
         if isinstance(table, dict):
             self._known = {path: known for path, each in table.items() if (known := _known(each)) is not None}
 
@@ -199,7 +199,7 @@ class Suggestions:
                     and other.state not in ("refused", "undone")
                     and other.text != suggestion.text
                 ):
-                    every[at] = replace(suggestion, note=other.note, path=other.path)  # the session went on
+                    every[at] = replace(suggestion, note=other.note, path=other.path)  # the session continued
                     return True
                 if other.state == "stored" and other.id != suggestion.id:
                     suggestion = replace(suggestion, replaced=other.note)

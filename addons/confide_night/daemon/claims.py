@@ -50,9 +50,9 @@ class Runner:
     key: str  # of the device, hex
     name: str
     projects: frozenset[str] | None  # None: all
-    recipes: Mapping[str, tuple[int, bool]]  # by name: what a run may cost, and whether it takes an approval
+    recipes: Mapping[str, tuple[int, bool]]  # by name: highest price of a run, and whether it needs an approval
     busy: Collection[str]  # repositories
-    left: int  # what it may still spend
+    left: int  # remaining budget, in millionths of a dollar
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SlotLease:
 
     slot: SlotRow
     task: TaskRow
-    limit: int  # what the run may cost
+    limit: int  # highest price of the run, in millionths of a dollar
 
 
 def is_idle(store: Store) -> bool:
@@ -133,7 +133,7 @@ def claim(
     _ask_for_approvals(store, runner)
     mine = [one for one in queue(store).slots.held() if one.runner == runner.key]
     if any(one.state is Slot.RUNNING for one in mine):
-        return None  # one at once
+        return None  # one run at a time
     if mine and mine[0].to_cancel is None:
         # The answer to the earlier claim was lost: lease the same slot again, under a new fencing
         # number.
@@ -152,7 +152,7 @@ def claim(
                 continue
             planning.settle_due(store, task, order, now)
             if queue(store).slots.find(slot.task, slot.at) != slot:
-                are_settled = True  # it is not to be begun any more
+                are_settled = True  # it may no longer start
                 continue
             wanted = _price(runner, task, order)
             if left >= min(wanted, LEAST_MICROUSD):

@@ -43,12 +43,12 @@ class Findings:
 
     at: float  # seconds since 1970
     duplicates: int  # notes that say nearly the same as a newer one
-    unused: int  # notes that were neither used nor changed for so long
-    strays: int  # relations to notes that are not there
+    unused: int  # notes neither used nor changed for `UNUSED_DAYS`
+    strays: int  # relations to missing notes
     clashes: int
-    vectors: int  # pieces that wait for theirs, as for the next month's budget
-    unsealed: int | None = None  # credentials in clear, as a machine has counted them
-    is_proven: bool | None = None  # whether there is a backup that is proven and young enough; None: none is configured
+    vectors: int  # chunks that wait for a vector, for example for the next month's budget
+    unsealed: int | None = None  # credentials in plain text, as counted by a device
+    is_proven: bool | None = None  # whether a tested backup is recent enough; None: no backup is configured
 
     def lines(self) -> list[str]:
         """Return a line for the user with each problem and the command that handles it; an empty

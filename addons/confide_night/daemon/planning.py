@@ -55,7 +55,7 @@ def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
     # After a clock jumped back, existing slots stay, and missing ones are created.
     begin = int(now) if task.planned_to > to else max(task.planned_to, int(now) - LONGEST_GAP_S)
     if order.at is not None:
-        begin = order.at - 1  # however long nobody was there, what is due once has its slot
+        begin = order.at - 1  # a one-time task gets its slot after any downtime
     for at in islice(order.times(after=begin), _MOST_AT_ONCE):
         if at > to or at >= order.expires:
             break
@@ -110,7 +110,7 @@ def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow],
             if each.to_cancel is None:
                 queue(store).slots.write(replace(each, to_cancel=REPLACED))
         return due
-    return []  # they queue, and are looked at when it has ended
+    return []  # they stay queued until the run has ended
 
 
 def _miss(store: Store, slots: list[SlotRow], now: float) -> None:

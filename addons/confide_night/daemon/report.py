@@ -33,9 +33,9 @@ REASON_CHARS: Final = 120
 @dataclass(frozen=True, slots=True)
 class NightReport:
     lines: tuple[str, ...]
-    is_open: bool  # something is paused, waits for an approval, was lost or missed
-    counts: Mapping[str, int]  # by states of slots and tasks, in the order in which they are told
-    ids: tuple[str, ...]  # of tasks that wait for somebody, the first of them
+    is_open: bool  # a task is paused or waits for approval, or a slot was lost or missed
+    counts: Mapping[str, int]  # by state of slots and tasks, in the report's order
+    ids: tuple[str, ...]  # first tasks that need the user
 
 
 async def of(

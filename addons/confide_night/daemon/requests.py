@@ -209,7 +209,7 @@ class TaskRequests(SessionPart):
 
         def work(store: Store) -> wire.TaskShown:
             row = task_actions.found(store, self._grants(), asked["task"])
-            if roster is not None:  # the list may have changed since tasks were looked after
+            if roster is not None:  # the roster may have changed since the last pass
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
             listed = queue(store).runners.listed()
             runners = {one.key: one.name for one in listed}

@@ -87,7 +87,7 @@ def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signatu
     Raises RequestError if the id belongs to a different task.
     """
     if known.signer == order.signer or (known.project == order.project and not is_readable(known)):
-        return known  # where it cannot be read, it is told so, and nothing of it is begun
+        return known  # an unreadable task is shown as such, and never starts
     if replace(order_in(known), signer=order.signer) != order:
         raise RequestError("conflict", "there is another task of that id", "add it again: it gets an id of its own")
     return _by_another(store, known, order, data, signature) if known.state in LIVING else known
@@ -227,6 +227,6 @@ def _require_living(task: TaskRow) -> None:
 
 
 def next_at(store: Store, task: TaskRow) -> int | None:
-    """Return the time of the next waiting slot; None if there is none within the planned day."""
+    """Return the time of the next waiting slot; None if no slot is planned for the next day."""
     waiting = queue(store).slots.waiting(task.id)
     return waiting[0].at if waiting else None

@@ -42,8 +42,8 @@ class TaskRow:
     approvals: tuple[Approval, ...]
     state: TaskStatus
     why: str
-    planned_to: int  # up to here its slots were made
-    fresh_since: float  # failures from before do not count
+    planned_to: int  # its slots are planned until this time
+    fresh_since: float  # earlier failures do not count
     created_at: float
 
     @property
@@ -202,7 +202,7 @@ class SlotRow:
     """A row of the slot table; times are seconds since 1970, amounts are millionths of a dollar."""
 
     task: str
-    at: int  # when it is due
+    at: int  # time at which it is due
     state: Slot = Slot.READY
     attempt: int = 1
     fence: int = 0
@@ -210,7 +210,7 @@ class SlotRow:
     runner: str | None = None  # a device's key, hex
     lease_until: float | None = None
     is_repeatable: bool = False
-    to_cancel: str | None = None  # why it is to be killed
+    to_cancel: str | None = None  # reason for a kill
     reserved: int = 0
     microusd: int = 0
     tokens_in: int = 0
@@ -219,7 +219,7 @@ class SlotRow:
     started_at: float | None = None
     ended_at: float | None = None
     reason: str = ""
-    note: str | None = None  # the path of its result
+    note: str | None = None  # path of the result's note
     commit_id: str = ""
     is_checked: bool | None = None
     seen_at: float | None = None
@@ -393,7 +393,7 @@ def _slot_row(row: tuple[object, ...]) -> SlotRow:
 class RunnerRow:
     key: str  # of the device, hex
     name: str
-    recipes: Mapping[str, bool]  # whether an order of each needs an approval
+    recipes: Mapping[str, bool]  # by name: whether its orders need an approval
     seen_at: float  # seconds since 1970
 
 

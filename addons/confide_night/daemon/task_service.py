@@ -59,10 +59,10 @@ class Tasks(SpacePart):
         """
         self._threads = space.threads
         self._notes = space.notes
-        self._roster = space.roster  # it may take a while
+        self._roster = space.roster  # may be slow
         self._clock = space.clock
         self._monthly = monthly
-        self._draw = random.SystemRandom()  # how late what failed is tried again
+        self._draw = random.SystemRandom()  # for the delay of retries
         self._followers: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None

@@ -385,7 +385,7 @@ async def _summary(context: ToolContext, project: str, path: str | None, most: i
         context.grants.require_read(project, path)
         text = front_matter.split((await context.space.documents.read(project, path)).text)[1].strip()
     except NotFoundError:
-        return ""  # a person has deleted it
+        return ""  # the user has deleted the note
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -73,7 +73,7 @@ async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, o
             page = await ORDERS.ask(link, {"key": old, "after": after}, timeout_s=DEADLINE_S)
         except RequestError as error:
             if error.code in ("denied", "invalid") or isinstance(error, UnknownRequestError):
-                return  # of one that may only read there is no task; or the daemon is too old, and they pause
+                return  # a read-only device has no tasks; with an older daemon they pause
             raise
         for each in page["orders"]:
             try:
@@ -155,5 +155,5 @@ async def _take(target: RequestChannel, body: MoveTasksIn) -> bool:
     except RequestError as error:
         if error.code != "conflict":
             raise
-        return False  # it has them all, and its answer was lost
+        return False  # the daemon has all tasks, and its answer was lost
     return True

@@ -105,7 +105,7 @@ async def act(desk: PageContext) -> Any:
 
 async def _approved(desk: PageContext, found: TaskShown, order: Order) -> str:
     keyring = _keyring(desk)
-    assert keyring.roster is not None  # or it would have a problem
+    assert keyring.roster is not None  # without a roster there would be a problem
     identity = await keyring.identity()
     approval = approve_order(identity, keyring.roster.space, found["order"])
     body: ApproveRequest = {"task": found["task"], "signature": approval.signature}

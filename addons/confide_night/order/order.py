@@ -82,7 +82,7 @@ _AFTER: Final[dict[tuple[Slot, SlotEvent], Slot]] = {
     (Slot.READY, SlotEvent.CANCEL): Slot.CANCELLED,
     (Slot.READY, SlotEvent.MISS): Slot.MISSED,
     (Slot.READY, SlotEvent.SKIP): Slot.SKIPPED,
-    (Slot.READY, SlotEvent.LOSE): Slot.LOST,  # it may have been begun in the time that a restored daemon does not know
+    (Slot.READY, SlotEvent.LOSE): Slot.LOST,  # it may have started before the restore
     (Slot.LEASED, SlotEvent.START): Slot.RUNNING,
     (Slot.LEASED, SlotEvent.AGAIN): Slot.READY,
     (Slot.LEASED, SlotEvent.FAIL): Slot.FAILED,
@@ -251,23 +251,23 @@ class Order:
 
     id: str  # of the task, 16 hex digits
     project: str
-    recipe: str  # the runner's word for how it is done
+    recipe: str  # name of a recipe of the runner
     description: str
-    signer: str  # the Ed25519 key of the device that gives it, in hex
+    signer: str  # Ed25519 key of the ordering device, in hex
     added: int
-    expires: int  # it is not begun from then on
-    zone: str  # an IANA time zone: that of the schedule, and for people
-    at: int | None = None  # when it is due, if once
-    schedule: str | None = None  # a line of cron, if it comes again
-    type: str = CUSTOM  # for people and the prompt
+    expires: int  # it does not start from then on
+    zone: str  # IANA time zone of the schedule and for display
+    at: int | None = None  # time of a one-time task
+    schedule: str | None = None  # cron expression of a recurring task
+    type: str = CUSTOM  # for display and the prompt
     repo: str = ""  # a repository's address, or a name that the runner has for one; "": none
-    context: str = ""  # more for the prompt: the JSON of an object; "": none
+    context: str = ""  # JSON object for the prompt; "": none
     missed: str = "once"
     overlap: str = "skip"
     priority: int = USUAL_PRIORITY  # 1 to 10, the highest first
     timeout_ms: int = USUAL_TIMEOUT_MS
-    max_microusd: int | None = None  # what it may cost, in millionths of a dollar; None: as the recipe says
-    retries: int = USUAL_RETRIES  # of what never ran
+    max_microusd: int | None = None  # price limit in millionths of a dollar; None: the recipe's
+    retries: int = USUAL_RETRIES  # of runs that never started or were refused
 
     def __post_init__(self) -> None:
         """Check the fields. Raises ToolError if one is out of bounds."""

@@ -94,7 +94,7 @@ def times(schedule: str, zone: str, *, after: int) -> Iterator[int]:
                 yield at
                 last = at
     except (OverflowError, ValueError):
-        return  # behind the last year that a calendar has
+        return  # after the last year of `datetime`
 
 
 def _moments(shown: Iterable[datetime], place: ZoneInfo, *, is_fixed: bool) -> Iterator[int]:

@@ -167,7 +167,7 @@ class AgentOutput:
             return
         *lines, self._line = (self._line + piece).split(b"\n")
         if len(self._line) > _MOST_LINE:
-            self._line = b""  # no event is so long; what is left of it is none either
+            self._line = b""  # too long for an event; its rest will not parse either
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 event = json.loads(line)

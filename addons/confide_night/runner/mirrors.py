@@ -173,7 +173,7 @@ class Mirror:
         fetched = ("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
         await self._git(*fetched, _REMOTE, *_HEADS, *detached, place=place, grows=place, told=told, goes_out=True)
         if head is None:
-            return  # the old one stays
+            return  # the old HEAD stays
         if head["branch"]:
             await self._git("symbolic-ref", "HEAD", head["branch"], place=place, deadline_s=_QUICK_S)
         else:

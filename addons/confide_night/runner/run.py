@@ -222,7 +222,7 @@ class Run:
             result.state, result.reason = "again", str(error)
         except RunnerError as error:
             result.state, result.reason = "again" if isinstance(error, SandboxError) else "failed", str(error)
-        except (ConfideError, OSError) as error:  # as on a full disk
+        except (ConfideError, OSError) as error:  # for example a full disk
             problem = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
             result.state, result.reason = "failed", f"this device could not do it: {problem}"
         result.took_s = time.monotonic() - began
@@ -260,9 +260,7 @@ class Run:
             found = await asyncio.to_thread(disk_use.used, self.folder)
             if found.size_bytes > limits.disk_mib * 2**20:
                 self.stop("failed", f"its work folder is larger than {limits.disk_mib:,} MiB")
-            elif (
-                found.is_hidden and was_hidden
-            ):  # tests of programs hide folders for a moment; who fills the disk does for longer
+            elif found.is_hidden and was_hidden:  # test suites hide folders briefly; hiding a full disk takes longer
                 self.stop("failed", "a part of its work folder cannot be looked at")
             was_hidden = found.is_hidden
             if disk_use.free_mib(self.folder) < limits.free_mib // 8:
@@ -343,7 +341,7 @@ class Run:
         finally:
             result.text = output.text
         if gateway is not None:
-            await gateway.close()  # and so it has told all
+            await gateway.close()  # it has then reported all spending
             if output.told_usd is not None and abs(output.told_usd - gateway.usd) > _TELLS_OF_COSTS * gateway.usd:
                 counted = f"the agent says that it cost ${output.told_usd:.2f}; the gateway counts ${gateway.usd:.2f}"
                 result.notes.append(counted)

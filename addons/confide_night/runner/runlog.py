@@ -91,7 +91,7 @@ class RunLog:
 
 def redacted(text: str) -> str:
     """Return a text without suspected credentials."""
-    from confide_proxy.sealing.detection import scanner  # 5 MB, which a runner that waits does without
+    from confide_proxy.sealing.detection import scanner  # 5 MB of memory that an idle runner saves
 
     out, at = [], 0
     for found in scanner.outside(text, scanner.scan(text, LEAST_CONFIDENCE)):

@@ -141,7 +141,7 @@ class Supervisor:
         found = await asyncio.to_thread(self._ledger.unfinished)
         for begun in found:
             said = _ending(begun, "lost", "its runner ended in the middle of it")
-            with contextlib.suppress(RequestError):  # the daemon has known it as ended
+            with contextlib.suppress(RequestError):  # the daemon already records it as ended
                 await ENDED.ask(self._link, said, timeout_s=DEADLINE_S)
             await asyncio.to_thread(self._ledger.end, begun, "lost")
         return found
@@ -210,7 +210,7 @@ class Supervisor:
             return await self._ended(begun, lease, Result(AGAIN, str(error)))
         try:
             await asyncio.to_thread(self._ledger.begin, begun, time.time())
-        except RunnerError as error:  # somebody has given it out twice
+        except RunnerError as error:  # the daemon has leased it twice
             return await self._ended(begun, lease, Result("lost", str(error)))
         try:
             asked_at = time.monotonic()
@@ -245,7 +245,7 @@ class Supervisor:
         try:
             await asyncio.wait({keeping, running}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                run.stop("lost", "nobody kept its lease any more")  # whatever the reason; the first word counts
+                run.stop("lost", "nobody kept its lease any more")  # an earlier stop takes precedence
             result = await running
             if keeping.done():
                 keeping.result()

@@ -125,7 +125,7 @@ class EventStream:
 DEFAULT_OUTPUT: Final = 32_000
 """Output limit of a request that states none, in tokens."""
 _DEARER: Final = frozenset({"service_tier", "speed", "inference_geo"})
-"""Options that only raise the price or select a region; they are silently left out."""
+"""Options that raise the price and are not needed; they are silently left out."""
 
 
 class PricedRequest(NamedTuple):

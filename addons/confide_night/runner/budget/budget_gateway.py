@@ -97,7 +97,7 @@ class BudgetGateway:
     async def _model(self, request: Request) -> Response:
         asked = (request.method, request.scope["path"])
         if asked == ("HEAD", "/"):
-            return Response()  # Claude Code looks whether somebody is there
+            return Response()  # Claude Code checks that the API is reachable
         if (refusal := self._counted()) is not None:
             return refusal
         if asked in self._api.paid:

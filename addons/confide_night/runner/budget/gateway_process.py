@@ -25,9 +25,9 @@ class GatewayProcess:
 
     Attributes:
         usd, tokens_in, tokens_out, requests: totals so far.
-        is_over: whether a request was refused because the budget is spent.
-        turned_away: status of the last refusal by the model's API, 503 if it was unreachable; 0 if
-            it has answered since, or always.
+        is_over: whether the budget has stopped a request.
+        turned_away: status of the last refusal by the model's API, 503 if it was unreachable; 0
+            before any refusal and after a later answer.
         is_listening: set when the gateway has the sandbox's listener.
     """
 

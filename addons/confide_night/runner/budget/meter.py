@@ -43,7 +43,7 @@ class Meter:
     Attributes:
         spent_usd, used, requests: totals so far as answers report them, or the highest price if an
             answer reports none.
-        is_over: whether a request was refused.
+        is_over: whether the budget has stopped a request.
     """
 
     def __init__(self, limit_usd: float) -> None:

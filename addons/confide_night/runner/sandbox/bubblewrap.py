@@ -31,8 +31,8 @@ name.
 """
 MIRROR: Final = "/task-mirror"
 OUT: Final = "/task-out"
-"""Path in the sandbox for the bundle. Only the sandbox that packs the work has this folder, and
-processes inside cannot replace its name.
+"""Path in the sandbox for the bundle. Only the sandboxes that pack and unpack the work have this
+folder, and processes inside cannot replace it.
 """
 SECRETS: Final = "/run/secrets"
 PORT: Final = 7780
@@ -340,7 +340,7 @@ async def _abandoned(
     starting: asyncio.Future[asyncio.subprocess.Process], first: _FirstProcess, closing: contextlib.ExitStack
 ) -> None:
     """End a sandbox whose start was cancelled or failed."""
-    process = await starting  # asyncio would kill it in the middle
+    process = await starting  # a cancelled start would kill it during the setup
     closing.close()
     if process.stdin is not None:
         process.stdin.close()

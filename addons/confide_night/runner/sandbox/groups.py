@@ -154,7 +154,7 @@ def _v2(run: str, limits: RunLimits) -> list[Path]:
     folder = (own.parent if own.name == _LEAF else own) / f"{_OURS}{run}"
     folder.mkdir()
     (folder / "memory.max").write_text(str(limits.memory_mib * 2**20))
-    with contextlib.suppress(OSError):  # where there is no swap
+    with contextlib.suppress(OSError):  # fails without swap
         (folder / "memory.swap.max").write_text("0")
     (folder / "pids.max").write_text(str(limits.processes))
     return [folder]

@@ -291,7 +291,7 @@ _OF_RECIPE: Final[Mapping[str, Reader]] = {
     "max_usd": _money,
     "timeout_s": _number(1, 24 * 3600),
     "max_turns": _number(0, 10_000),
-    **dict.fromkeys(("headers", "files"), lambda value: value),  # sections, which are read by themselves
+    **dict.fromkeys(("headers", "files"), lambda value: value),  # sections, which are parsed separately
 }
 
 
@@ -454,7 +454,7 @@ def _repository(url: str) -> bool:
     if not url or url.startswith("-") or not url.isprintable() or "::" in url:
         return False
     if urlsplit(url).scheme in ("ssh", "git") and urlsplit(url).password is not None:
-        return False  # neither has a use for it, and ssh's would stand in a list of processes
+        return False  # neither needs one, and ssh's would appear in the list of processes
     return Path(url).is_absolute() or urlsplit(url).scheme in _SCHEMES or _SCP.fullmatch(url) is not None
 
 
