@@ -105,8 +105,8 @@ def is_quoted(quote: str, messages: Iterable[str]) -> bool:
 
 
 def likeness(one: str, other: str) -> float:
-    """Compare the word sequences of two texts; return a similarity from `ALIKE` to 1, or 0 if it is
-    lower.
+    """Compare the word sequences of two texts; return a similarity from 0 to 1. A similarity below
+    `ALIKE` may be returned as 0.
     """
     mine, others = words_of(one), words_of(other)
     total = len(mine) + len(others)

@@ -331,7 +331,7 @@ class Learner:
     async def _summed_up(
         self, session: _LearnedSession, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
     ) -> None:
-        """Store one note about a session that was compacted or has ended."""
+        """Suggest one note about a session that was compacted or has ended."""
         if not session.compacted and not session.has_ended:
             return
         make = partial(_summary, session, memory.sealing.sealer, is_tainted=is_tainted)

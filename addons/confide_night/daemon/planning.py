@@ -151,8 +151,9 @@ def is_restore_noted(store: Store) -> bool:
 
 
 def note_restore(store: Store, now: float) -> None:
-    """After a restore of the database, mark every unended slot that was due by then as lost: a
-    runner may have started it, and the restored copy has no record of that.
+    """After a restore of the database, mark as lost every unended slot that is due within
+    `BEHIND_S` from now or earlier: a runner may have started it, and the restored copy has no
+    record of that.
     """
     restores = _restores(store)
     if restores <= store.marks.find(RESTORES):

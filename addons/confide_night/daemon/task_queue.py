@@ -321,7 +321,7 @@ class SlotTable(Table):
         return bool(self._rows(sql, (task,)))
 
     def last_ended(self, task: str, *, since: float, limit: int) -> list[Slot]:
-        """List the final states of the task's last started slots, latest first."""
+        """List the outcomes (succeeded, failed or lost) of the task's last runs, latest first."""
         sql = f"""SELECT state FROM slot WHERE task = ? AND ended_at >= ? AND state IN ('{Slot.SUCCEEDED}', '{Slot.FAILED}', '{Slot.LOST}')
                   ORDER BY ended_at DESC, at DESC LIMIT ?"""
         return [Slot(row[0]) for row in self._rows(sql, (task, since, limit))]

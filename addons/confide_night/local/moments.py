@@ -60,8 +60,8 @@ MOST_PAGES_OF_ORDERS: Final = 1_000
 
 
 async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
-    """Sign every order that this device's `old` key signed with its new key. Orders that the old
-    key did not sign are skipped, since the daemon could add some.
+    """Sign again, with this device's new key, every order and approval that its `old` key signed.
+    The daemon could add others to the list; these are skipped.
 
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
@@ -90,7 +90,9 @@ async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, o
 
 
 async def _renew(link: RequestChannel, roster: Roster, identity: Identity, old: bytes, each: Ordered) -> None:
-    """Sign one order again. Raises OrderError if the old key has not signed it."""
+    """Sign an order or an approval again if the old key signed it. Raises OrderError if a signature
+    is invalid.
+    """
     order = opened(roster, each["order"], each["signature"])
     if bytes.fromhex(order.signer) == old:
         data = replace(order, signer=identity.public_key.hex()).encode()

@@ -88,7 +88,7 @@ def check_libraries() -> None:
 
 def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:
     """Return the reason why a recipe does not work on this device; None if it seems to work. Sends
-    no request.
+    no requests.
     """
     try:
         if recipe.kind != "ask":
