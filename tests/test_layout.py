@@ -165,6 +165,7 @@ def test_a_hook_loads_next_to_nothing() -> None:
     assert loaded[1] - loaded[0] == {
         "confide_crypto",
         "confide_crypto.atomic",
+        "confide_crypto.portable",
         "confide_proxy",
         "confide_proxy.__main__",
         room,

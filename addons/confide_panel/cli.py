@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
+from confide_crypto import portable
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_http.local.running_gateway import PORT, RunningGateway, running
 from confide_memory.documents import GLOBAL_PROJECT, composed
@@ -121,7 +122,9 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
     ]
     asked += ["http", "serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
     asked += ["--idle-exit", str(IDLE_EXIT_S)]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as told:
+    with open(
+        os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | portable.NO_LINK | portable.CLOSED, 0o600), "wb"
+    ) as told:
         process = subprocess.Popen(
             asked, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True, cwd=folder
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from confide_crypto import portable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the import would cost a hook a millisecond
     from collections.abc import Iterator
@@ -34,7 +36,7 @@ def replacing(
     """
     folder, name = os.path.split(os.fspath(path))
     part = os.path.join(folder, f"{prefix}{name}.{os.urandom(4).hex()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | portable.NO_LINK | portable.CLOSED
     try:
         with open(os.open(part, flags, mode), "wb") as file:
             yield file
@@ -60,7 +62,10 @@ def write(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600, is_ke
 
 def sync(path: str | os.PathLike[str]) -> None:
     """Sync a file, or the names in a folder, to disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if not portable.HAS_DIR_FD and os.path.isdir(path):
+        return  # Windows opens no folder, and writes its names with the file
+    # Windows flushes only what may be written.
+    descriptor = os.open(path, (os.O_RDONLY if portable.HAS_DIR_FD else os.O_RDWR) | portable.CLOSED)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,7 +8,6 @@ of them).
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 
@@ -20,9 +19,13 @@ if TYPE_CHECKING:  # importing it would cost a hook some milliseconds
 def main() -> None:
     """Run `confide` with the arguments of the process."""
     began = time.monotonic()
-    # No core dumps: a dump would write the process's memory, with the keys of its space, to the
-    # disk.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
+    try:
+        import resource
+    except ImportError:
+        pass  # Windows writes no such file unless its user asks for it
+    else:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]
     if arguments == ["hook"]:
         try:

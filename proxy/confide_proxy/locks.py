@@ -5,13 +5,13 @@ All are kernel locks (`flock`), which the kernel releases when their holder ends
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
 from pathlib import Path
 from typing import Final
 
+from confide_crypto import portable
 from confide_crypto.keys.private_files import make_closed_dirs
 
 LOOK_AGAIN_S: Final = 0.01
@@ -21,8 +21,8 @@ SEAT_AGAIN_S: Final = 0.5
 
 
 def lock_file(file: Path) -> int:
-    """Open a lock file, create it if it is missing, and return its descriptor. Raises OSError."""
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """A descriptor of a file to lock, made where there is none. Raises OSError."""
+    return os.open(file, os.O_RDWR | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
 
 
 def taken(descriptor: int, *, wait_s: float = 0.0) -> bool:
@@ -33,7 +33,7 @@ def taken(descriptor: int, *, wait_s: float = 0.0) -> bool:
     end = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            portable.lock(descriptor)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 
 Variables = dict[str, str]
 
@@ -138,8 +138,8 @@ def runtime_folders() -> list[Path]:
     Clients start servers without that variable.
     """
     said = os.environ.get("XDG_RUNTIME_DIR")
-    usual = Path(f"/run/user/{os.geteuid()}")
-    return list(dict.fromkeys([*([Path(said)] if said else []), usual]))
+    usual = [Path(f"/run/user/{portable.user()}")] if portable.HAS_MODES else []
+    return list(dict.fromkeys([*([Path(said)] if said else []), *usual]))
 
 
 def follow_note() -> None:
@@ -228,12 +228,14 @@ def _noted() -> list[Variables]:
     """
     file = _file()
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | portable.NO_WAIT | portable.NO_LINK | portable.CLOSED)
     except (OSError, ValueError):
         return []
     with open(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        is_own = (
+            stat.S_ISREG(status.st_mode) and status.st_uid == portable.user() and not status.st_mode & portable.OTHERS
+        )
         data = opened.read(_MOST_BYTES + 1) if is_own and _is_own_folder(os.path.dirname(file)) else b""
     try:
         found = json.loads(data) if data and len(data) <= _MOST_BYTES else []
@@ -256,7 +258,9 @@ def _is_own_folder(folder: str) -> bool:
         status = os.stat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return (
+        stat.S_ISDIR(status.st_mode) and status.st_uid == portable.user() and not status.st_mode & portable.OTHERS_WRITE
+    )
 
 
 def _place(variables: Variables) -> str:
@@ -278,7 +282,7 @@ def _is_set_up(variables: Variables) -> bool:
     """
     place = _place(variables)
     try:
-        is_own = os.stat(place).st_uid == os.geteuid()
+        is_own = os.stat(place).st_uid == portable.user()
     except (OSError, ValueError):
         return False
     return is_own and (os.path.lexists(f"{place}/proxy/link.json") or os.path.exists(f"{place}/daemon"))

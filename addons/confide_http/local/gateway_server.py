@@ -8,13 +8,13 @@ import errno
 import json
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, KeyFileError, where
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_crypto.transport.task_group import TaskGroup
@@ -113,9 +113,7 @@ async def serve(
     rooms = [*ROUTE_GROUPS, *await asyncio.to_thread(addons.each, "rooms")]
     server = serving.EmbeddedServer(serving.settings(create(gateway, rooms), most_connections=MAX_CONNECTIONS))
     stop = asyncio.Event()
-    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
-    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    portable.call_on_signals(asyncio.get_running_loop(), portable.ending_signals(), stop.set)
     try:
         async with _found(gateway):
             following = gateway.exchange.session.services.keep("following tokens", gateway.watch)

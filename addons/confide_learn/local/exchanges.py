@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from confide_crypto import portable
 from confide_proxy.errors import BlockedError
 from confide_proxy.sealing.sealer import Sealed, Sealer, Secret
 from confide_proxy.sync.transcripts.parsers import ParsedLine, Parser, UnknownLineError
@@ -281,7 +282,7 @@ def summary_of(
     last = first
     if first.is_full:
         begin = max(first.end, size - _TAIL_BYTES)
-        begin += os.pread(fd, _TAIL_BYTES, begin).find(b"\n") + 1
+        begin += portable.read_at(fd, _TAIL_BYTES, begin).find(b"\n") + 1
         last = read(fd, parser, begin, sealer)
     is_tainted = is_tainted or any(each.is_foreign for each in (*first.exchanges, *last.exchanges))
     exchanges = [each for each in first.exchanges if typed(each.user).strip() and not each.user.startswith(("/", "!"))]

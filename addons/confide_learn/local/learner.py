@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
@@ -434,7 +435,7 @@ def _first_offset(fd: int, session: _LearnedSession) -> int:
     begin = min(first, os.fstat(fd).st_size) - _BEHIND_BYTES
     if begin <= 0:
         return 0
-    end: int = os.pread(fd, _BEHIND_BYTES, begin).find(b"\n")
+    end: int = portable.read_at(fd, _BEHIND_BYTES, begin).find(b"\n")
     return int(begin) + end + 1
 
 

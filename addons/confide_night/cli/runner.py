@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from confide_crypto import portable
 from confide_crypto.errors import EXIT_CONFIG
 from confide_memory.commands.doing import doing
 from confide_night.runner.settings import recipes
@@ -69,7 +70,7 @@ def _init(here: CommandContext, *, is_printed: bool) -> Output:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         # The user owns the folder and may let others read the rest of it.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | portable.NO_LINK | portable.CLOSED, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:

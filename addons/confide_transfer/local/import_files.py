@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from confide_crypto import portable
 from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
 from confide_proxy.sync import project
@@ -38,7 +39,7 @@ def open_plain(path: Path, *, limit: int = MAX_FILE_BYTES) -> BinaryIO:
         raise UnreadableError(path, PROBLEM)
     try:
         # Non-blocking, so that a pipe without a writer is detected rather than waited for.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | portable.NO_LINK | portable.NO_WAIT | portable.CLOSED)
     except OSError as error:
         problem = "is a symlink" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
         raise UnreadableError(path, problem) from error

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.errors import EXIT_STORAGE, KeyFileError
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 MAX_PRIVATE_FILE: Final = 64 * 1024
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
@@ -63,7 +62,7 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
     """
     check_private_file(path)
     with _able(path, "be read"):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | portable.NO_LINK | portable.CLOSED)
         with open(descriptor, "rb") as file:
             _check_file(path, os.fstat(descriptor))
             data = file.read(most_bytes + 1)
@@ -131,10 +130,10 @@ def _check_file(path: Path, status: os.stat_result) -> None:
 
 
 def _check_owner_and_mode(path: Path, status: os.stat_result, *, hint: str) -> None:
-    if status.st_uid != os.geteuid():
+    if status.st_uid != portable.user():
         mend = f"if you know it as yours: sudo chown $(id -un) {path}; else move it away"
         raise KeyFileError(path, "belongs to another user", hint=mend)
-    if status.st_mode & _OTHERS:
+    if status.st_mode & portable.OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise KeyFileError(path, f"is open to other users (mode {mode:04o})", hint=hint)
 

@@ -10,14 +10,13 @@ for each part.
 from __future__ import annotations
 
 import errno
-import grp
 import os
-import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from confide_crypto import portable
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.private_files import cannot
 
@@ -46,7 +45,11 @@ def check_strict_modes(path: Path) -> None:
         status = None
         for place in _on_the_way(path):
             status = place.lstat()
-            if (trouble := _trouble(place, status)) is not None and not _is_mounted_read_only(place):
+            if (
+                portable.HAS_MODES
+                and (trouble := _trouble(place, status)) is not None
+                and not _is_mounted_read_only(place)
+            ):
                 raise trouble
     except OSError as error:
         raise cannot(path, "be read", error) from error
@@ -82,7 +85,7 @@ def _on_the_way(path: Path) -> Iterator[Path]:
 
 
 def _trouble(place: Path, status: os.stat_result) -> KeyFileError | None:
-    if status.st_uid not in (os.geteuid(), _ROOT) and not _is_from_outside(status.st_uid):
+    if status.st_uid not in (portable.user(), _ROOT) and not _is_from_outside(status.st_uid):
         hint = f"if you know it as yours: sudo chown $(id -un) {place}; else keep the file elsewhere, and name it with --config"
         return KeyFileError(place, "belongs to another user", hint=hint)
     mode = stat.S_IMODE(status.st_mode)
@@ -104,6 +107,9 @@ def _is_own_group(gid: int) -> bool:
     Members are the users that the group lists, and those with it as primary group; users that a
     directory service does not enumerate are not seen.
     """
+    import grp  # neither is there on Windows, where nothing has a group's number
+    import pwd
+
     try:
         listed = grp.getgrgid(gid).gr_mem
     except KeyError:
@@ -111,7 +117,7 @@ def _is_own_group(gid: int) -> bool:
     users = pwd.getpwall()
     members = {user.pw_uid for user in users if user.pw_gid == gid or user.pw_name in listed}
     is_known = set(listed) <= {user.pw_name for user in users}
-    return is_known and bool(members) and members <= {os.geteuid(), _ROOT}
+    return is_known and bool(members) and members <= {portable.user(), _ROOT}
 
 
 def _has_acl(place: Path) -> bool:

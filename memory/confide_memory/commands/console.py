@@ -350,6 +350,8 @@ async def _line() -> str:
         loop.add_reader(sys.stdin, is_typed.set)
     except OSError:
         return sys.stdin.readline()  # stdin is a file, where a read never waits
+    except NotImplementedError:  # Windows, whose loop cannot wait for a console; connections live on meanwhile
+        return await asyncio.to_thread(sys.stdin.readline)
     try:
         # A terminal delivers whole lines.
         await is_typed.wait()

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 import typer
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
@@ -159,7 +160,7 @@ def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
 def _private(here: CommandContext) -> Iterator[Path]:
     paths = here.paths
     for each in (paths.state, paths.identity, paths.next_identity, paths.link, paths.daemon_data):
-        if each.exists() and not each.is_symlink() and each.stat().st_uid == os.geteuid():
+        if each.exists() and not each.is_symlink() and each.stat().st_uid == portable.user():
             yield each
 
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from confide_crypto import portable
 from confide_crypto.errors import printable
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import own_config
@@ -269,10 +270,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: Path, limit: int) -> str:
-    """Return a file's text; raise ValueError with a message for users if it cannot be a memory
-    file's.
-    """
-    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+    """Raises ValueError, whose text is for people, where it is not the text of a memory."""
+    with open(os.open(file, os.O_RDONLY | portable.NO_WAIT | portable.CLOSED), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ValueError("is not a regular file")
         data = opened.read(limit + 1)

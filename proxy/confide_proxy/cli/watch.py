@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, KeyFileError, printable
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
@@ -192,9 +192,7 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[ConfideError] = loop.create_future()
     stop = asyncio.Event()
-    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
-    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
-        loop.add_signal_handler(number, stop.set)
+    portable.call_on_signals(loop, portable.ending_signals(), stop.set)
     for project in served:
         teller.say(
             "watching", f"watching {project.root} as {project.name}", project=project.name, folder=str(project.root)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.private_files import write_private_file
 from confide_proxy.clients.config_entries import ConfigEntry
@@ -155,7 +155,7 @@ def replace(path: Path, text: str) -> None:
     target = _resolved(path)  # a linked file (dotfiles in a repository) stays a link
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic.replacing(target, mode=0o600 if mode is not None else 0o666) as file:
-        if mode is not None:
+        if mode is not None and portable.HAS_MODES:
             os.fchmod(file.fileno(), mode)
         file.write(text.encode())
 

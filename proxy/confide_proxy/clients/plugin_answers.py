@@ -13,6 +13,8 @@ import os
 import stat
 from typing import Any, Final
 
+from confide_crypto import portable
+
 TYPE_CHECKING = False
 
 MODES: Final = ("off", "suggest", "auto")
@@ -59,10 +61,10 @@ def learning() -> str:
     could have written the answer.
     """
     try:
-        fd = os.open(settings(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(settings(), os.O_RDONLY | portable.NO_WAIT | portable.CLOSED)
         with open(fd, "rb") as file:
             status = os.fstat(fd)
-            is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & stat.S_IWOTH
+            is_ours = status.st_uid in (portable.user(), 0) and not status.st_mode & portable.ANYBODY_WRITES
             told = json.loads(file.read(_MOST_BYTES)) if stat.S_ISREG(status.st_mode) and is_ours else {}
     except (OSError, ValueError, RecursionError):
         return ""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import time
 
+from confide_crypto import portable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
@@ -61,7 +63,7 @@ def read(state: str) -> list[tuple[float, str, str, int, str]]:
 
 def _append(state: str, name: str, most: int, line: str) -> None:
     path = os.path.join(state, FOLDER, name)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK | portable.NO_WAIT
     try:
         try:
             fd = os.open(path, flags, 0o600)

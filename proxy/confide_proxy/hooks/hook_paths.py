@@ -6,6 +6,8 @@ import os
 import stat
 import sys
 
+from confide_crypto import portable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
@@ -63,7 +65,7 @@ def addresses(state: str) -> list[str]:
     status = os.stat(state)
     name = f"confide-{status.st_dev:x}-{status.st_ino:x}.sock"
     said = os.environ.get("XDG_RUNTIME_DIR")
-    folders = dict.fromkeys([*([said] if said else []), f"/run/user/{os.geteuid()}"])
+    folders = dict.fromkeys([*([said] if said else []), f"/run/user/{portable.user()}"])
     found = [os.path.join(folder, name) for folder in folders if _is_private(folder)]
     return [each for each in found if len(os.fsencode(each)) <= MOST_ADDRESS]
 
@@ -91,7 +93,7 @@ def plain(path: str, most: int) -> bytes:
     """Read at most `most` bytes of a regular file. Raises OSError if it doesn't exist or isn't
     regular, since reading others may not end.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | portable.NO_WAIT | portable.NO_LINK | portable.CLOSED)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(None, "no plain file")
@@ -123,4 +125,4 @@ def _is_private(folder: str) -> bool:
         status = os.stat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == portable.user() and not status.st_mode & portable.OTHERS

@@ -18,6 +18,7 @@ import stat
 import struct
 import time
 
+from confide_crypto import portable
 from confide_proxy.hooks import briefings, counts, events, hook_paths, learning_queue, startup_marks
 
 TYPE_CHECKING = False
@@ -173,6 +174,8 @@ class Hook:
         `MOST_STDIN` bytes.
         """
         data = bytearray()
+        if not portable.HAS_MODES:
+            return self._stdin_of_windows()
         try:
             while (left := self._left()) > 0 and select.select([0], [], [], left)[0]:
                 part = os.read(0, _PART)
@@ -182,6 +185,23 @@ class Hook:
                     data += part
         except (OSError, ValueError):  # there is no stdin
             pass
+        return bytes(data)
+
+    def _stdin_of_windows(self) -> bytes:
+        """The same where a pipe cannot be waited for: a thread reads it, and ends with this process."""
+        import threading
+
+        data = bytearray()
+
+        def read() -> None:
+            with contextlib.suppress(OSError, ValueError):
+                while part := os.read(0, _PART):
+                    if len(data) <= MOST_STDIN:
+                        data.extend(part)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        reader.join(max(0.0, self._left()))
         return bytes(data)
 
     def _ask(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
@@ -217,12 +237,16 @@ class Hook:
 
     def _connected(self) -> socket.socket | None:
         """Connect to a listener of this user; return None if there isn't any. Raises OSError."""
+        if not hasattr(socket, "AF_UNIX"):
+            from confide_proxy.hooks import loopback
+
+            return loopback.connected(self._state, min(CONNECT_S, max(0.001, self._left())))
         for address in hook_paths.addresses(self._state):
             try:
                 status = os.lstat(address)
             except OSError:
                 continue
-            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != portable.user():
                 continue
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
@@ -264,4 +288,4 @@ def is_same_user(connection: socket.socket) -> bool:
         return True
     size = struct.calcsize("3i")
     _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
-    return bool(uid == os.geteuid())
+    return bool(uid == portable.user())

@@ -11,13 +11,12 @@ shortens the file, and a line that a full disk has truncated is removed.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
 import time
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # to import it costs a hook a millisecond
@@ -51,10 +50,10 @@ def learns(config: str | os.PathLike[str]) -> bool:
     contains nothing that isn't in the client's own files.
     """
     try:
-        fd = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(config, os.O_RDONLY | portable.NO_WAIT | portable.CLOSED)
         with open(fd, "rb") as file:
             status = os.fstat(fd)
-            is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & stat.S_IWOTH
+            is_ours = status.st_uid in (portable.user(), 0) and not status.st_mode & portable.ANYBODY_WRITES
             if not stat.S_ISREG(status.st_mode) or not is_ours:
                 return False
             data = file.read(_MOST_CONFIG)
@@ -146,7 +145,7 @@ def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
     Raises OSError if the file cannot be read.
     """
     try:
-        fd = os.open(os.path.join(state, "learn", "pointers.jsonl"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(state, "learn", "pointers.jsonl"), os.O_RDONLY | portable.CLOSED | portable.NO_LINK)
     except FileNotFoundError:
         return [], b""
     with open(fd, "rb") as file:
@@ -200,11 +199,11 @@ def _locked(file: str, wait_s: float = _LOCK_S) -> int:
     """
     end = time.monotonic() + wait_s
     for _ in range(_REOPENED):
-        fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
         try:
             while True:
                 try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    portable.lock(fd)
                     break
                 except BlockingIOError:
                     if time.monotonic() >= end:
@@ -227,7 +226,7 @@ def _appended(fd: int, file: str, line: bytes) -> bool:
     if size >= MOST_LINES * _SHORTEST_LINE and (shorter := _shortened(_all(fd))) is not None:
         _replace(file, shorter + line)
         return True
-    if size and os.pread(fd, 1, size - 1) != b"\n":
+    if size and portable.read_at(fd, 1, size - 1) != b"\n":
         line = b"\n" + line  # a killed writer left an incomplete line
     if os.write(fd, line) == len(line):
         return True
@@ -237,7 +236,7 @@ def _appended(fd: int, file: str, line: bytes) -> bool:
 
 def _all(fd: int) -> bytes:
     data = bytearray()
-    while part := os.pread(fd, 2**20, len(data)):
+    while part := portable.read_at(fd, 2**20, len(data)):
         data += part
     return bytes(data)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 
+from confide_crypto import portable
 from confide_proxy.hooks import hook_paths
 
 TYPE_CHECKING = False
@@ -81,7 +82,7 @@ def _line(session: str) -> bytes:
 
 def _append(state: str, name: str, line: bytes) -> None:
     path = os.path.join(state, _FOLDER, name)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | portable.NO_LINK | portable.NO_WAIT | portable.CLOSED
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         fd = os.open(path, flags, 0o600)

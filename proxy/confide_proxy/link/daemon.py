@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from confide_crypto import portable
 from confide_crypto.errors import KeyFileError, KeyTextError
 from confide_crypto.keys.identity import (
     KEY_LENGTH,
@@ -188,7 +189,7 @@ def is_served(data: Path) -> bool:
     lock, which the kernel releases when it ends.
     """
     try:
-        descriptor = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(data / LOCK_FILE, os.O_RDWR | portable.CLOSED | portable.NO_LINK)
     except OSError:
         return False
     try:
@@ -233,8 +234,10 @@ async def ensure(
 def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
     command = [sys.executable, "-m", "confide_daemon", "serve", "--on-demand", "--data", str(data)]
     command += ["--idle-exit", str(idle_exit_s)]
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | portable.NO_LINK | portable.CLOSED, 0o600)
     try:
+        if not portable.HAS_MODES:
+            return _spawn_on_windows(command, fd, data)
         # In a new process session, so that no terminal's signals reach it; and through a shell that
         # ends at once, so that it is not a child of this process: it outlives it, and clients that
         # inspect their server's children do not find it.
@@ -255,8 +258,19 @@ def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
     return int(done.stdout)
 
 
+def _spawn_on_windows(command: list[str], log: int, data: Path) -> int:
+    """Start a process without a console, which no terminal's Ctrl-C reaches and which outlives this one. Raises OSError."""
+    apart = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP  # type: ignore[attr-defined,unused-ignore]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=data, creationflags=apart, close_fds=True
+    )
+    return process.pid
+
+
 def is_alive(pid: int) -> bool:
     """Return True if a process with this id exists."""
+    if not portable.HAS_MODES:
+        return portable.is_alive(pid)
     try:
         os.kill(pid, 0)
     except OSError:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import (
@@ -402,7 +403,7 @@ def _find_the_session_bus() -> None:
         bus = runtime / "bus"
         with suppress(OSError):  # none there, or another user's
             status = bus.stat()
-            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != portable.user():
                 continue
             os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
 

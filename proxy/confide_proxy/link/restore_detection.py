@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.errors import ConfideError, KeyFileError
 from confide_crypto.keys.private_files import make_private_dir, read_private_file
 from confide_crypto.transport.task_group import raise_if_cancelled
@@ -140,7 +140,7 @@ class DaemonReceipts:
         line = json.dumps({"space": space, "restores": restores, **said}).encode() + b"\n"
         with suppress(OSError, KeyFileError):  # a full disk: files are still compared, at each connection
             make_private_dir(self._restores.parent)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK
             fd = os.open(self._restores, flags, 0o600)
             try:
                 if os.fstat(fd).st_size > _MOST_BYTES:

@@ -9,7 +9,6 @@ when they find it unlocked.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, printable, where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_proxy.locks import lock_file, taken
@@ -156,8 +156,7 @@ class ServiceRunner:
                 self._fd = lock_file(self._file)
                 taken(self._fd)
             said = json.dumps(self.troubles[:MOST]).encode()
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, said, 0)
+            portable.write_over(self._fd, said)
 
 
 def reason(error: BaseException) -> str:
@@ -186,11 +185,11 @@ def lasting(folder: Path) -> list[ServiceProblem]:
 
 
 def _read(file: Path) -> Iterable[ServiceProblem]:
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(file, os.O_RDONLY | portable.CLOSED | portable.NO_LINK)
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        portable.lock(fd, is_shared=True)
     except BlockingIOError:
-        said = json.loads(os.pread(fd, _MOST_BYTES, 0) or b"[]")
+        said = json.loads(portable.read_at(fd, _MOST_BYTES, 0) or b"[]")
         return [
             ServiceProblem(printable(str(what)), str(project), float(since)) for what, project, since in said[:MOST]
         ]

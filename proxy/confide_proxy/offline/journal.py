@@ -30,7 +30,7 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as unseal
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as seal
 from nacl.exceptions import CryptoError
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
 from confide_proxy.locks import lock_file, taken
@@ -155,10 +155,10 @@ class SealedLog:
         """Append a record, completely or not at all; with `is_durable` it is on the disk on return."""
         line = self._sealed(record)
         is_new = not self.file.exists()
-        fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.NO_LINK | portable.CLOSED, 0o600)
         try:
             size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
+            if size and portable.read_at(fd, 1, size - 1) != b"\n":
                 line = b"\n" + line  # after a record that a crash cut off
             try:
                 _write_whole(fd, line)
@@ -193,7 +193,7 @@ class SealedLog:
         if self.live and not now and self._offset - self._live_bytes < max(_GARBAGE_BYTES, self._live_bytes):
             return
         if self.damaged:
-            with open(os.open(damaged, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as kept:
+            with open(os.open(damaged, os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED, 0o600), "ab") as kept:
                 kept.writelines(line.rstrip(b"\n") + b"\n" for line in self._unreadable())
                 kept.flush()
                 os.fsync(kept.fileno())

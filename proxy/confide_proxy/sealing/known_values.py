@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import portable
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.record import is_kind
 from confide_crypto.sealing.space_keys import SpaceKeys
@@ -252,7 +253,7 @@ class KnownValues:
         try:
             taken(file, wait_s=_LOCK_WAIT_S)
             end = os.lseek(file, 0, os.SEEK_END)
-            is_torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"
+            is_torn = end > 0 and portable.read_at(file, 1, end - 1) != b"\n"
             os.write(file, b"\n" + data if is_torn else data)
         except OSError as error:
             log.warning("what was sealed is not remembered: %s", error.strerror)

@@ -26,11 +26,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from confide_crypto import portable
 from confide_crypto.errors import printable
 from confide_memory import documents
 from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
 from confide_memory.globs import fixed_part, matches
+from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
+from confide_proxy.folder_access import OpenFolder
 from confide_proxy.sync.walk import FILE, Narrowing, descended, listed, tree
 
 if TYPE_CHECKING:
@@ -253,7 +256,7 @@ class Folder:
             raise FolderError(path, self.why_not(path))
         try:
             with self._parent(path) as (parent, name):
-                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+                fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
                 if not is_spelled_so(name, parent, fd):
                     os.close(fd)
                     return None
@@ -320,9 +323,9 @@ class Folder:
                 # By hash, since the name itself may have the greatest length of a name.
                 part = f".{text_hash(name)[:16]}.{os.getpid()}.{_PART}"
                 mode = _mode_of(name, parent)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
                 try:
-                    with open(os.open(part, flags, mode, dir_fd=parent), "wb") as file:
+                    with open(folder_access.open_file(parent, part, flags, mode), "wb") as file:
                         file.write(data)
                         file.flush()
                         os.fsync(file.fileno())
@@ -331,8 +334,8 @@ class Folder:
                     _put_in_place(part, name, parent, path, over)
                 finally:
                     with suppress(FileNotFoundError):
-                        os.unlink(part, dir_fd=parent)
-                os.fsync(parent)
+                        folder_access.unlink(parent, part)
+                folder_access.sync(parent)
         except OSError as error:
             raise _explained(path, error) from error
         return self._written(path, text, restored, len(data), status.st_mtime_ns)
@@ -356,7 +359,7 @@ class Folder:
         """
         try:
             with self._parent(path) as (parent, name):
-                return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino
+                return folder_access.status(parent, name).st_ino
         except OSError:
             return 0
 
@@ -364,7 +367,7 @@ class Folder:
         """Return True if a file has the size and modification time with which it was read."""
         try:
             with self._parent(path) as (parent, name):
-                now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                now = folder_access.status(parent, name)
         except (OSError, FolderError):
             return False
         return (now.st_size, now.st_mtime_ns) == (content.size, content.mtime_ns)
@@ -395,19 +398,19 @@ class Folder:
         try:
             with self._parent(path) as (parent, name):
                 _check_unchanged(name, parent, path, over)
-                os.unlink(name, dir_fd=parent)
+                folder_access.unlink(parent, name)
         except FileNotFoundError:
             return
         except OSError as error:
             raise _explained(path, error) from error
 
     @contextmanager
-    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
         *folders, name = PurePosixPath(self.spelled(path)).parts
         # The root is never created here: an empty one in place of an unmounted disk would look as
         # if all files were deleted. A project's folder may be a symlink of its owner; Confide
         # itself creates that of a tree.
-        links = os.O_NOFOLLOW if self.is_tree else 0
+        links = portable.NO_LINK if self.is_tree else 0
         with descended(self.root, folders, create=create, flags=links) as parent:
             yield parent, name
 
@@ -458,7 +461,7 @@ def _explained(path: str, error: OSError) -> FolderError:
     return DiskRefusalError(path, f"cannot be opened: {error.strerror}")
 
 
-def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | None) -> None:
+def _put_in_place(part: str, name: str, parent: OpenFolder, path: str, over: Content | None) -> None:
     """Rename the file `part` in the folder `parent` to `name`, replacing `over`; None if no file
     may exist.
 
@@ -468,7 +471,7 @@ def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | 
     try:
         if over is None:
             # Unlike a rename, a link fails if the file was just created.
-            os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            folder_access.name_new(parent, part, name)
             return
         # Only microseconds pass between this check and the rename, not the milliseconds of the
         # write and its fsync.
@@ -478,16 +481,16 @@ def _put_in_place(part: str, name: str, parent: int, path: str, over: Content | 
     except OSError as error:
         if over is not None or error.errno not in _NO_LINKS:
             raise
-    os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+    folder_access.replace(parent, part, name)
 
 
-def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
+def _check_unchanged(name: str, parent: OpenFolder, path: str, over: Content) -> None:
     """Check that a file is as it was read, by its contents too: a program may restore the
     modification time.
 
     Raises ChangedMeanwhileError, OSError.
     """
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns) != (over.size, over.mtime_ns):
@@ -500,17 +503,17 @@ def _check_unchanged(name: str, parent: int, path: str, over: Content) -> None:
         raise ChangedMeanwhileError(path)
 
 
-def is_spelled_so(name: str, parent: int, fd: int) -> bool:
+def is_spelled_so(name: str, parent: OpenFolder, fd: int) -> bool:
     """Return True if an open file has exactly this name: a case-insensitive disk finds it under
     others too.
     """
     try:
-        other = os.stat(name.swapcase(), dir_fd=parent, follow_symlinks=False)
+        other = folder_access.status(parent, name.swapcase())
     except OSError:
         return True
     if not os.path.samestat(other, os.fstat(fd)):
         return True
-    with os.scandir(parent) as entries:
+    with folder_access.entries(parent) as entries:
         # Such a disk may not distinguish Unicode spellings either.
         return any(composed(entry.name) == composed(name) for entry in entries)
 
@@ -518,17 +521,14 @@ def is_spelled_so(name: str, parent: int, fd: int) -> bool:
 def _is_alive(pid: str) -> bool:
     """Return True if a process with this id exists on this device."""
     try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError, OverflowError):
+        return portable.is_alive(int(pid))
+    except (ValueError, OverflowError):
         return False
-    except PermissionError:
-        pass
-    return True
 
 
-def _mode_of(name: str, parent: int) -> int:
+def _mode_of(name: str, parent: OpenFolder) -> int:
     """Return the permissions of a file, or those of a new one."""
     try:
-        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+        return stat.S_IMODE(folder_access.status(parent, name).st_mode)
     except FileNotFoundError:
         return 0o644

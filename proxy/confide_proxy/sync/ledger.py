@@ -13,7 +13,6 @@ folder has the path now. The meaning of missing files is decided elsewhere (`abs
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import functools
 import hashlib
 import json
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_memory.documents import MAX_SENT, REMOVED
 from confide_proxy.errors import DiskRefusalError, FolderError
 from confide_proxy.locks import LOOK_AGAIN_S, lock_file
@@ -165,9 +164,9 @@ class SyncLedger:
 
     def restart(self, identities: dict[str, str]) -> None:
         """Delete all records, since another folder has the path now."""
-        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | portable.CLOSED, 0o600)
         try:
-            _lock(fd, fcntl.LOCK_EX)
+            _lock(fd)
             atomic.write(self._file, _encoded(["", _FOLDER, identities]), is_kept=False)
         finally:
             os.close(fd)
@@ -289,9 +288,9 @@ class SyncLedger:
 
     def _append(self, line: _Line, *, unless: Callable[[], bool] | None = None) -> None:
         while True:
-            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.CLOSED, 0o600)
             try:
-                _lock(fd, fcntl.LOCK_EX if unless else fcntl.LOCK_SH)
+                _lock(fd, is_shared=not unless)
                 size = os.fstat(fd).st_size
                 if not _is_at(fd, self._file):
                     continue  # another process has just compacted it
@@ -299,7 +298,7 @@ class SyncLedger:
                     return
                 # Terminate a line that a crash or a full disk cut short, so that it damages no
                 # other.
-                torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                torn = size > 0 and portable.read_at(fd, 1, size - 1) != b"\n"
                 # A single write per line: O_APPEND keeps the lines of several processes apart.
                 os.write(fd, (b"\n" if torn else b"") + _encoded(line))
                 return
@@ -378,9 +377,9 @@ class SyncLedger:
             return  # damaged: the file is compared as if it had never been confirmed
 
     def _compact(self) -> None:
-        fd = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self._file, os.O_RDWR | portable.CLOSED)
         try:
-            _lock(fd, fcntl.LOCK_EX)  # no process may append to the file that is replaced
+            _lock(fd)  # no process may append to the file that is replaced
             if not _is_at(fd, self._file):
                 return
             self._catch_up()
@@ -425,9 +424,9 @@ def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> N
             atomic.write(target, source.read_bytes(), is_kept=False)
 
 
-def _lock(fd: int, kind: int) -> None:
+def _lock(fd: int, *, is_shared: bool = False) -> None:
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(fd, kind)
+        portable.lock(fd, is_shared=is_shared, waits=True)
 
 
 def _is_at(fd: int, path: Path) -> bool:
@@ -519,7 +518,7 @@ class PathLocks:
             if self._fd is None:
                 self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._fd = lock_file(self._file)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+            portable.lock_byte(self._fd, offset)
         except (BlockingIOError, PermissionError):  # as POSIX lets a system say that it is taken
             return False
         except OSError:
@@ -529,7 +528,7 @@ class PathLocks:
     def _let_go(self, offset: int) -> None:
         if self._fd is not None:
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, offset)
+                portable.unlock_byte(self._fd, offset)
             except OSError:
                 return
 

@@ -28,6 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from confide_crypto import portable
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError, printable
 from confide_crypto.keys.private_files import cannot, make_private_dir, read_private_file, write_private_file
 from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
@@ -209,10 +210,10 @@ class ProjectNames:
 
     def _append(self, decision: ClaimOutcome) -> None:
         try:
-            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
             try:
                 size = os.fstat(fd).st_size
-                is_torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+                is_torn = size > 0 and portable.read_at(fd, 1, size - 1) != b"\n"
                 os.write(fd, b"\n" * is_torn + decision.line())
             finally:
                 os.close(fd)

@@ -16,9 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from confide_crypto import portable
 from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
 from confide_memory.globs import leaves_out
+from confide_proxy import folder_access
 from confide_proxy.clients.own_notes import OwnNotes
+from confide_proxy.folder_access import OpenFolder
 
 FILE = ".confide.toml"
 MAX_BYTES = 64 * 1024
@@ -59,8 +62,8 @@ def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry
 
 
 @contextmanager
-def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0) -> Iterator[int]:
-    """Yield a descriptor of the folder that is reached from `root` by these names, one after the
+def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0) -> Iterator[OpenFolder]:
+    """Open the folder that is reached from `root` by these names, one after the
     other.
 
     Args:
@@ -69,18 +72,16 @@ def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags
 
     Raises OSError: a folder does not exist, is not a folder, or is a symlink.
     """
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
+    opened = folder_access.open_root(root, flags)
     try:
         for folder in folders:
             if create:
                 with suppress(FileExistsError):
-                    os.mkdir(folder, dir_fd=fd)
-            deeper = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            os.close(fd)
-            fd = deeper
-        yield fd
+                    folder_access.make(opened, folder)
+            opened = folder_access.enter(opened, folder)
+        yield opened
     finally:
-        os.close(fd)
+        folder_access.close(opened)
 
 
 def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
@@ -90,7 +91,7 @@ def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
     Raises OSError: the file does not exist or cannot be read; with an errno in `NOT_PLAIN` if it is
     not a regular file.
     """
-    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(file, os.O_RDONLY | portable.NO_LINK | portable.NO_WAIT | portable.CLOSED)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)

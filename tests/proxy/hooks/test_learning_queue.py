@@ -205,5 +205,5 @@ def test_it_needs_the_standard_library_alone() -> None:
     loaded = done.stdout.split()
     ours = [name for name in loaded if name.startswith("confide")]
     room = ["confide_proxy", "confide_proxy.hooks", "confide_proxy.hooks.learning_queue"]
-    assert ours == ["confide_crypto", "confide_crypto.atomic", *room]
+    assert ours == ["confide_crypto", "confide_crypto.atomic", "confide_crypto.portable", *room]
     assert not {"pathlib", "typing", "asyncio", "tomllib", "subprocess", "logging", "dataclasses"} & set(loaded)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from typing import Any
@@ -85,6 +84,10 @@ class HealthRoutes:
 
 def memory_bytes() -> int:
     """Return this process's resident memory; its peak on systems that report only that."""
+    try:
+        import resource
+    except ImportError:
+        return 0  # Windows
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confide_crypto import portable
 from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing import placeholder
@@ -200,7 +201,7 @@ def _former(place: Path) -> Iterator[tuple[str, str]]:
 
 def _lines(place: Path) -> Iterator[dict[str, Any]]:
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(place, os.O_RDONLY | portable.NO_LINK | portable.CLOSED)
         with open(descriptor, encoding="utf-8", newline="\n") as file:
             while line := file.readline(4 * MAX_RECORD):
                 said = json.loads(line)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from confide_proxy.hooks import hook_paths
+from confide_proxy.hooks import hook_paths, loopback
 from confide_proxy.hooks.hook_process import MOST_ANSWER, is_same_user
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,15 @@ class PromptListener:
         self._address = ""
         self._inode = -1
         self._server: asyncio.Server | None = None
+        self._secret: bytes | None = None
 
     async def open(self) -> None:
         """Listen, and replace an earlier listener. Raises OSError if no path is short enough, or if
         the socket cannot be created.
         """
+        if not loopback.HAS_UNIX_SOCKETS:
+            await self._open_port()
+            return
         found = hook_paths.addresses(self._state)
         if not found:
             raise OSError(None, "no folder has a path short enough for a socket")
@@ -61,6 +65,30 @@ class PromptListener:
             listening.close()
             raise
 
+    async def _open_port(self) -> None:
+        """Listen on a port of this machine, and name it in a file with a secret. Raises OSError."""
+        listening = loopback.listening()
+        try:
+            self._secret = loopback.write(self._state, listening.getsockname()[1])
+            self._address = loopback.file_of(self._state)
+            self._inode = os.lstat(self._address).st_ino
+            self._server = await asyncio.start_server(self._serve, sock=listening, limit=MOST_LINE, backlog=BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+
+    async def _is_ours(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Return whether this user's process is at the other end; on a port both ends prove it first."""
+        if self._secret is None:
+            # asyncio shows its sockets in a wrapper that has all that is asked of them here.
+            return is_same_user(writer.get_extra_info("socket"))
+        async with asyncio.timeout(READ_S):
+            asked = await reader.readexactly(loopback.LINE_BYTES)
+            nonce = loopback.nonce()
+            writer.write(loopback.proof(self._secret, "listener", asked) + nonce)
+            told = await reader.readexactly(loopback.LINE_BYTES)
+        return loopback.is_same(told, loopback.proof(self._secret, "hook", nonce))
+
     def is_in_place(self) -> bool:
         """Return True if the socket file is still this listener's."""
         try:
@@ -79,9 +107,7 @@ class PromptListener:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._at_once += 1
         try:
-            peer = writer.get_extra_info("socket")
-            # asyncio wraps its sockets; the wrapper has all methods used here.
-            if self._at_once <= MOST_AT_ONCE and is_same_user(peer):
+            if self._at_once <= MOST_AT_ONCE and await self._is_ours(reader, writer):
                 async with asyncio.timeout(READ_S):
                     line = await reader.readuntil(b"\n")
                 asked = json.loads(line)

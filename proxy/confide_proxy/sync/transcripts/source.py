@@ -19,7 +19,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Final
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.errors import RequestError
 from confide_memory.documents import INLINE_BYTES, RequestChannel
 from confide_memory.wire.files import TRANSCRIPT, TranscriptRequest, TranscriptState
@@ -370,7 +370,7 @@ class SourceProgress:
         """
         self._put(session, known)
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
         try:
             # A single write per line: O_APPEND keeps the lines of two processes apart.
             os.write(fd, _encoded(session, known))

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from confide_crypto import portable
 from confide_memory.documents import iso
+from confide_proxy import folder_access
 from confide_proxy.errors import BlockedError
 from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
 from confide_proxy.sync.walk import descended, listed
@@ -106,7 +108,7 @@ def opened(root: Path, path: Path) -> Iterator[int]:
     """
     *folders, name = path.relative_to(root).parts
     with descended(root, folders) as parent:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(None, "not a regular file")
@@ -124,7 +126,7 @@ def whole_lines(fd: int, begin: int) -> Iterator[tuple[int, bytes | None]]:
     position = begin
     rest = bytearray()
     is_skipping = False
-    while chunk := os.pread(fd, _CHUNK, position):
+    while chunk := portable.read_at(fd, _CHUNK, position):
         first = 0
         while (end := chunk.find(b"\n", first)) >= 0:
             rest += chunk[first:end]
@@ -144,7 +146,7 @@ def head_of(fd: int) -> str:
     """Return a hash that identifies the file: of its first line, or of its beginning; "" while that
     is incomplete.
     """
-    data = os.pread(fd, _HEAD_BYTES, 0)
+    data = portable.read_at(fd, _HEAD_BYTES, 0)
     end = data.find(b"\n")
     if end < 0 and len(data) < _HEAD_BYTES:
         return ""
@@ -156,7 +158,7 @@ def mark_of(fd: int, offset: int) -> str:
     at 0 and after the file's end.
     """
     begin = max(0, offset - _MARK_BYTES)
-    data = os.pread(fd, offset - begin, begin)
+    data = portable.read_at(fd, offset - begin, begin)
     return _digest(data) if data and len(data) == offset - begin else ""
 
 
