@@ -32,7 +32,7 @@ def enter(parent: OpenFolder, name: str) -> OpenFolder:
     """Open a folder of an open folder, and close that. Raises OSError: there is none, or it is a link."""
     if isinstance(parent, Path):
         path = parent / name
-        if _is_link(path):
+        if _is_reparse_point(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         if not path.is_dir():
             code = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
@@ -63,7 +63,7 @@ def open_file(parent: OpenFolder, name: str, flags: int, mode: int = 0o777) -> i
     if isinstance(parent, int):
         return os.open(name, flags, mode, dir_fd=parent)
     path = parent / name
-    if _is_link(path):
+    if _is_reparse_point(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if path.is_dir():  # Windows says "permission denied" of a folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -116,6 +116,6 @@ def entries(parent: OpenFolder) -> Iterator[Iterator[os.DirEntry[str]]]:
         yield found
 
 
-def _is_link(path: Path) -> bool:
+def _is_reparse_point(path: Path) -> bool:
     is_junction = getattr(path, "is_junction", None)  # from Python 3.12 on
     return path.is_symlink() or bool(is_junction and is_junction())

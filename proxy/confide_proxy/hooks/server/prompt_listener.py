@@ -86,8 +86,8 @@ class PromptListener:
             asked = await reader.readexactly(loopback.LINE_BYTES)
             nonce = loopback.nonce()
             writer.write(loopback.proof(self._secret, "listener", asked) + nonce)
-            told = await reader.readexactly(loopback.LINE_BYTES)
-        return loopback.is_same(told, loopback.proof(self._secret, "hook", nonce))
+            answer = await reader.readexactly(loopback.LINE_BYTES)
+        return loopback.is_same(answer, loopback.proof(self._secret, "hook", nonce))
 
     def is_in_place(self) -> bool:
         """Return True if the socket file is still this listener's."""
