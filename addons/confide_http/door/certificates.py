@@ -1,4 +1,4 @@
-"""The certificate of a gateway, reloaded when its files change, so that a renewal needs no restart."""
+"""The certificate of a gateway, reloaded when its files change: a renewal needs no restart."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Renewal:
             return None
 
     def _take(self, until: float) -> None:
-        # On the thread that begins handshakes, and so between two of them: the context briefly has
-        # the new certificate with the old key.
+        # Run on the thread that starts handshakes, and so between two of them: the context briefly
+        # has the new certificate with the old key.
         try:
             self._context.load_cert_chain(self._cert, self._key, password=_no_password)
         except (OSError, ValueError) as error:
@@ -139,7 +139,7 @@ def _marks(*paths: Path) -> list[tuple[int, int, int] | None]:
 
 
 def _no_password() -> str:
-    """Return no password: without this OpenSSL prompts at the terminal."""
+    """Refuse a key with a passphrase; without this callback OpenSSL prompts at the terminal."""
     raise ValueError("it has a password, which nobody is there to type")
 
 

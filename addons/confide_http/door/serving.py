@@ -358,7 +358,7 @@ class ThrottledProtocol(H11Protocol):
             self._pace.flowing.leave(self._close)
             self._pace.turns.leave(self.address, self._begin)
         super().connection_lost(exc)
-        # Otherwise half a minute passes until the client's next request.
+        # uvicorn's keep-alive timer would hold a connection lost with an error for half a minute.
         self._unset_keepalive_if_required()
         _undo_circle(self.transport)
 

@@ -170,7 +170,7 @@ class Calls:
         message, _, hint = text.partition("\nhint: ")
         code = (result.get("_meta") or {}).get(CODE)
         if not isinstance(code, str):
-            # This machine's word, in the daemon's place or before it was asked.
+            # This device has answered, instead of the daemon or before asking it.
             code = "invalid" if self._exchange.link.is_up else "unavailable"
         return RefusalError(STATUS.get(code, 502), code, message, hint=hint or None)
 

@@ -56,7 +56,9 @@ def bench(
         ),
     ] = None,
 ) -> Output:
-    """Ask a space your own questions: how long each step takes, and how often the right document comes first."""
+    """Measure how long each step of a search takes, and how often the expected document comes
+    first.
+    """
     found, settings = here.paths, here.config()
     asked = read_questions(queries) if queries is not None else None
     with here.opened() as state:

@@ -35,7 +35,9 @@ async def device_confirm(
         ),
     ] = False,
 ) -> Output:
-    """Confirm on a machine that was approved, or moved, that the daemon shows it the right space, by words that a device shows."""
+    """Confirm, on an approved or moved device, that the daemon shows the right space, by comparing
+    words.
+    """
     async with connected(here, needs_keys=False, may_have_parted=True) as space:
         keyring = space.keyring
         mended = (

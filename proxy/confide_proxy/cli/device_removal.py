@@ -61,7 +61,9 @@ async def device_rm(
     ] = False,
     yes: Yes = False,
 ) -> Output:
-    """Remove a device: it opens nothing that is sealed from now on. Then list what it could open, and whom it has added."""
+    """Remove a device, so that it cannot open anything sealed from now on; list the secrets that it
+    could open.
+    """
 
     async def is_wanted(device: Device) -> bool:
         if added or yes or not sys.stdin.isatty():

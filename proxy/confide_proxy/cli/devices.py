@@ -50,7 +50,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, o
 
 @command
 async def device_ls(here: CommandContext) -> Output:
-    """List the devices of the space, who waits to be one, and the words by which people know the space."""
+    """List the devices of the space, those waiting for approval, and the words that identify the
+    space.
+    """
     async with SpaceConnection.open(here.paths, here.config) as space:
         keyring = space.keyring
         try:
@@ -102,7 +104,9 @@ def device_invite(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the one string with which a machine joins the space and gets its keys, once; then wait for it."""
+    """Print an invite, with which one device joins the space and gets its keys; then wait for that
+    device.
+    """
     name = checked(name)
     ttl_s = seconds(ttl, "smhd", most_days=30, option="--ttl", examples="90s, 15m, 1h or 2d")
     is_waited_for = sys.stdout.isatty() if wait is None else wait
@@ -163,7 +167,7 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
 
 @command
 async def device_approve(here: CommandContext, name: Name, words: Words = None) -> Output:
-    """Add a machine that waits, by the six words that it shows: they are typed here, or name it."""
+    """Add a waiting device after the user has typed its six words, or named the device by them."""
     async with connected(here) as space:
         keyring = space.keyring
         joiner = waiting(keyring, name)

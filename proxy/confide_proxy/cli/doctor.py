@@ -383,9 +383,7 @@ async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
 
 
 async def _well(here: CommandContext, client: KnownClient, had: Presence, folder: Path) -> DoctorFinding:
-    """Check a client that is set up: that its entry works, which memory it reaches, and if hooks
-    are set.
-    """
+    """Check a client that is set up: its entry works, reaches this memory, and hooks bring memory."""
     start = next((each for each in had.starts if not each.off), None)
     if had.starts and start is None and not had.has_plugin:
         told = f"{client.title} has confide switched off: {had.starts[0].off}"

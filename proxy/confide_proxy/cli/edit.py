@@ -147,7 +147,7 @@ def edit(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """The editor is $VISUAL or $EDITOR. What was changed is sent, and what became of it is said."""
+    """Open a file in $VISUAL or $EDITOR, send the changes, and print the result."""
     editor = _editor()
     this = asyncio.run(identified(here, project))
     opened = asyncio.run(_open(here, this, name, is_global=is_global))

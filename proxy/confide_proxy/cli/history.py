@@ -71,7 +71,7 @@ async def history(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List what changed lately, or the revisions of a file; the newest comes first."""
+    """List the latest changes, or the revisions of a file, newest first."""
     if revision is not None and not diff:
         raise typer.BadParameter(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"

@@ -115,7 +115,9 @@ async def allow(
         bool, typer.Option("--undo", help="Forget which project the folder was; the next command there decides again.")
     ] = False,
 ) -> Output:
-    """Let a folder be the project that it calls itself: from then on both share one memory, the folder's files included."""
+    """Accept the project name that a folder claims, so that the folder shares that project's
+    memory.
+    """
     if is_undone:
         return await _undone(here, folder)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))

@@ -45,7 +45,7 @@ def recovery_new(
     replace: Annotated[bool, typer.Option("--replace", help="Remove the code that there is.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a recovery code, and print it, once: write it down, and the words of the space beside it."""
+    """Create a recovery code, and print it once, with the words of the space."""
     code, words, problem = asyncio.run(_new(context.obj, replaces=replace))
     try:
         # Not through the console, which ends the command silently if the reader of a pipe has gone.
@@ -76,7 +76,9 @@ def recovery_use(
         list[str] | None, typer.Option("--remove", help="A device that is lost; may be given several times.")
     ] = None,
 ) -> Output:
-    """Make this machine a device of its space with the recovery code, which is asked for, or read from stdin."""
+    """Make this device a member of its space with the recovery code, which is typed or read from
+    stdin.
+    """
     code = RecoveryCode.parse(unseen("recovery code"))
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 

@@ -65,7 +65,7 @@ async def restore(
         typer.Option("--project", "-p", metavar="DIR", help="The project's folder; alone: all of it that was deleted."),
     ] = None,
 ) -> Output:
-    """Make an older text of a file the newest one, or bring back files that were deleted, here and on every machine of the space."""
+    """Make an older text of a file its newest revision, or restore deleted files, on every device."""
     asked = list(dict.fromkeys(names or ()))
     moment = None if since is None else datetime.fromisoformat(moment_of(since))
     if is_list:

@@ -99,7 +99,7 @@ def scan(
     project: ProjectDir = Path(),
     as_json: bool = False,
 ) -> Output:
-    """Look for passwords and keys in what would be sent, or in what is stored; never show their values."""
+    """Search outgoing or stored texts for passwords and keys; their values are never shown."""
     if is_stored:
         if paths or everything or allow:
             raise typer.BadParameter(

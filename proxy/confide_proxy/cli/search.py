@@ -95,7 +95,9 @@ async def search(
     ] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """The best comes first, with its file, its lines and its date. In a terminal the words that match are bold."""
+    """Print the search results, best first, with file, lines and date; in a terminal, matches are
+    bold.
+    """
     if not query.strip():
         raise InputError("the question is empty", hint='write what you look for: confide search "why postgres"')
     arguments: dict[str, Any] = {"query": query, "maxResults": limit}
@@ -266,7 +268,7 @@ async def _compare(client: CommandClient) -> None:
 
 
 def ignored_notes(client: CommandClient) -> list[str]:
-    """Return notices about files of the user that the sync has changed."""
+    """Return messages about memory folders that the sync has just excluded from git."""
     return client.files.ignored
 
 

@@ -112,7 +112,9 @@ async def _rescan(
 
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the sealed credentials of the space by their placeholders, with the files they are in; never their values."""
+    """List the space's sealed credentials by placeholder, with the files that contain them, without
+    values.
+    """
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
@@ -137,7 +139,7 @@ async def show(
     raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Open a sealed credential on this machine, and print it to the terminal."""
+    """Open a sealed credential on this device, and print it to the terminal."""
     is_prefix = bool(_PREFIX.fullmatch(secret.strip()))
     if not is_prefix:
         secret_id_of(secret)  # an invalid name fails before any question

@@ -60,7 +60,9 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Where the daemon is and how the link stands, this project's files, the index, and what waits or is wrong."""
+    """Show the state of the link, the daemon, this project's files, the index, the queue, and
+    problems.
+    """
     here: CommandContext = context.obj
     try:
         result, more = asyncio.run(_status(here, project))
@@ -100,7 +102,7 @@ def _say_all(lines: list[str]) -> None:
 
 
 def places_of(paths: ProxyPaths) -> dict[str, str]:
-    """Return the paths of this device's files, for users who look for them."""
+    """Return the paths of this device's files."""
     return {
         "configuration": str(paths.config),
         "data": str(paths.state),

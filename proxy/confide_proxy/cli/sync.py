@@ -88,7 +88,7 @@ def sync(
     project: ProjectDir = Path(),
     as_json: bool = False,
 ) -> Output | None:
-    """Send what changed here, receive what changed elsewhere, and wait until it is indexed."""
+    """Send local changes, receive those of other devices, and wait until all are indexed."""
     if watches:
         from confide_proxy.cli import watch  # its imports take longer than a comparison
 
@@ -169,7 +169,9 @@ def quickstart(
     ] = False,
     as_json: bool = False,
 ) -> Output:
-    """One machine, no server: start a daemon here, join it, index this project, and say how to go on."""
+    """Set up this device without a server: start a daemon, join it, index this project, print the
+    next steps.
+    """
     is_alone = load_pin(here.paths.link) is None
     if is_alone and here.config.on_demand:
         founding.found(here.paths)

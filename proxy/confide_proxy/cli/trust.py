@@ -56,7 +56,9 @@ async def trust(
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Trust what a file or a note says now, after a look at it: agents may be shown it unasked. Asks at a terminal, always."""
+    """Show the present text of files or notes, ask at a terminal, and trust it: hooks may show it
+    to agents.
+    """
     if not sys.stdin.isatty():
         # There is no --yes: an agent that runs commands must not vouch for texts that it has read.
         raise DeclinedError(

@@ -63,7 +63,7 @@ async def delete(gateway: GatewayShared, request: Request) -> Response:
         preview = before["content"][:PREVIEW_CHARS]
     except RefusalError as error:
         if error.status != 503:
-            raise  # else the deletion waits on this machine, as it does without a look before
+            raise  # otherwise the deletion is queued on this device, as without this lookup
     found = await changed(gateway, request, "memory_delete", named, expected=expected)
     return answer({**found, "preview": preview}, status=202 if found["queued"] else 200)
 
