@@ -20,8 +20,7 @@ from confide_proxy.clients import plugin_answers
 from confide_proxy.errors import ConfigError
 
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
-"""Origins of a text: tool arguments, memory files, session transcripts, imports from other systems.
-"""
+"""Origins of a text: arguments of tools, memory files, transcripts, imports from other systems."""
 ACTIONS: Final = ("seal", "redact", "block", "allow")
 KEPT: Final = ("keep", "replace")
 """Options for a sealed credential in its memory file: keep it in clear, or replace it."""

@@ -75,8 +75,7 @@ from confide_memory.errors import UnfitAnswerError as UnfitAnswerError
 from confide_memory.errors import with_extra
 
 LATER: Final = frozenset({"busy", "unavailable", "storage_full", "cancelled", "locked"})
-"""Codes of the daemon's temporary refusals (PROTOCOL.md 7.2): the same request may succeed later.
-"""
+"""Codes of the daemon's temporary refusals (PROTOCOL.md 7.2): a repeated request may succeed."""
 FULL: Final = "storage_full"
 """The one of these codes that means a full disk or a space at its limit. The tool's result says
 which of the two (`NotNowError`).

@@ -64,8 +64,7 @@ class ProxyPaths:
     identity = _InState("identity.key")
     """The Ed25519 seed of this device."""
     next_identity = _InState("identity.next.key")
-    """The seed that is about to replace `identity`; it exists only for a moment of a key rotation.
-    """
+    """The seed that is about to replace `identity`; it exists only during a key rotation."""
     identity_lock = _InState("identity.lock")
     """The lock for changes of `identity` and `next_identity`."""
     link = _InState("link.json")
@@ -75,11 +74,9 @@ class ProxyPaths:
     client_files = _InState("client-files.json")
     """The changes by `confide setup` to clients' files, kept so that they can be undone."""
     move = _InState("move.json")
-    """The target of a running move of this device's memory; it exists until the move is complete.
-    """
+    """The target of a move of this device's memory; it exists until the move is complete."""
     left = _InState("left.json")
-    """The time when the daemon reported that the memory was moved away from it, for the task
-    runner.
+    """The time when the daemon reported that the memory was moved elsewhere, for the task runner.
     """
     receipt = _InState("receipt.json")
     """The last position in the daemon's space that this device has followed."""
@@ -98,8 +95,7 @@ class ProxyPaths:
     transcripts = _InState("transcripts")
     """The progress of sending this device's session transcripts."""
     learn = _InState("learn")
-    """The sources of learning, its progress and its suggestions; it exists only if learning is on.
-    """
+    """Sources, progress and suggestions of learning; it exists only if learning is on."""
     fingerprint_key = _InState("fingerprint.key")
     """The key for this device's fingerprints of credentials."""
     known = _InState("known")
@@ -223,7 +219,7 @@ def _file() -> str:
 
 
 def _noted() -> list[Variables]:
-    """Return the noted sets of variables, newest first; empty if another user could have written
+    """Return the noted sets of variables, newest first; none if another user could have written
     them.
     """
     file = _file()

@@ -56,9 +56,7 @@ def bench(
         ),
     ] = None,
 ) -> Output:
-    """Measure how long each step of a search takes, and how often the expected document comes
-    first.
-    """
+    """Measure the time of each step of a search, and how often the expected document comes first."""
     found, settings = here.paths, here.config()
     asked = read_questions(queries) if queries is not None else None
     with here.opened() as state:

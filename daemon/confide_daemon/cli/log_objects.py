@@ -1,6 +1,4 @@
-"""The JSON log format: one object per line with a few fixed members, so that nothing else is
-logged.
-"""
+"""The JSON log format: one object per line with a few fixed members, and nothing else."""
 
 from __future__ import annotations
 

@@ -135,9 +135,7 @@ def _last(log: Path, count: int) -> tuple[list[str], int]:
 
 
 def _follow(log: Path, end: int) -> None:
-    """Print what is appended after `end` until Ctrl-C; after a rotation continue with the new
-    file.
-    """
+    """Print what is appended after `end` until Ctrl-C; after a rotation, print the new file."""
     file = log.open(encoding="utf-8", errors="replace")
     file.seek(end)
     while True:

@@ -27,9 +27,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A histogram of durations: for each bound in seconds, the count of all that took at most as
-    long.
-    """
+    """A histogram of durations: by bound in seconds, the count of all that took at most as long."""
 
     count: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)

@@ -35,9 +35,7 @@ async def device_confirm(
         ),
     ] = False,
 ) -> Output:
-    """Confirm, on an approved or moved device, that the daemon shows the right space, by comparing
-    words.
-    """
+    """Confirm by words, on an approved or moved device, that the daemon shows the right space."""
     async with connected(here, needs_keys=False, may_have_parted=True) as space:
         keyring = space.keyring
         mended = (

@@ -178,9 +178,7 @@ def _brief(device: Device) -> dict[str, object]:
 
 
 class Exposed(TypedDict):
-    """A secret that a removed device could open, as in `--json`; `documents`: the documents found
-    with it.
-    """
+    """A secret that a removed device could open, as in `--json`; `documents`: where it was found."""
 
     id: str
     kind: str
@@ -226,9 +224,7 @@ async def _find_documents(here: CommandContext, exposed: dict[str, Exposed]) -> 
 
 
 async def documents_of(client: CommandClient, secrets: list[str]) -> dict[str, list[str]]:
-    """Return the documents found (`project: path`) for the first of the secrets, by the secret's
-    id.
-    """
+    """Return the documents found (`project: path`) for the first of the secrets, by secret id."""
     found = {}
     for name in secrets[:_MOST_LOOKED_FOR]:
         answer = await client.call("memory_search", {"query": name, "project": "*", "maxResults": _MOST_DOCUMENTS})

@@ -36,9 +36,7 @@ from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
 _LOOK_AGAIN_S = 5.0
-"""Seconds between checks while waiting for a device to join, in case the daemon's notification is
-lost.
-"""
+"""Seconds between checks for a device that joins, in case the daemon's notification is lost."""
 Words = Annotated[
     str | None,
     typer.Option("--words", help="The six words that the other device shows; without it, Confide asks."),
@@ -50,9 +48,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, o
 
 @command
 async def device_ls(here: CommandContext) -> Output:
-    """List the devices of the space, those waiting for approval, and the words that identify the
-    space.
-    """
+    """List the devices of the space, those waiting for approval, and the words of the space."""
     async with SpaceConnection.open(here.paths, here.config) as space:
         keyring = space.keyring
         try:
@@ -104,9 +100,7 @@ def device_invite(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print an invite, with which one device joins the space and gets its keys; then wait for that
-    device.
-    """
+    """Print an invite, with which one device joins the space and gets its keys; then wait for it."""
     name = checked(name)
     ttl_s = seconds(ttl, "smhd", most_days=30, option="--ttl", examples="90s, 15m, 1h or 2d")
     is_waited_for = sys.stdout.isatty() if wait is None else wait

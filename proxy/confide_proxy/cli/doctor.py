@@ -142,9 +142,7 @@ def _configuration(here: CommandContext) -> DoctorFinding:
 
 
 def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
-    """Check that private files and folders have no access for other users, as their readers
-    require.
-    """
+    """Check that other users have no access to private files and folders."""
     loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
     if not loose:
         return ok("rights", f"{here.paths.state} is this user's alone")
@@ -468,7 +466,7 @@ def _lost(
 
 
 def _pointed(here: CommandContext, client: KnownClient, folder: Path, file: Path | None) -> bool:
-    """Write this program's path into our entries of a file and the hooks beside it; return True on
+    """Write this program's path into our entries of a file and the hooks beside it; True on
     success.
     """
     try:

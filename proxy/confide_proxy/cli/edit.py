@@ -350,8 +350,8 @@ async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
 
 
 async def _removed(client: CommandClient, target: EditTarget) -> DeleteOutcome:
-    """Delete a document that is no memory file on this device any more, as if this device still had
-    it.
+    """Delete a document that is no memory file on this device any more, as a device that has it
+    does.
     """
     project, path = target.project, target.path
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)

@@ -41,9 +41,7 @@ _INITIALIZE: Final = {
 
 
 def is_strange(start: Start, user_file: Path) -> bool:
-    """Return True if an entry is not in the user's own file, and differs from that of `confide
-    setup`.
-    """
+    """Return True if an entry is not in the user's own file, and not as `confide setup` writes it."""
     if start.file == user_file:
         return False
     # A relative path would be resolved in the project's folder, and name another program there.

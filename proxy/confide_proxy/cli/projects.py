@@ -115,9 +115,7 @@ async def allow(
         bool, typer.Option("--undo", help="Forget which project the folder was; the next command there decides again.")
     ] = False,
 ) -> Output:
-    """Accept the project name that a folder claims, so that the folder shares that project's
-    memory.
-    """
+    """Accept the project name that a folder claims, so that it shares that project's memory."""
     if is_undone:
         return await _undone(here, folder)
     claim = await asyncio.to_thread(projects.identify, folder_of(folder))

@@ -107,8 +107,8 @@ def _as_sent(here: CommandContext, entries: list[QueuedCall]) -> list[QueuedCall
 
 
 def _shown(entry: QueuedCall) -> list[str]:
-    """Return a call's text as lines, after its other arguments, if it has more than a stored
-    file's.
+    """Return a call's text as lines, after the arguments that a plain store to a file does not
+    have.
     """
     fields = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"

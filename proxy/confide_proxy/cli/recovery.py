@@ -76,9 +76,7 @@ def recovery_use(
         list[str] | None, typer.Option("--remove", help="A device that is lost; may be given several times.")
     ] = None,
 ) -> Output:
-    """Make this device a member of its space with the recovery code, which is typed or read from
-    stdin.
-    """
+    """Make this device a member of its space with the recovery code, typed or read from stdin."""
     code = RecoveryCode.parse(unseen("recovery code"))
     answer = asyncio.run(_use(here, code, is_sure=yes, lost=remove or []))
 

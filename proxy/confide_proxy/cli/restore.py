@@ -201,9 +201,7 @@ async def _many(
 
 
 _LONGEST_LIST: Final = 500
-"""The length of the daemon's longest list of deleted files; if a list is as long, there may be
-more.
-"""
+"""The length of the daemon's longest list of deleted files: a list of this length may be cut."""
 
 
 def _is_meant(deleted: DeletedRow, names: Sequence[str], moment: datetime | None) -> bool:

@@ -270,7 +270,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: Path, limit: int) -> str:
-    """Raises ValueError, whose text is for people, where it is not the text of a memory."""
+    """Return a file's text; raise ValueError with a message for users if it is not fit for memory."""
     with open(os.open(file, os.O_RDONLY | portable.NO_WAIT | portable.CLOSED), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ValueError("is not a regular file")

@@ -95,8 +95,8 @@ async def search(
     ] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Print the search results, best first, with file, lines and date; in a terminal, matches are
-    bold.
+    """Print the search results, best first, with file, lines and date; in a terminal with bold
+    matches.
     """
     if not query.strip():
         raise InputError("the question is empty", hint='write what you look for: confide search "why postgres"')

@@ -112,9 +112,7 @@ async def _rescan(
 
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the space's sealed credentials by placeholder, with the files that contain them, without
-    values.
-    """
+    """List the space's sealed credentials by placeholder, with the files that contain them."""
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
@@ -162,9 +160,7 @@ async def show(
 
 
 async def _by_prefix(client: CommandClient, prefix: str) -> str:
-    """Return the id of the only secret with this prefix. Raises NoSecretError if none or several
-    match.
-    """
+    """Return the id of the only secret with this prefix. Raises NoSecretError for none or several."""
     found = [
         one["id"]
         async for page in roster_client.records(client.connection)

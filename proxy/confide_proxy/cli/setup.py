@@ -132,7 +132,7 @@ def _look_for_clients(here: CommandContext, folder: Path, *, for_user: bool) -> 
 
 
 def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
-    """Show the parts that a client lacks, and ask whether to write them. Returns False if it lacks
+    """Show the parts that a client lacks, and ask whether to write them; return False if there are
     none.
     """
     had = presence.look(client, folder)
@@ -239,9 +239,7 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
 
 
 def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
-    """Ask whether to replace the user's own entry, if it calls an address; otherwise print that it
-    stays.
-    """
+    """Ask whether to replace the user's own entry, if it calls an address; otherwise it stays."""
     host = client_files.asked(entry, entry.is_anothers)
     if host is None:
         return entry

@@ -64,9 +64,7 @@ def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> No
 
 
 class Teller:
-    """Prints events, as text on stderr or as JSON lines on stdout: names and counts, no contents of
-    files.
-    """
+    """Prints events, as text on stderr or as JSON lines on stdout: names and counts, no contents."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

@@ -21,7 +21,7 @@ from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
 MAX_SESSIONS: Final = 64
 MAX_SESSIONS_EACH: Final = 16
 IDLE_S: Final = 1800.0
-"""Time after which a session without a stream is deleted; its client opens another, as after a 404.
+"""Seconds after which a session without a stream is deleted; its client opens another after a 404.
 """
 
 
