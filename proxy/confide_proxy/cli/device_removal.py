@@ -62,7 +62,7 @@ async def device_rm(
     yes: Yes = False,
 ) -> Output:
     """Remove a device, so that it cannot open anything sealed from now on; list the secrets that it
-    could open.
+    could open, and the devices that it has added.
     """
 
     async def is_wanted(device: Device) -> bool:

@@ -112,7 +112,7 @@ async def _rescan(
 
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the space's sealed credentials by placeholder, with the files that contain them."""
+    """List the space's sealed credentials by placeholder, with their files; never their values."""
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
