@@ -19,11 +19,12 @@ if TYPE_CHECKING:  # importing it would cost a hook some milliseconds
 def main() -> None:
     """Run `confide` with the arguments of the process."""
     began = time.monotonic()
-    # A process that crashes would leave on the disk what it holds in memory, the keys of its space among it.
+    # No core dumps: a dump would write the process's memory, with the keys of its space, to the
+    # disk.
     try:
         import resource
     except ImportError:
-        pass  # Windows writes no such file unless its user asks for it
+        pass  # Windows writes dumps only if its user has enabled them
     else:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     arguments = sys.argv[1:]

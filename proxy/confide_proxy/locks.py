@@ -1,6 +1,6 @@
 """Locks between the processes of this device: on a file, or on a named role.
 
-All are kernel locks (`flock`), which the kernel releases when their holder ends, even by a crash.
+The operating system holds all of them, and releases them when their holder ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEAT_AGAIN_S: Final = 0.5
 
 
 def lock_file(file: Path) -> int:
-    """A descriptor of a file to lock, made where there is none. Raises OSError."""
+    """Open a lock file, create it if it is missing, and return its descriptor. Raises OSError."""
     return os.open(file, os.O_RDWR | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
 
 
