@@ -167,7 +167,9 @@ def _named(problem: str, names: dict[str, str]) -> str:
 
 
 def work(here: CommandContext, asked: BackupRequest) -> dict[str, Any]:
-    """Do it here, or in the running daemon. Raises ConfideError: it failed."""
+    """Run a request in the running daemon, or in this process without one. Raise ConfideError if it
+    fails.
+    """
     try:
         lock = DaemonLock.take(here.paths.data.lock)
     except OSError as error:

@@ -42,8 +42,8 @@ class Backup(Addon):
         return config.table(BackupConfig).to
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
-        """Take a snapshot of the folder as it is, into the configured folder. Raise ConfideError if
-        that fails.
+        """Take a snapshot of the folder as it is, into the configured folder, and return its name.
+        Raise ConfideError if that fails.
         """
         target = target_of(config.table(BackupConfig), "")
         with closing(open_state(folder, as_it_is=True)) as state:

@@ -50,8 +50,8 @@ def last_due(now: float, minute: int) -> float:
 def is_due(now: float, minute: int, newest: float | None) -> bool:
     """Return True if a snapshot is due; `newest` is the time of the newest one, None without one.
 
-    A missed snapshot, since the device was off, is due at once. A snapshot from the future is
-    ignored: the clock was corrected since.
+    A missed snapshot, since the device was off, is due at once. A newest snapshot with a time in
+    the future does not count: the clock was corrected since.
     """
     return newest is None or newest > now or newest < last_due(now, minute)
 

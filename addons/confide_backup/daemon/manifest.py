@@ -113,7 +113,7 @@ class BackupManifest:
         return sum(file.size for file in self.files.values())
 
     def contents(self) -> dict[str, bytes]:
-        """Return a hash for each space that is equal if all its bytes are equal."""
+        """Return a hash of each space's files, canaries and program version, by the space's id."""
         found = {}
         for space_id, held in self.spaces.items():
             files = [self.files.get(each) for each in files_of(space_id)]

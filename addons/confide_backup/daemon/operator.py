@@ -91,8 +91,8 @@ class BackupDesk(Service):
 
     @property
     def is_backed_up(self) -> bool | None:
-        """Return True if there is a proven snapshot that is recent enough; None without a
-        configured target.
+        """Return True if the target exists and every space has a proven snapshot that is recent
+        enough; None without a configured target.
         """
         return not self.health_problems() if self._backups.has_target else None
 

@@ -1,5 +1,5 @@
-"""The tool `memory_import`, which runs on this device: only it may read the files, though fewer
-than a user can name in a terminal.
+"""The tool `memory_import`, which runs on this device, since the daemon cannot read its files. An
+agent may import fewer files than a user in a terminal (see `allowed`).
 """
 
 from __future__ import annotations

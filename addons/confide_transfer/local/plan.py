@@ -57,10 +57,11 @@ MOST_FILES: Final = 500
 
 
 class DetectionHints:
-    """Parts of credentials, to find them in a note's title and fields.
+    """Parts of a record's credentials, which find remains of them in its title and other short
+    fields.
 
-    Those are cut from its text without markup, so that the scanner does not recognise a shortened
-    credential.
+    Such fields are often the beginning of the text without markup, and the scanner does not
+    recognise a shortened credential.
     """
 
     def __init__(self, credentials: Iterable[str]) -> None:
@@ -110,7 +111,9 @@ def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tup
 
 
 def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...]]:
-    """Seal credentials in a note's origin too, since the address of an export may contain a key.
+    """Seal credentials in the note's `origin` and `relations` metadata, since the path of an export
+    may contain a key.
+
     Raise as `Sealer.seal` does.
     """
     metadata = note.get("metadata") or {}

@@ -52,8 +52,8 @@ class ServerMemory(Reader):
         return [home / "memory.jsonl", *sorted(found)]
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """Yield the entities in the order of the file; entities of the same name, which the server
-        never writes, become one.
+        """Yield the entities in the order of the file; entities with the same name, which the
+        server never writes, are merged.
         """
         entities: dict[str, _Entity] = {}
         relations: list[tuple[int, str, str, str]] = []
