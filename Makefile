@@ -47,11 +47,12 @@ export PYTHONDONTWRITEBYTECODE :=
 bytecode: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only -qq > /dev/null || true
 
-# The last line holds the floors of the house (ARCHITECTURE.md).
+# lint-imports holds the floors of the house (ARCHITECTURE.md), tests.phrases the words (CONTRIBUTING.md).
 style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python -m tests.phrases
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -1,6 +1,6 @@
 """Files below an open folder, so that no link on the way is followed.
 
-On Linux and macOS an open folder is a descriptor, and nobody can swap a folder on the way. Windows
+On Linux and macOS an open folder is a descriptor, and no process can swap a folder on the way. Windows
 has no such calls: an open folder is a path there, and a link or a junction is refused by a look
 before each use.
 """

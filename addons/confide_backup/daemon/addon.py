@@ -63,7 +63,7 @@ def _backups(found: DaemonPaths) -> Iterator[Check]:
 
     settings = configuration.load(found.config).table(BackupConfig)
     if not settings.to:
-        hint = "confided backup init --to DIR; a copy that is made otherwise is known to nobody here"
+        hint = "confided backup init --to DIR; this daemon does not know of a copy made in another way"
         yield Check("backups", detail=f"no folder for them is configured ({hint})")
         return
     target = target_of(settings, "")

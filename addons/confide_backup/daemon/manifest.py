@@ -130,7 +130,7 @@ class BackupManifest:
         try:
             return Custody.parse((folder / custody_of(space_id)).read_bytes())
         except (OSError, ValueError):
-            raise StorageError(f"it cannot be told who keeps the key of space {space_id} in it") from None
+            raise StorageError(f"it is not known who keeps the key of space {space_id} in it") from None
 
     def strays(self, folder: Path) -> tuple[list[str], list[str]]:
         """Return the listed files that `folder` lacks, and the unlisted entries in it; folders end

@@ -180,7 +180,7 @@ class BackupDesk(Service):
         number = said.get("task")
         found = self._tasks.get(number) if isinstance(number, int) else None
         if found is None:
-            raise RequestError("not_found", "the daemon knows of no such backup", "it may have been started anew")
+            raise RequestError("not_found", "the daemon knows of no such backup", "it may have been restarted")
         return {"step": found.step, "done": found.done, "total": found.total, "outcome": found.outcome}
 
     async def _run(self, made: _Task, asked: BackupRequest) -> None:

@@ -324,7 +324,7 @@ class _RestoreCopy:
 def _again(path: Path, digest: bytes, name: str) -> bytes:
     content = path.read_bytes()
     if manifest.hash_of(content) != digest:
-        raise SnapshotError(name, "is changed by somebody just now")
+        raise SnapshotError(name, "is being changed at this moment")
     return content
 
 

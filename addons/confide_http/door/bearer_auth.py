@@ -103,7 +103,7 @@ class Bearer(Generic[T]):
 
     def unknown(self) -> RefusalError:
         """Build the refusal for a wrong, expired or revoked token; it does not say which of them."""
-        return self._refusal("the token is none that is good here", ', error="invalid_token"')
+        return self._refusal("the token is not valid here", ', error="invalid_token"')
 
     def described(self, *, servers: Sequence[str] = ()) -> list[Route]:
         """Return the routes with the resource's metadata (RFC 9728); `servers`: the authorization

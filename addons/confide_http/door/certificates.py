@@ -103,7 +103,7 @@ class Renewal:
         else:
             self.until = until
             self._told_at = float("-inf")
-            log.info("the certificate of the gateway was read anew; it is good until %s", _day(until))
+            log.info("the certificate of the gateway was read again; it is valid until %s", _day(until))
 
     def _tell(self) -> None:
         """Warn once a day that the certificate has expired or expires soon."""
@@ -140,7 +140,7 @@ def _marks(*paths: Path) -> list[tuple[int, int, int] | None]:
 
 def _no_password() -> str:
     """Refuse a key with a passphrase; without this callback OpenSSL prompts at the terminal."""
-    raise ValueError("it has a password, which nobody is there to type")
+    raise ValueError("it has a password, and no user is there to type it")
 
 
 def _day(at: float) -> str:

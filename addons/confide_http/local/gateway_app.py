@@ -140,7 +140,7 @@ class GatewayShared:
             if (problem := self.tokens.problem or "") != told:
                 told = problem
                 if problem:
-                    log.warning("nobody is let in: %s", problem)
+                    log.warning("no client is let in: %s", problem)
             if time.monotonic() - kept_at > KEEP_USED_S:
                 kept_at = time.monotonic()
                 await asyncio.to_thread(self.tokens.keep_used)

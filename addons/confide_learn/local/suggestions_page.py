@@ -90,7 +90,5 @@ async def _chosen(desk: PageContext) -> tuple[Suggestions, Suggestion]:
     found = await asyncio.to_thread(suggestions.find, identity)
     able = [each for each in found if each.id == identity and each.project == project and each.state in OPEN]
     if not able:
-        raise LearningError(
-            "nothing that waits is called so", hint="somebody may have decided about it already: look again"
-        )
+        raise LearningError("nothing that waits is called so", hint="it may have been decided already: look again")
     return suggestions, able[0]

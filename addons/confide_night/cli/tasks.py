@@ -80,7 +80,7 @@ async def add(
         str | None, typer.Option("--zone", metavar="ZONE", help="The time zone; this device's if left out.")
     ] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="1 to 10, 10 first; 5 if left out.")] = None,
-    more: Annotated[str | None, typer.Option("--context", metavar="JSON", help="An object that goes along.")] = None,
+    more: Annotated[str | None, typer.Option("--context", metavar="JSON", help="An object to send with it.")] = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="How long a run may take, such as 30m.")
     ] = None,
@@ -312,7 +312,7 @@ async def report(
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 12h or 7d.")] = "1d",
     project: ProjectDir = Path(),
 ) -> Output:
-    """Tell what was done while nobody watched: what needs you first."""
+    """Show last night's task results, most urgent first."""
     back_s = seconds(since, "hd", most_days=400, option="--since", examples="12h or 7d")
     begin = datetime.now(UTC) - timedelta(seconds=back_s)
     async with here.client(await identified(here, project)) as client:

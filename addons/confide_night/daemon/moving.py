@@ -49,7 +49,7 @@ PAGE_BYTES: Final = 3 * 1024 * 1024
 """Limit for orders and logs in one page; a single order or log part always fits."""
 _MOST_LOGS: Final = PAGE_BYTES // MAX_LOG_PART
 _MOST_ORDERS: Final = 32
-GIVEN_UP: Final = "it was given up on its way here, and nobody knows what was begun of it"
+GIVEN_UP: Final = "its move here was given up, and it is not known what had begun"
 _MICRO: Final = 1_000_000
 
 

@@ -59,8 +59,8 @@ class Findings:
             (self.clashes, "clashes", "confide sync names them"),
             (self.duplicates, "notes nearly the same as newer ones", "memory_dedupe"),
             (self.unused, "notes neither used nor changed", f"for {UNUSED_DAYS} days"),
-            (self.strays, "relations to notes that are gone", "memory_get shows them"),
-            (self.vectors, "pieces without vectors", "memory_status tells why"),
+            (self.strays, "relations to deleted notes", "memory_get shows them"),
+            (self.vectors, "chunks without vectors", "memory_status says why"),
         ]
         said = [f"{what}: {count} ({way})" for count, what, way in told if count]
         said += ["no proven backup is young enough (confided doctor)"] if self.is_proven is False else []

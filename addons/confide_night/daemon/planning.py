@@ -40,7 +40,7 @@ retries take time.
 """
 MADE_UP: Final = 7
 """Most missed or queued slots of a task that still start."""
-NOBODY: Final = "nobody could begin it in time"
+NOBODY: Final = "no runner could begin it in time"
 STILL_RAN: Final = "the one before it still ran"
 REPLACED: Final = "the next one took its place"
 
@@ -142,7 +142,7 @@ BEHIND_S: Final = 2 * 3_600 + 120
 clocks may have started whatever is due until then. In a simulation of 2,000 random nights, one had
 a clock that had jumped back by two hours before the restore.
 """
-RESTORED: Final = "restored: nobody knows whether it was begun"
+RESTORED: Final = "restored: it is not known whether it was begun"
 
 
 def is_restore_noted(store: Store) -> bool:

@@ -314,7 +314,7 @@ class TaskRequests(SessionPart):
         self._session.caller_now().grants.require_scope()
         if await self._session.epoch_for(self._key()) is None:
             hint = "approve it on one of them: confide device approve"
-            raise GrantError("a runner is one of the devices of its space, and this machine is none", hint=hint)
+            raise GrantError("a runner must be a device of its space, and this device is not", hint=hint)
         caller = self._session.caller_now()
         caller.grants.require_scope()
         caller.grants.require_source("memory")

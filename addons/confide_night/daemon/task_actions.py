@@ -38,7 +38,7 @@ def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
         return ""
     if not runners:
         start = "start confide task runner on one of your machines, behind confide task runner --init"
-        return f"no runner has been at work here, so nobody does it yet: {start}"
+        return f"no runner has worked here, so it is not done yet: {start}"
     if any(row.recipe in one.recipes for one in runners):
         return ""
     known = sorted({name for one in runners for name in one.recipes})

@@ -155,7 +155,7 @@ LIST = Definition(
 RESULTS = Definition(
     name="task_results",
     title="Results of tasks",
-    description="What runs came to. Use it when the user asks what happened overnight.",
+    description="Results of runs. Use it when the user asks what happened overnight.",
     properties={"taskId": _TASK, "since": _DATE, "limit": {**_LIMIT, "default": 10}},
     output=record(
         {

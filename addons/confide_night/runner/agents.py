@@ -120,9 +120,9 @@ def prompt(recipe: Recipe, text: str, context: str) -> str:
 
 
 _TOLD: Final = {
-    "review": "You work alone at night; nobody can answer a question. The repository in this folder cannot be changed. "
+    "review": "You work alone at night; no user can answer a question. The repository in this folder cannot be changed. "
     "Do what is asked below, and end with a report in plain text: what you found, where, and how sure you are.",
-    "fix": "You work alone at night; nobody can answer a question. Change the repository in this folder as asked below, commit what you "
+    "fix": "You work alone at night; no user can answer a question. Change the repository in this folder as asked below, commit what you "
     "change, and end with a report in plain text: what you changed and why, and what you could not do.",
 }
 

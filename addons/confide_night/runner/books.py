@@ -240,7 +240,7 @@ class MovedSpaces:
         day = time.strftime("%Y-%m-%d", time.localtime(at))
         return (
             f"this memory was moved away from its daemon, as that said on {day}, and now it has it again from an older copy: "
-            "join the one that has it now, or this one anew (confide join)"
+            "join the one that has it now, or this one again (confide join)"
         )
 
 

@@ -494,7 +494,7 @@ class Run:
         except TimeoutError:
             raise EndedError("failed", "what it has changed cannot be taken apart in time") from None
         if code == _OTHER:
-            raise EndedError("failed", "what it has changed is not the commit that it tells of")
+            raise EndedError("failed", "what it has changed is not the commit that it reports")
         if code:
             raise EndedError("failed", "what it has changed is nothing that git takes")
         of_ci = said.decode("utf-8", "replace").split("\n")[0].strip()

@@ -245,7 +245,7 @@ class Supervisor:
         try:
             await asyncio.wait({keeping, running}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                run.stop("lost", "nobody kept its lease any more")  # an earlier stop takes precedence
+                run.stop("lost", "its lease was no longer renewed")  # an earlier stop takes precedence
             result = await running
             if keeping.done():
                 keeping.result()
@@ -357,7 +357,7 @@ class Supervisor:
         if self._settings.approvers and not words & {*self._settings.approvers}:
             hint = "its six words belong into approvers of runner.toml"
             raise OrderSignerError(
-                f"the approval by {name} does not count: this runner is not told to take it", hint=hint
+                f"the approval by {name} does not count: this runner is not set up to take it", hint=hint
             )
         self._known.see(roster.devices, now)
         for key, what in (

@@ -148,7 +148,7 @@ def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
     try:
         named = Path(os.path.normpath(base / Path(text).expanduser()))
     except RuntimeError:
-        raise FolderError(text, "is in the home folder of nobody") from None
+        raise FolderError(text, "is in no user's home folder") from None
     for root in (project.root, home):
         for spelling in dict.fromkeys((root, root.resolve())):
             if named == spelling and root == home and project.root != home:

@@ -330,7 +330,7 @@ class SpaceFacts:
         else:
             said = f"its machines keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
         if self.locks_at is not None:
-            said += f" until {time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(self.locks_at))} if nobody connects"
+            said += f" until {time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(self.locks_at))} if no device connects"
         if self.is_changing:
             said += "; being changed"
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices"

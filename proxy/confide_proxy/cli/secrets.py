@@ -226,7 +226,7 @@ def _print_remaining(outcome: RescanOutcome) -> None:
 
 
 def _question(outcome: RescanOutcome) -> str:
-    redacted = f" ({outcome.redacted:,} are redacted: nobody can decrypt them)" if outcome.redacted else ""
+    redacted = f" ({outcome.redacted:,} are redacted: no device can decrypt them)" if outcome.redacted else ""
     documents = len(outcome.documents) + outcome.more_documents
     return f"seal {counted(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
 

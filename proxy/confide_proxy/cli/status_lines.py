@@ -102,7 +102,7 @@ def _project(facts: Mapping[str, Any]) -> str:
     if facts["pendingUploads"]:
         parts.append(f"{counted(facts['pendingUploads'], 'change')} not sent")
     clashes = len(facts.get("clashes", ()))
-    return ", ".join([*parts, counted(clashes, "clash", "clashes") if clashes else "no clash"])
+    return ", ".join([*parts, counted(clashes, "conflict") if clashes else "no conflict"])
 
 
 def _index(facts: Mapping[str, Any]) -> str:

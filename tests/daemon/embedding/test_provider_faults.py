@@ -177,7 +177,7 @@ def test_a_question_is_tried_once(server: ProviderServer, make: Any) -> None:
 
 def test_nobody_listens(make: Any) -> None:
     """A refused connection says so, and the hint says where to look."""
-    with pytest.raises(ProviderDownError, match="cannot reach OpenAI: nobody listens there") as caught:
+    with pytest.raises(ProviderDownError, match="cannot reach OpenAI: no server listens there") as caught:
         make(base_url="http://127.0.0.1:9/v1").embed_documents(TEXTS)
     assert "base_url" in (caught.value.hint or "")
 

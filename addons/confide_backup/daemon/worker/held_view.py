@@ -102,6 +102,6 @@ def _opened(path: Path, stack: ExitStack, *, may_lack: bool = False) -> int | No
     except FileNotFoundError:
         if may_lack:
             return None
-        raise StorageError(f"cannot {_DOING}: its file is gone") from None
+        raise StorageError(f"cannot {_DOING}: its file is missing") from None
     stack.callback(os.close, descriptor)
     return descriptor

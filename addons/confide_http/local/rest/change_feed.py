@@ -61,7 +61,7 @@ async def sync(gateway: GatewayShared, request: Request) -> Response:
     restores = attached["restores"] if attached is not None else 0
     if place.restores not in (None, restores):
         raise RefusalError(
-            410, "conflict", "the daemon was restored to an older copy since then", hint="begin anew, without since"
+            410, "conflict", "the daemon was restored to an older copy since then", hint="start again, without since"
         )
     there = [{**each, "project": project} for each in found if not each["deleted"]]
     texts = await texts_of(gateway.calls, identity, there)
@@ -117,7 +117,7 @@ async def _changes(
         page = (await CHANGES.ask(gateway.calls.link, asked, timeout_s=CHANGES_S))["changes"]
         for each in page:
             if each["change"] is None:
-                raise RefusalError(503, "unavailable", "the daemon is of a version that does not tell changes in order")
+                raise RefusalError(503, "unavailable", "the daemon's version does not report changes in order")
             after = each["change"]
         found += page
         if len(page) < limit or len(found) >= most:

@@ -120,7 +120,7 @@ async def changed(
     except RefusalError as error:
         if expected is None or error.code != "conflict":
             raise
-        raise RefusalError(412, "stale", str(error), hint="read it again, and decide anew") from error
+        raise RefusalError(412, "stale", str(error), hint="read it again, and decide again") from error
 
 
 def answer(found: Any, *, revision: int | None = None, status: int = 200) -> JSONResponse:

@@ -124,7 +124,7 @@ class StreamableEndpoint:
     async def _later(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         method, identifier = message.get("method"), message.get("id")
         if method is None:
-            return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "nobody has asked anything")))
+            return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "there is no request in it")))
         if identifier is None:
             # Client notifications have no meaning here: closing the response cancels a request.
             version = request.headers.get(framing.VERSION_HEADER, "")

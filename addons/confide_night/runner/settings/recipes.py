@@ -373,7 +373,7 @@ class _SettingsReader:
         require(is_command == bool(recipe.command), "command", form)
         agents = f"it is {' or '.join(AGENTS)}; another one is a recipe of kind command"
         require(recipe.agent in AGENTS, "agent", agents)
-        require(recipe.approval in ("none", "device"), "approval", "it is none or device")
+        require(recipe.approval in ("none", "device"), "approval", "it must be none or device")
         needs = "a recipe that pushes, or has secrets or more hosts, takes device"
         require(not recipe.lasts or recipe.approval == "device", "approval", needs)
         can_push = is_command or recipe.kind == "fix"
@@ -382,10 +382,10 @@ class _SettingsReader:
             form = "a host is a name, with a port or without: registry.example.org"
             require(bool(_HOST.fullmatch(host)) and not _is_address(host), "hosts", form)
         for each in map(Path, recipe.readable):
-            form = "it has absolute paths, and the root is none of them"
+            form = "it must have absolute paths, and not the root"
             require(each.is_absolute() and each != Path("/"), "readable", form)
         if recipe.asks_a_model and among.price(recipe.model) is None:
-            hint = f'nobody could keep to a budget with it: say what it costs in [prices."{recipe.model}"], or take another'
+            hint = f'no budget can be kept with it: say what it costs in [prices."{recipe.model}"], or take another'
             raise ConfigError(self._path, f"names a model without a price in [{where}]: '{recipe.model}'", hint=hint)
         for name in recipe.repositories:
             if name != "*" and name not in among.repositories:

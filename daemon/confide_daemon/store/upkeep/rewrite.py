@@ -4,8 +4,8 @@ For every column of a space's database: whether it may contain parts of a text, 
 removed (`confide secrets scan --stored`, docs/secrets.md):
 
     source, rewritten in place
-      revision.text, hash, bytes, clash     every revision, also of deleted documents and transcripts
-      document.hash, clash                  those of the newest revision
+      `revision.text, hash, bytes, clash`   every revision, also of deleted documents and transcripts
+      `document.hash, clash`                those of the newest revision
     derived, made again in the same transaction if the newest revision is rewritten
       chunk, keyword (FTS5), vector_<n>     chunks; changed ones lose their vectors and wait for new ones
       document.words, importance, day, cut_hash, pieces, and note, note_tag, note_relation with all

@@ -157,7 +157,7 @@ async def test_a_bundle_of_another_commit_than_is_told_is_not_taken(runs: Runs) 
     """
     result = await runs.command(before + REPLACING.format("cp /task/other /task-out/result.bundle"), recipe=CHECK)
     assert (result.state, result.bundle) == ("failed", None)
-    assert result.reason == "what it has changed is not the commit that it tells of"
+    assert result.reason == "what it has changed is not the commit that it reports"
     assert (runs.run.folder / "work" / "done").exists()
 
 

@@ -284,7 +284,7 @@ async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> No
     slot = desk.slot(order, approvals=(approved,), signature=sign_order(GHOST, SPACE, data))
     supervisor = desk.supervisor("true", "push = true", f'approvers = ["{fingerprint_words(LAPTOP.public_key)}"]')
     assert await supervisor.work(slot) == "failed"
-    assert "is not told to take it" in desk.daemon.ended["reason"]
+    assert "is not set up to take it" in desk.daemon.ended["reason"]
     supervisor = desk.supervisor("true", "push = true")
     assert await supervisor.work({**slot, "asked_at": time.monotonic()}) == "succeeded"
 
