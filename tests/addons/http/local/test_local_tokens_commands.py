@@ -35,7 +35,7 @@ def test_a_token_is_printed_alone_so_that_it_can_be_kept(machine: Machine) -> No
         False,
         None,
     )
-    assert confide(machine, "token", "rm", "editor").out == "token editor is gone\n"
+    assert confide(machine, "token", "rm", "editor").out == "token editor was removed\n"
     assert confide(machine, "token", "ls").out == ""
 
 

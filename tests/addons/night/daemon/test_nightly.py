@@ -70,7 +70,7 @@ async def test_everything_is_counted_and_nothing_changed(space: Space, clock: Cl
         "credentials in clear: 3",
         "nearly the same as newer ones: 1",
         "neither used nor changed: 1",
-        "that are gone: 1",
+        "relations to deleted notes: 1",
         "no proven backup",
     ):
         assert said in line

@@ -78,7 +78,7 @@ def test_what_init_writes_is_every_option_at_its_default(reads: Reads) -> None:
         ('[recipes.fix]\nhosts = ["evil.example/path"]', "hosts in [recipes.fix]", "a name"),
         ('[recipes.fix]\ncheck = "make test"', "check in [recipes.fix]", "a list of strings"),
         ('[recipes.fix]\nrepositories = ["other"]', "'other' in repositories of [recipes.fix]", "there is none"),
-        ('[recipes.fix]\nreadable = ["/"]', "readable in [recipes.fix]", "the root is none"),
+        ('[recipes.fix]\nreadable = ["/"]', "readable in [recipes.fix]", "and not the root"),
         ('[recipes.fix.files]\ntoken = "npm"', "'npm' among the secrets of [recipes.fix]", "there is none"),
         ('[recipes.fix.files]\n".." = "npm"', "a name in [recipes.fix.files]", "small letters"),
         ('[recipes.x]\nkind = "command"', "command in [recipes.x]", '["make", "nightly"]'),
