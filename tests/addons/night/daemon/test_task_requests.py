@@ -73,7 +73,7 @@ async def test_from_the_order_to_its_result(laptop: Device) -> None:
     whole = order(laptop.identity)
     added = await laptop.add(whole)
     assert (added["id"], added["state"], added["queued"]) == (whole.id, "active", False)
-    assert "no runner has been at work here" in added["warnings"][0]
+    assert "no runner has worked here" in added["warnings"][0]
     [listed] = (await laptop.look_up("task_list"))["tasks"]
     assert [listed["why"]] == added["warnings"]
     assert (await laptop.request("task-show", {"task": whole.id}))["why"] == listed["why"]
