@@ -15,7 +15,9 @@ PASSWORD_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies (docs/cluster.md)."""
+    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies
+    (docs/cluster.md).
+    """
 
     url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
     # of mode 0600, with only the password; if "", `store-password` in `$CREDENTIALS_DIRECTORY`

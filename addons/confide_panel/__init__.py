@@ -1,5 +1,5 @@
-"""The panel of `confide http serve`: the memory as pages in a browser, for the person at this device.
-docs/panel.md is the page for users.
+"""The panel of `confide http serve`: the memory as pages in a browser, for the person at this
+device. docs/panel.md is the page for users.
 
 The server renders each page whole, from templates that escape every value. Pages need no script:
 `static/panel.js` adds a key, a reload and a copy button. The content security policy of each

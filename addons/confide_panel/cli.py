@@ -41,8 +41,8 @@ from confide_proxy.errors import GatewayError, GatewayMissingError
 from confide_proxy.paths import ProxyPaths
 
 START_S: Final = 20.0
-"""Seconds in which `confide http serve` must have begun; it may have to ask a daemon for the project of
-a folder.
+"""Seconds in which `confide http serve` must have begun; it may have to ask a daemon for the
+project of a folder.
 """
 STOP_S: Final = 10.0
 LOOK_S: Final = 0.05

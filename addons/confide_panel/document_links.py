@@ -59,7 +59,9 @@ def resolver(desk: PageContext, project: str, path: str, rows: Iterable[Relation
 
 
 class _Pictures:
-    """Returns the addresses of a document's pictures, of at most `MOST_PICTURES`: each takes some looks at the disk."""
+    """Returns the addresses of a document's pictures, of at most `MOST_PICTURES`: each takes some
+    looks at the disk.
+    """
 
     def __init__(self, desk: PageContext, project: str, path: str) -> None:
         self._desk = desk
@@ -80,7 +82,9 @@ class _Pictures:
 
 
 def root_of(desk: PageContext, project: str) -> Path | None:
-    """Return the folder of a project on this device; None for a project that this gateway does not serve."""
+    """Return the folder of a project on this device; None for a project that this gateway does not
+    serve.
+    """
     if project == GLOBAL_PROJECT:
         return desk.gateway.paths.global_folder
     own = desk.gateway.exchange.project
@@ -88,7 +92,9 @@ def root_of(desk: PageContext, project: str) -> Path | None:
 
 
 def picture_file(root: Path, place: str) -> Path | None:
-    """Return the file of a picture below a folder; None if it does not exist or lies elsewhere or in a hidden folder."""
+    """Return the file of a picture below a folder; None if it does not exist or lies elsewhere or
+    in a hidden folder.
+    """
     is_hidden = any(part.startswith(".") for part in place.split("/"))
     if is_hidden or leads_out(place) or "\0" in place or not place.lower().endswith(_NAMES):
         return None

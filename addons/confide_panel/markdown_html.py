@@ -1,4 +1,5 @@
-"""Render stored texts as HTML that does nothing: no markup of their own, no picture from another host.
+"""Render stored texts as HTML that does nothing: no markup of their own, no picture from another
+host.
 
 A note may come from another device, an import, or a page that an agent has read. So its HTML is
 shown as text, its links lead to the web or to documents of the memory, and its pictures come from
@@ -101,12 +102,16 @@ def plain(text: str) -> str:
 
 
 def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup:
-    """Return a text as it is, with links that open its sealed parts; the matches of `words` are marked."""
+    """Return a text as it is, with links that open its sealed parts; the matches of `words` are
+    marked.
+    """
     return _with_placeholders(plain(text), show, words)
 
 
 def unformatted(text: str) -> str:
-    """Return a line of markdown without the marks of links, of emphasis and of code; addresses and labels both stay."""
+    """Return a line of markdown without the marks of links, of emphasis and of code; addresses and
+    labels both stay.
+    """
     text = _LABELLED.sub(lambda found: found[2] if found[1] == found[2] else f"{found[2]} ({found[1]})", text)
     text = _NAMED.sub(r"\1", text)
     return _EMPHASIS.sub(r"\2", text)
@@ -214,7 +219,9 @@ def _aside(text: str, shared: RenderState) -> str:
 
 
 def _wiki(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
-    """Link a wiki link to the document of its name; a name that no document has is marked as missing."""
+    """Link a wiki link to the document of its name; a name that no document has is marked as
+    missing.
+    """
     token = tokens[at]
     written, show, links = token.content, shared["show"], shared["links"]
     if links.wiki is None:
@@ -240,7 +247,9 @@ def _titled(title: str, shared: RenderState) -> str:
 
 
 def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
-    """Show a picture of this device; link to one of the web, whose host would learn who reads here, and when."""
+    """Show a picture of this device; link to one of the web, whose host would learn who reads here,
+    and when.
+    """
     src = str(tokens[at].attrGet("src") or "")
     title = _titled(str(tokens[at].attrGet("title") or ""), shared)
     if not _is_of_web(src):
@@ -250,7 +259,9 @@ def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared
 
 
 def _shown_picture(name: str, label: str, shared: RenderState) -> str:
-    """Return a picture of this device with its label below it, which agents read; or its name, where there is no such file."""
+    """Return a picture of this device with its label below it, which agents read; or its name,
+    where there is no such file.
+    """
     caption = lines(label or name, shared["show"])
     address = shared["links"].picture(name)
     if address is None:
@@ -298,7 +309,9 @@ def _level(tokens: Sequence[Token]) -> None:
 
 
 def _mark_callouts(tokens: Sequence[Token]) -> None:
-    """Make callouts of the quotations that begin with `[!type]`, and boxes of the items that begin with `[ ]`."""
+    """Make callouts of the quotations that begin with `[!type]`, and boxes of the items that begin
+    with `[ ]`.
+    """
     open_: list[bool] = []
     for at, token in enumerate(tokens):
         if token.type == "blockquote_open":

@@ -36,7 +36,9 @@ HAS_DIR_FD: Final = os.open in os.supports_dir_fd
 """Files can be opened below a descriptor of their folder."""
 
 _LOCK_AT: Final = 0x7FFF_0000
-"""A byte beyond the end of every file that is locked: Windows keeps others from reading what is locked."""
+"""A byte beyond the end of every file that is locked: Windows keeps others from reading what is
+locked.
+"""
 
 
 def user() -> int:
@@ -45,7 +47,8 @@ def user() -> int:
 
 
 def lock(fd: int, *, is_shared: bool = False, waits: bool = False) -> None:
-    """Lock an open file until the descriptor is closed. Windows has no shared locks here, and takes the whole file.
+    """Lock an open file until the descriptor is closed. Windows has no shared locks here, and takes
+    the whole file.
 
     Raises BlockingIOError: another process has the lock; OSError: the file system has no locks.
     """
@@ -59,7 +62,9 @@ def lock(fd: int, *, is_shared: bool = False, waits: bool = False) -> None:
 
 
 def lock_byte(fd: int, offset: int) -> None:
-    """Lock one byte of an open file until `unlock_byte`. Raises BlockingIOError, PermissionError: it is taken; OSError: no locks."""
+    """Lock one byte of an open file until `unlock_byte`. Raises BlockingIOError, PermissionError:
+    it is taken; OSError: no locks.
+    """
     try:
         import fcntl
     except ImportError:
@@ -117,7 +122,9 @@ def read_at(fd: int, count: int, offset: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this number runs. Raises OverflowError: no process has such a number."""
+    """Return whether a process of this number runs. Raises OverflowError: no process has such a
+    number.
+    """
     if not HAS_MODES:  # os.kill(pid, 0) would send Ctrl-C there
         import ctypes
 

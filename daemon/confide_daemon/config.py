@@ -1,6 +1,7 @@
 """The daemon's configuration: one frozen dataclass, read from `daemon.toml`.
 
-`configs/daemon.toml` shows every option at its default, and a test keeps it so. Secrets are files with mode 0600, never values in here.
+`configs/daemon.toml` shows every option at its default, and a test keeps it so. Secrets are files
+with mode 0600, never values in here.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ TOKEN_HINT = (
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"  # host and port of the one socket
-    # what invites contain, where it differs from `listen` (a tunnel, a reverse proxy): `confides://memory.example.org:443/confide`
+    # what invites contain, where it differs from `listen` (a tunnel, a reverse proxy):
+    # `confides://memory.example.org:443/confide`
     public_url: str = ""
     idle_exit_s: int = 900  # a daemon started on demand ends after this many seconds without a connection
     max_sessions: int = 4096  # connections of all callers together
@@ -101,7 +103,8 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    # tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small` (48/0), `original` (400/80)
+    # tokens in a piece and tokens repeated from the piece before, as `48/0`, or by name: `small`
+    # (48/0), `original` (400/80)
     chunks: str = "small"
 
 
@@ -171,7 +174,8 @@ class SpacesConfig:
 class NotesConfig:
     """Settings for the hints that the answer to a stored note contains."""
 
-    # least similarity for a note to be reported as a duplicate: a cosine, or the share of equal words
+    # least similarity for a note to be reported as a duplicate: a cosine, or the share of equal
+    # words
     duplicate_similarity: float = 0.9
 
 
@@ -179,10 +183,11 @@ class NotesConfig:
 class AtRestConfig:
     """Settings for the custody of database keys."""
 
-    # of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and `server` for a daemon that was started on
-    # demand, whose machine is its only caller
+    # of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and
+    # `server` for a daemon that was started on demand, whose machine is its only caller
     custody: str = AUTO
-    # a key that callers keep is forgotten so many seconds after the last connection of its space has ended
+    # a key that callers keep is forgotten so many seconds after the last connection of its space
+    # has ended
     lock_after_s: int = 43_200
 
     def keeper(self, *, on_demand: bool) -> Keeper:
@@ -246,7 +251,8 @@ class MetricsConfig:
     """Settings of the Prometheus endpoint; `confided status --watch` needs none of it."""
 
     listen: str = ""  # host and port of a socket for metrics alone; "" for no socket
-    # of mode 0600, with the token alone that a scraper sends; where it is "", `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`
+    # of mode 0600, with the token alone that a scraper sends; where it is "",
+    # `confide-metrics-token` in `$CREDENTIALS_DIRECTORY`
     token_file: str = ""
     per_space: bool = False  # whether the largest spaces have series of their own, under their ids
 

@@ -36,8 +36,8 @@
     └── NotFoundError, InvalidPathError, InvalidTextError, TooLargeError, ToolError
                                     (confide_memory.errors: errors of both ends about names, texts and tools)
 
-None of them carries content, a query or a key. `code` goes to the peer (PROTOCOL.md 7.2); a
-command ends with `exit_code`.
+None of them carries content, a query or a key. `code` goes to the peer (PROTOCOL.md 7.2); a command
+ends with `exit_code`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files below an open folder, so that no link on the way is followed.
 
-On Linux and macOS an open folder is a descriptor, and no process can swap a folder on the way. Windows
-has no such calls: an open folder is a path there, and a link or a junction is refused by a look
-before each use.
+On Linux and macOS an open folder is a descriptor, and no process can swap a folder on the way.
+Windows has no such calls: an open folder is a path there, and a link or a junction is refused by a
+look before each use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def open_root(root: Path, flags: int = 0) -> OpenFolder:
 
 
 def enter(parent: OpenFolder, name: str) -> OpenFolder:
-    """Open a folder of an open folder, and close that. Raises OSError: there is none, or it is a link."""
+    """Open a folder of an open folder, and close that. Raises OSError: there is none, or it is a
+    link.
+    """
     if isinstance(parent, Path):
         path = parent / name
         if _is_reparse_point(path):
@@ -102,7 +104,9 @@ def replace(parent: OpenFolder, part: str, name: str) -> None:
 
 
 def sync(parent: OpenFolder) -> None:
-    """Have the names in a folder on the disk on return, where the system can do that. Raises OSError."""
+    """Have the names in a folder on the disk on return, where the system can do that. Raises
+    OSError.
+    """
     if isinstance(parent, int):
         os.fsync(parent)
     else:

@@ -278,7 +278,9 @@ class Nodes(Peers):
         return self._contact is not None and await self._contact.stays_lost()
 
     def why_unready(self) -> str | None:
-        """Return `version` where a newer node has written the registry, `store` where the store does not answer."""
+        """Return `version` where a newer node has written the registry, `store` where the store
+        does not answer.
+        """
         if self.failure is not None:
             return "version"
         return "store" if self._contact is not None and self._contact.is_lost else None

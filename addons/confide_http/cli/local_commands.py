@@ -1,4 +1,6 @@
-"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use it (docs/http.md)."""
+"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use
+it (docs/http.md).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def serve(
     project: ProjectDir = Path(),
     idle_exit: Annotated[float | None, typer.Option("--idle-exit", hidden=True, min=0, metavar="SECONDS")] = None,
 ) -> None:
-    """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is stopped."""
+    """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is
+    stopped.
+    """
     here: CommandContext = context.obj
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     asyncio.run(_serve(here, host, port, project, idle_exit))

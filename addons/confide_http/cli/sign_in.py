@@ -1,4 +1,6 @@
-"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let in here (docs/http-server.md)."""
+"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let
+in here (docs/http-server.md).
+"""
 
 from __future__ import annotations
 

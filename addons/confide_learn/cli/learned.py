@@ -1,4 +1,6 @@
-"""`confide learn`: keep, edit, refuse or undo what Confide learned from your sessions, and learn from new ones now (docs/learning.md)."""
+"""`confide learn`: keep, edit, refuse or undo what Confide learned from your sessions, and learn
+from new ones now (docs/learning.md).
+"""
 
 from __future__ import annotations
 

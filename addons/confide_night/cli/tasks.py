@@ -1,4 +1,6 @@
-"""`confide task`: queue, show, approve and end tasks for the night, and report their results (docs/tasks.md)."""
+"""`confide task`: queue, show, approve and end tasks for the night, and report their results
+(docs/tasks.md).
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ _QUIET: Final = 4
 
 
 def qr_code(text: str) -> Markup | None:
-    """Return the code as SVG, without a style of its own; None if the optional package segno is not installed."""
+    """Return the code as SVG, without a style of its own; None if the optional package segno is not
+    installed.
+    """
     try:
         import segno  # only for an invite
     except ModuleNotFoundError:

@@ -1,4 +1,6 @@
-"""Show a note or a file: its text, its fields, its links, its neighbours, its revisions and what each of them changed."""
+"""Show a note or a file: its text, its fields, its links, its neighbours, its revisions and what
+each of them changed.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ async def _note(desk: PageContext, found: Found) -> Response:
 
 
 async def _neighbours(desk: PageContext, project: str, path: str) -> dict[str, DocumentItem | None]:
-    """Return the list's row of a document, and those of the documents before and after it in its folder, by name."""
+    """Return the list's row of a document, and those of the documents before and after it in its
+    folder, by name.
+    """
     near: dict[str, DocumentItem | None] = {"before": None, "self": None, "after": None}
     folder = path.rpartition("/")[0]
     body: DocumentsRequest = {"project": project, "path": folder, "around": path, "limit": 3}
@@ -165,7 +169,9 @@ async def text_of(desk: PageContext, project: str, path: str, revision: Found | 
 
 
 def cut(text: str) -> tuple[str, int]:
-    """Return the whole lines that fit on a page, and their number. A line that is longer than a page is cut."""
+    """Return the whole lines that fit on a page, and their number. A line that is longer than a
+    page is cut.
+    """
     kept: list[str] = []
     room = PAGE_CHARS
     for line in text.splitlines():
@@ -178,7 +184,9 @@ def cut(text: str) -> tuple[str, int]:
 
 
 def difference(before: str, after: str) -> tuple[list[tuple[str, str, str]], bool]:
-    """Compare two texts: rows of a sign (`+`, `-`, ` ` or `@`), a line's number and its text; and whether they are all."""
+    """Compare two texts: rows of a sign (`+`, `-`, ` ` or `@`), a line's number and its text; and
+    whether they are all.
+    """
     old, new = before.splitlines(), after.splitlines()
     rows: list[tuple[str, str, str]] = []
     for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):

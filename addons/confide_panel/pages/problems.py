@@ -1,4 +1,6 @@
-"""Show what needs a person: documents with conflicts, and the sealed secrets of the space by their places, never their values."""
+"""Show what needs a person: documents with conflicts, and the sealed secrets of the space by their
+places, never their values.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def _conflict(desk: PageContext, place: Found) -> str:
 
 
 async def secrets(desk: PageContext) -> Response:
-    """List the sealed secrets of the space, a page at a time, with the documents that hold their placeholders."""
+    """List the sealed secrets of the space, a page at a time, with the documents that hold their
+    placeholders.
+    """
     offset = int(given) if (given := desk.query("offset", 9)).isdecimal() else 0
     problem: ConfideError | None = None
     found: list[Found] = []

@@ -154,7 +154,9 @@ async def graph(desk: PageContext) -> Response:
 
 
 async def _around(desk: PageContext, identity: str) -> tuple[list[RelationItem], Found]:
-    """Return the relations of a note in both directions, in the form of the daemon's relations; and the note."""
+    """Return the relations of a note in both directions, in the form of the daemon's relations; and
+    the note.
+    """
     note = await desk.call("memory_get", id=identity)
     rows: list[RelationItem] = []
     for each in note["relations"]:

@@ -1,4 +1,6 @@
-"""Search as an agent does, with the reasons of each score; and show what Confide would add to a prompt."""
+"""Search as an agent does, with the reasons of each score; and show what Confide would add to a
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ LEGS: Final = (
 
 
 async def find(desk: PageContext) -> Response:
-    """Keep a query with the visit, and lead to its results: browsers keep addresses, and send them to their makers."""
+    """Keep a query with the visit, and lead to its results: browsers keep addresses, and send them
+    to their makers.
+    """
     fields = {name: desk.said(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
     return desk.go(s=desk.visit.keep(fields))
 
@@ -75,7 +79,9 @@ async def _found(desk: PageContext, asked: Mapping[str, str]) -> Found:
 
 
 async def _prompted(desk: PageContext, asked: Mapping[str, str]) -> Found:
-    """Do what the hook of an agent's client does: return the question, the block that it would add, and the best scores."""
+    """Do what the hook of an agent's client does: return the question, the block that it would add,
+    and the best scores.
+    """
     prompt = asked["prompt"]
     question = prompt_filter.question(prompt)
     if not question:

@@ -83,7 +83,9 @@ async def export(
     ] = None,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Write all memory of the space to a folder: markdown files by project, and every note as a line of JSON."""
+    """Write all memory of the space to a folder: markdown files by project, and every note as a
+    line of JSON.
+    """
     this = await identified(here, project)
     _check_outside(here, this, folder)
     async with here.client(this) as client:

@@ -686,7 +686,8 @@ def look_at_upgrade(folder: DataFolder) -> UpgradePreview:
     if not folder.registry.exists():
         return UpgradePreview(None, {}, {})
     if folder.address.exists():
-        # It has a log, and an index of that, whether the daemon runs or was killed: another reader adds nothing.
+        # It has a log, and an index of that, whether the daemon runs or was killed: another reader
+        # adds nothing.
         return _look(folder.registry, key)
     # Opened where it is, it would get both.
     with TemporaryDirectory(prefix="confide-") as place:

@@ -100,7 +100,8 @@ def serve(
     misplaced = found.data.root / found.config.name
     if misplaced.exists() and misplaced.resolve() != found.config.resolve():
         log.warning("%s is ignored; the configuration file is %s", misplaced, found.config)
-    # The modules stay loaded: collecting garbage would be an eighth of the start. `daemon_process` enables it again.
+    # The modules stay loaded: collecting garbage would be an eighth of the start. `daemon_process`
+    # enables it again.
     gc.disable()
     # Imported late: a second daemon on demand ends before this import.
     from confide_daemon.server import daemon_process

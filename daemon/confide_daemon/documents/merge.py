@@ -34,7 +34,9 @@ MOST_LINES_MATCHED = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of lines in order: `merged`, or without that (None) each side's version of the same lines."""
+    """A run of lines in order: `merged`, or without that (None) each side's version of the same
+    lines.
+    """
 
     merged: Sequence[str] | None
     ours: Sequence[str] = ()

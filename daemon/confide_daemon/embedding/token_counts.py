@@ -59,8 +59,9 @@ def rest_after(seconds: float) -> None:
     _tables.rest_after_s = min(seconds, REST_S)
 
 
-# tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes seconds), so very long texts
-# are counted in slices; the count may then be too high by one token a slice.
+# tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes
+# seconds), so very long texts are counted in slices; the count may then be too high by one token a
+# slice.
 SLICE = 2048
 
 

@@ -267,8 +267,8 @@ def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
 
 
 def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
-    """Return the fingerprints of these notes, by document; without vectors if there is no `generation`.
-    Call within a snapshot of the store.
+    """Return the fingerprints of these notes, by document; without vectors if there is no
+    `generation`. Call within a snapshot of the store.
     """
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
     for piece in store.notes.first_pieces(sorted(documents), first=FIRST_WORDS):

@@ -158,7 +158,8 @@ class Vault:
         timeout_s = self._settings.timeout_s
         deadline = time.monotonic() + timeout_s
         try:
-            # Not wait_for, which in Python 3.11 loses a cancellation that meets the end of the work.
+            # Not wait_for, which in Python 3.11 loses a cancellation that meets the end of the
+            # work.
             async with asyncio.timeout(timeout_s + GRACE_S):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, work, deadline)
         except TimeoutError:

@@ -29,7 +29,8 @@ class IndexSettings:
     reranker: Reranker | None = None
     # least similarity at which a note is reported as a duplicate of another one
     duplicate_similarity: float = 0.9
-    # returns the former model of a provider, for queries on its generation until the next one is complete
+    # returns the former model of a provider, for queries on its generation until the next one is
+    # complete
     former: Callable[[Generation], LoadedModel | None] | None = field(default=None, compare=False)
 
 

@@ -149,7 +149,8 @@ def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> a
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
                 checkpoint_where_there_is_room(connection)
-                # An acknowledged write survives a power cut; NORMAL would only survive a crash of the process.
+                # An acknowledged write survives a power cut; NORMAL would only survive a crash of
+                # the process.
                 connection.execute("PRAGMA synchronous = FULL")
                 # Deleted content is overwritten, so that no page of the file shows it to a later
                 # holder of the key.
@@ -228,8 +229,8 @@ def close(connection: apsw.Connection) -> None:
     try:
         has_room = _has_room_for_log(connection)
     except apsw.InterruptError:
-        # An interrupted connection accepts no further statement; one that is closed later copies the
-        # log.
+        # An interrupted connection accepts no further statement; one that is closed later copies
+        # the log.
         has_room = False
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not has_room))
     connection.close()
@@ -564,10 +565,12 @@ class Database:
             self._require_own_file("write to")
 
     def require_reader_file(self) -> None:
-        """Raise StorageError where the path leads to another file than this connection's, or to none.
+        """Raise StorageError where the path leads to another file than this connection's, or to
+        none.
 
-        Call it before another connection is opened by the path. SQLite would treat the other file as a database that no process has open,
-        and truncate the -shm file, which all connections map by its name: their next access ends the process with SIGBUS.
+        Call it before another connection is opened by the path. SQLite would treat the other file
+        as a database that no process has open, and truncate the -shm file, which all connections
+        map by its name: their next access ends the process with SIGBUS.
         """
         self._require_own_file("read")
 

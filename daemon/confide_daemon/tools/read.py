@@ -36,7 +36,8 @@ DEFINITION = Definition(
         "revision": {"type": "integer", "minimum": 1, "maximum": 2**53, "description": "An older revision"},
         "fromChar": {"type": "integer", "minimum": 1, "default": 1},
     },
-    # `revision` beside memory_history, which has the numbers; `fromChar` where an answer says that a line goes on
+    # `revision` beside memory_history, which has the numbers; `fromChar` where an answer says that
+    # a line goes on
     shown_with={"revision": "notes", "fromChar": ""},
     required=("path",),
     output=record(

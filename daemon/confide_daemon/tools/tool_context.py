@@ -167,7 +167,8 @@ class ToolContext:
     # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
     said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
-    # project and path of a file that the machine has put already, if it had changed, before it made the call
+    # project and path of a file that the machine has put already, if it had changed, before it made
+    # the call
     sent: tuple[Any, Any] | None = None
     class_: str = AGENT  # of what the call stores, as its machine says
     classes: frozenset[str] | None = None  # that a search may give; None: all
@@ -384,7 +385,8 @@ class Definition:
     properties: dict[
         str, dict[str, object]
     ]  # the JSON schemas of the parameters, by their names on the wire (camelCase)
-    # the JSON schema of `structuredContent`; clients do not get it, since many then show a model nothing else
+    # the JSON schema of `structuredContent`; clients do not get it, since many then show a model
+    # nothing else
     output: dict[str, Any]
     required: tuple[str, ...] = ()
     read_only: bool = False
@@ -396,8 +398,8 @@ class Definition:
     # put before the model from the start, where a client otherwise has it look tools up first
     is_always_loaded: bool = False
     is_long: bool = False  # exempt from the ten seconds that every other call has
-    # the parameters that are listed only beside the tools of another group, where they cost what they are worth; they are taken all the
-    # same
+    # the parameters that are listed only beside the tools of another group, where they cost what
+    # they are worth; they are taken all the same
     shown_with: Mapping[str, str] = field(default_factory=dict)
     clears: tuple[str, ...] = ()  # the parameters that a blank clears; every other blank one counts as left out
 

@@ -19,7 +19,8 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
-# Soft hyphen, zero-width spaces and joiners, marks of direction, byte order mark, variation selectors, Arabic's lengthening.
+# Soft hyphen, zero-width spaces and joiners, marks of direction, byte order mark, variation
+# selectors, Arabic's lengthening.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )

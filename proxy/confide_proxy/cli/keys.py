@@ -51,7 +51,9 @@ def key_move(
     ],
     is_new: Annotated[bool, typer.Option("--new", help="Change the passphrase of a key that has one.")] = False,
 ) -> None:
-    """Keep the key in another place: in a plain file, in the system's keyring, or under a passphrase."""
+    """Keep the key in another place: in a plain file, in the system's keyring, or under a
+    passphrase.
+    """
     here: CommandContext = context.obj
     paths = here.paths
     if is_new:

@@ -82,7 +82,9 @@ async def link(
     is_removed: Annotated[bool, typer.Option("--remove", help="Stop searching them together.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Search this folder's project and another one together, in both; without a name, list the links."""
+    """Search this folder's project and another one together, in both; without a name, list the
+    links.
+    """
     if is_removed and other is None:
         raise typer.BadParameter("name the project that is linked", param_hint="--remove")
     async with asking(here, project) as (client, name):

@@ -88,8 +88,8 @@ def setup(
 ) -> None:
     """Configure your agent's program to start Confide.
 
-    Without a client, Confide looks for the clients on this device, shows what would change in their files, and asks about each. In a pipe
-    it changes nothing.
+    Without a client, Confide looks for the clients on this device, shows what would change in their
+    files, and asks about each. In a pipe it changes nothing.
     """
     if name is None:
         if given := [

@@ -46,7 +46,9 @@ async def transcripts(
     yes: Yes = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """List the sessions on this device whose transcripts are sent, newest first, or delete one for good."""
+    """List the sessions on this device whose transcripts are sent, newest first, or delete one for
+    good.
+    """
     if is_forgotten != (session is not None):
         raise typer.BadParameter("to delete a session's transcript: confide learn transcripts --forget SESSION")
     if session is not None:

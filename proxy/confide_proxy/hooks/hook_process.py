@@ -188,7 +188,9 @@ class Hook:
         return bytes(data)
 
     def _stdin_of_windows(self) -> bytes:
-        """The same where a pipe cannot be waited for: a thread reads it, and ends with this process."""
+        """The same where a pipe cannot be waited for: a thread reads it, and ends with this
+        process.
+        """
         import threading
 
         data = bytearray()

@@ -1,4 +1,5 @@
-"""Hooks' connections where the system has no Unix sockets, as on Windows: a port of this machine, and a secret in a file.
+"""Hooks' connections where the system has no Unix sockets, as on Windows: a port of this machine,
+and a secret in a file.
 
 Other users can connect to a port, or listen on it after a crash. So each end proves first that it
 has read the file, which is private to this user: a hook sends its prompt to no other process, and a
@@ -48,7 +49,9 @@ def read(state: str) -> tuple[int, bytes] | None:
 
 
 def proof(secret: bytes, end: str, nonce: bytes) -> bytes:
-    """Return the line with which an end, `hook` or `listener`, answers the line with the other end's nonce."""
+    """Return the line with which an end, `hook` or `listener`, answers the line with the other
+    end's nonce.
+    """
     import hmac  # on Windows only
 
     return hmac.new(secret, end.encode() + b":" + nonce.strip(), "sha256").hexdigest().encode() + b"\n"

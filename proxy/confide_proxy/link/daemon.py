@@ -259,7 +259,9 @@ def _spawn(data: Path, log: Path, idle_exit_s: int) -> int:
 
 
 def _spawn_on_windows(command: list[str], log: int, data: Path) -> int:
-    """Start a process without a console, which no terminal's Ctrl-C reaches and which outlives this one. Raises OSError."""
+    """Start a process without a console, which no terminal's Ctrl-C reaches and which outlives this
+    one. Raises OSError.
+    """
     apart = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP  # type: ignore[attr-defined,unused-ignore]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=data, creationflags=apart, close_fds=True

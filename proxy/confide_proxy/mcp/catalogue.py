@@ -56,7 +56,8 @@ resources: files and projects.
 LISTS = {LIST_TOOLS: "tools", LIST_PROMPTS: "prompts", LIST_TEMPLATES: "resourceTemplates", LIST_RESOURCES: "resources"}
 """Methods that list a part of the catalogue, with the part's name there and in the result."""
 
-# The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28, "_meta").
+# The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28,
+# "_meta").
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 

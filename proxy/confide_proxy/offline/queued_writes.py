@@ -1,10 +1,12 @@
-"""Queue calls while the daemon is unreachable, answer their agents, and send the calls once it is reachable.
+"""Queue calls while the daemon is unreachable, answer their agents, and send the calls once it is
+reachable.
 
-A call that the daemon would refuse is refused here, as far as the proxy can know that without the notes themselves.
-One process at a time sends the calls, in order, each exactly once by the id of its operation. A call that the daemon
-refuses for good stays in the queue with the reason (`confide sync --queue`), and does not block the others; one that
-it cannot do now is retried later. Each call is sealed right before it is sent; until this device can seal, it waits,
-with all calls that change the same document.
+A call that the daemon would refuse is refused here, as far as the proxy can know that without the
+notes themselves. One process at a time sends the calls, in order, each exactly once by the id of
+its operation. A call that the daemon refuses for good stays in the queue with the reason (`confide
+sync --queue`), and does not block the others; one that it cannot do now is retried later. Each call
+is sealed right before it is sent; until this device can seal, it waits, with all calls that change
+the same document.
 """
 
 from __future__ import annotations

@@ -188,7 +188,8 @@ def _top(here: Path) -> Path | None:
     root, kept = (Path(each).resolve() for each in found)
     if root not in (here, *here.parents):
         return None
-    # From inside a bare repository, or below a work tree that was named elsewhere, the top has no way to it.
+    # From inside a bare repository, or below a work tree that was named elsewhere, the top has no
+    # way to it.
     own = root / ".git"
     return root if (_led_to(own) if own.is_file() else own.resolve()) == kept else None
 

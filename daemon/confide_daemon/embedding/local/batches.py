@@ -13,16 +13,19 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors
 
-# On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory: padding is what costs.
+# On CPU, batches of one to four texts of like length beat 8 to 32 both in speed and in memory:
+# padding is what costs.
 BATCH = 4
 # Long texts run alone: four of 256 word pieces at once take 130 MiB that are never freed, and gain
 # nothing.
 BATCH_CHARACTERS = 2400
-# Model runs share the machine with the agent's own work; more threads than this gain little on pieces of 60 tokens. Each runs batches
-# of its own: two threads on one batch take a tenth more CPU time and are slower, and a question would wait for both.
+# Model runs share the machine with the agent's own work; more threads than this gain little on
+# pieces of 60 tokens. Each runs batches of its own: two threads on one batch take a tenth more CPU
+# time and are slower, and a question would wait for both.
 THREADS = 2
-# Documents give way to searches, and to the agent: a question asked meanwhile takes as long as in peace, not twice to three times. Not the
-# least there is, since such a thread may hold Python's lock on a machine that is busy with other things.
+# Documents give way to searches, and to the agent: a question asked meanwhile takes as long as in
+# peace, not twice to three times. Not the least there is, since such a thread may hold Python's
+# lock on a machine that is busy with other things.
 NICE = 10
 
 
@@ -39,7 +42,8 @@ class Batches:
         vectors = np.empty((len(texts), dimensions), dtype=np.float32)
         # Longest first, so that no thread waits at the end for a long text on another.
         batches = list(_batches(texts))[::-1]
-        # An agent waits for a single note, which is one batch, so it runs on the caller's thread at normal priority.
+        # An agent waits for a single note, which is one batch, so it runs on the caller's thread at
+        # normal priority.
         run_all = map if len(batches) == 1 else self._pool.map
         runs = run_all(run, [[texts[index] for index in batch] for batch in batches])
         for batch, rows in zip(batches, runs, strict=True):

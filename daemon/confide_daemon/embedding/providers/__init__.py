@@ -1,14 +1,17 @@
-"""The providers of embedding models: each file in this folder is one, under its name in the configuration (`provider = "voyage"`).
+"""The providers of embedding models: each file in this folder is one, under its name in the
+configuration (`provider = "voyage"`).
 
 Such a module has
 
-- `open(config) -> Embedder`: the model, ready to be asked. Gets the whole `[embedding]` section; its own options are
+- `open(config) -> Embedder`: the model, ready to be asked. Gets the whole `[embedding]` section;
+  its own options are
   `config.section(__name__)`. May take long and raises `EmbedderError`.
-- `Settings`, where it has options: a frozen dataclass whose fields are the options of `[embedding.<name>]` with their defaults, all
+- `Settings`, where it has options: a frozen dataclass whose fields are the options of
+  `[embedding.<name>]` with their defaults, all
   strings, numbers or booleans, with a method `problem()` that gives the first option with a wrong value and what it takes, or None.
 
-The modules are imported with the configuration, so what is heavy (numpy, a client, a model) is imported in `open`. Nothing else needs
-to know of a new provider.
+The modules are imported with the configuration, so what is heavy (numpy, a client, a model) is
+imported in `open`. Nothing else needs to know of a new provider.
 """
 
 from __future__ import annotations

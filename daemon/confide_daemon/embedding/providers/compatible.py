@@ -1,4 +1,5 @@
-"""`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server, Text Embeddings Inference, a gateway.
+"""`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server,
+Text Embeddings Inference, a gateway.
 
 Models trained with prefixes get one that marks a query or a document (`embedding.settings`).
 """

@@ -1,4 +1,6 @@
-"""`gguf`: a GGUF model in the daemon, with llama.cpp through llama-cpp-python (the extra `gguf`), such as nomic-embed-text."""
+"""`gguf`: a GGUF model in the daemon, with llama.cpp through llama-cpp-python (the extra `gguf`),
+such as nomic-embed-text.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""`voyage`: Voyage AI's text embeddings (docs.voyageai.com/reference/embeddings-api). Texts and questions go to them.
+"""`voyage`: Voyage AI's text embeddings (docs.voyageai.com/reference/embeddings-api). Texts and
+questions go to them.
 
-A request holds up to 1,000 texts and, for the largest models, 120,000 tokens; ours stay far below (`REMOTE_LIMITS`). Voyage cuts what is
-longer than a model reads (`truncation`), and handles queries and documents itself (`input_type`).
+A request holds up to 1,000 texts and, for the largest models, 120,000 tokens; ours stay far below
+(`REMOTE_LIMITS`). Voyage cuts what is longer than a model reads (`truncation`), and handles queries
+and documents itself (`input_type`).
 """
 
 from __future__ import annotations

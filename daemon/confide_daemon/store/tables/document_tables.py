@@ -332,7 +332,9 @@ class DocumentTable(Table):
         return int(self._rows(sql, values)[0][0])
 
     def folders(self, project: str, *, below: str, limit: int) -> list[tuple[str, int]]:
-        """Return the paths of the folders directly in a folder, by name, each with the number of documents below it."""
+        """Return the paths of the folders directly in a folder, by name, each with the number of
+        documents below it.
+        """
         prefix = f"{below}/" if below else ""
         sql = f"""SELECT substr(rest, 1, instr(rest, '/') - 1), count(*) FROM
                   (SELECT substr(d.path, ?) AS rest FROM document d JOIN project p ON p.id = d.project

@@ -36,7 +36,9 @@ class _LinkTarget:
 
 
 class LinkRow(NamedTuple):
-    """A wiki link between two documents of a project; `id` and `other` are those of notes, None for files."""
+    """A wiki link between two documents of a project; `id` and `other` are those of notes, None for
+    files.
+    """
 
     id: str | None
     title: str

@@ -9,7 +9,8 @@ A transaction that has met a damaged page fails from then on, so rows are read i
 their own.
 """
 
-# ruff: noqa: S608 - only names out of the database's own schema are put into SQL; every value is a parameter
+# ruff: noqa: S608 - only names out of the database's own schema are put into SQL; every value is a
+# parameter
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class PromptListener:
             raise
 
     async def _is_ours(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Return whether this user's process is at the other end; on a port both ends prove it first."""
+        """Return whether this user's process is at the other end; on a port both ends prove it
+        first.
+        """
         if self._secret is None:
             # asyncio shows its sockets in a wrapper that has all that is asked of them here.
             return is_same_user(writer.get_extra_info("socket"))

@@ -46,7 +46,8 @@ _REVERSED: Final = (
     r"[ \t]as[ \t](?:the|my|our|your|its|an?)[ \t](?:\w{1,20}[ \t]){0,2}$"
 )
 _QUOTED: Final = (
-    # The quotes themselves may be escaped, as in JSON inside of JSON; in others a backslash escapes what follows it.
+    # The quotes themselves may be escaped, as in JSON inside of JSON; in others a backslash escapes
+    # what follows it.
     r"(?:[@$rbu]|br)?(?:(?P<outer>\\{1,3}[\"'`])(?P<escaped>(?:(?!(?P=outer))[^\n]){1,512}?)(?P=outer)"
     r"|(?P<quote>[\"'`])(?P<value>(?:(?!(?P=quote))[^\n\\]|\\.){1,512}?)(?P=quote))"
 )
