@@ -151,7 +151,6 @@ CONFIDED = [
         ("invite", "rm"),
         ("invite", LATIN),
         ("invite", "laptop", "--nonsense"),
-        ("callers", "show"),
         ("callers", "nonsense"),
         ("callers", "add"),
         ("revoke",),
