@@ -189,9 +189,10 @@ def memory_notices() -> list[str]:
 
 
 def remember_place() -> None:
-    """Note this environment's variables if they lead to a memory that is set up.
+    """Note in `homes.json` the variables of this environment that decide where the memory lies.
 
-    Raises OSError if the note cannot be written.
+    Programs that pass few variables on find the same memory by it. Nothing is noted if no memory is
+    set up there. Raises OSError if the file cannot be written.
     """
     said = _said()
     if said.keys() <= {"XDG_CONFIG_HOME"} or not _is_set_up(said):

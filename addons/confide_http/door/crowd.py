@@ -34,7 +34,7 @@ class OpenConnection(Protocol):
 
     @property
     def address(self) -> Address:
-        """The client's key (`holder_of`)."""
+        """The network address by which connections of one client are counted together (`holder_of`)."""
 
     @property
     def used(self) -> float:

@@ -265,7 +265,7 @@ class ThrottledProtocol(H11Protocol):
     """The loop time at which the client last sent something."""
 
     address: Address = ""
-    """The client's key (`holder_of`)."""
+    """The network address by which connections of one client are counted together (`holder_of`)."""
 
     def __init__(
         self,

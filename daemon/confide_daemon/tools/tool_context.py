@@ -144,7 +144,9 @@ class SealingFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """A task of these projects, or of any project if None."""
+    """Selects one task by its `id`, and only if it belongs to one of `projects` (None: to any
+    project).
+    """
 
     id: str
     projects: frozenset[str] | None

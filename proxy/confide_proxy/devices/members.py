@@ -78,7 +78,11 @@ def find(roster: Roster, name: str) -> Device:
 
 
 def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
-    """Return the waiting device with this name or these words. Raises DeviceError."""
+    """Return the device that waits for approval under this name, or under the words of its key's
+    fingerprint.
+
+    Raises DeviceError if none or several wait under it, or if it already is a device of the space.
+    """
     checked(name)
     members = keyring.roster.devices if keyring.roster else {}
     joiners = [one for one in (keyring.shown.waiting if keyring.shown else ()) if one.key not in members]

@@ -59,7 +59,12 @@ def is_hurried(state: str, since: float) -> bool:
 
 
 def miss(state: str, session: str) -> None:
-    """Mark that the start of the session was not answered. A failed write costs it its briefing."""
+    """Note, below the state folder, that the hook at this session's start got no answer from
+    `confide mcp`.
+
+    The first prompt then brings the briefing instead. If the note cannot be written, the session
+    gets none.
+    """
     if line := _line(session):
         _append(state, _MISSED, line)
 

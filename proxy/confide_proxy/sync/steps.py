@@ -50,7 +50,9 @@ async def through(
 
 
 class Steps:
-    """The steps of one folder, one per file. At most `AT_ONCE` run at once, over all comparisons."""
+    """Runs the transfers of a folder's comparison, one per file; at most `AT_ONCE` at a time, also
+    when several comparisons overlap.
+    """
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(AT_ONCE)

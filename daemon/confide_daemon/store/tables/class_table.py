@@ -84,7 +84,9 @@ class ClassTable(Table):
         return frozenset(row[0] for row in self._rows(sql, (json.dumps(list(marks)),))) if marks else frozenset()
 
     def add_marks(self, document: int, marks: Iterable[int]) -> None:
-        """Store marks by which the text of a document is recognized."""
+        """Store hashes of text parts that no user has vouched for, so that a copy of the text
+        elsewhere is found to be untrusted too.
+        """
         sql = "INSERT INTO doubted_text (mark, document) SELECT value, ? FROM json_each(?) WHERE TRUE ON CONFLICT DO NOTHING"
         self._rows(sql, (document, json.dumps(list(marks))))
 
