@@ -68,7 +68,7 @@ def test_status_is_six_lines_and_all_else_on_demand(alone: Machine) -> None:
     assert [line.split()[0] for line in lines] == ["daemon", "space", "project", "index", "waiting", "problems"]
     text = "\n".join(lines)
     assert not re.search(r"[{}\[\]\"]|[a-z][A-Z]", text), text
-    assert re.search(r"compared \d{4}-\d\d-\d\d \d\d:\d\d \w+, no clash", text), text
+    assert re.search(r"compared \d{4}-\d\d-\d\d \d\d:\d\d \w+, no conflict", text), text
     verbose = confide(alone, "status", "-v").out
     assert not re.search(r"[{}\"]|\b[a-z]+[A-Z][a-z]+:", verbose), verbose
     for place in ("proxy.toml", "proxy", "global", "daemon"):
