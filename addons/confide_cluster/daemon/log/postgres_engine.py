@@ -106,9 +106,9 @@ def require_session(connection: psycopg.Connection[Any], other: Callable[[], psy
 
 
 DEADLINE_S: Final = 5.0
-"""Of a statement, and of waiting for a free connection."""
+"""Deadline in seconds of a statement, and of waiting for a free connection."""
 CONNECT_S: Final = 3
-"""Of a connection attempt; libpq counts whole seconds, for each host of the address."""
+"""Deadline in seconds of a connection attempt, per host; libpq counts whole seconds."""
 REST_S: Final = 0.5
 """Pause after a failed connection attempt; without it every write would wait for its own attempt.
 """
