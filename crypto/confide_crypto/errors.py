@@ -135,7 +135,7 @@ class WrongDaemonKey(HandshakeError):  # noqa: N818 - reads as the event it is, 
     def __init__(self, where: str) -> None:
         super().__init__(
             f"cannot open the channel to {where}: this endpoint does not hold the pinned key",
-            hint="another daemon, or an attacker in between, answers there, or its key was rotated while this machine was away, "
+            hint="another daemon, or an attacker in between, answers there, or its key was rotated while this device was away, "
             "or its data folder was put back from before that; check the address, or join again with a new invite",
         )
         self.where = where
@@ -147,15 +147,15 @@ class BusyError(HandshakeError):
 
 
 _DENIALS: Final = {
-    "unknown": ("this machine's key is not enrolled", "join with an invite, or add the key on the daemon's side"),
-    "revoked": ("this machine's key was revoked", "ask the daemon's owner for a new invite"),
-    "disabled": ("this machine's key waits for approval", "the daemon's owner has to compare the words and approve it"),
-    "expired": ("this machine's access has expired", "ask the daemon's owner for more time"),
+    "unknown": ("this device's key is not enrolled", "join with an invite, or add the key on the daemon's side"),
+    "revoked": ("this device's key was revoked", "ask the daemon's owner for a new invite"),
+    "disabled": ("this device's key waits for approval", "the daemon's owner has to compare the words and approve it"),
+    "expired": ("this device's access has expired", "ask the daemon's owner for more time"),
     "invite": (
         "the invite was not accepted: it is used, expired or unknown",
         "ask for a new invite: confided invite <name>",
     ),
-    "busy": ("the daemon lets no connection of this machine in now", "close other sessions, or try again later"),
+    "busy": ("the daemon lets no connection of this device in now", "close other sessions, or try again later"),
 }
 
 
@@ -171,7 +171,7 @@ class DeniedError(ConfideError):
     exit_code = EXIT_DENIED
 
     def __init__(self, reason: str, fingerprint: str = "", *, hint: str | None = None) -> None:
-        sentence, usual_hint = _DENIALS.get(reason, (f"the daemon denies this machine ({reason})", None))
+        sentence, usual_hint = _DENIALS.get(reason, (f"the daemon denies this device ({reason})", None))
         if fingerprint:
             sentence += f": fingerprint {fingerprint}"
         super().__init__(sentence, hint=hint or usual_hint)
@@ -260,7 +260,7 @@ class WrongKeyError(RecordError):
 
 class UnknownEpochError(SealingError):
     def __init__(self, epoch: int) -> None:
-        hint = "this machine has not seen the newest list of devices, or is not on it"
+        hint = "this device has not seen the newest list of devices, or is not on it"
         super().__init__(f"the key of epoch {epoch} is not here", hint=hint)
         self.epoch = epoch
 

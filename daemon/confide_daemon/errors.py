@@ -124,7 +124,7 @@ class LockedError(ConfideError):
     def __init__(self, hint: str | None = None) -> None:
         super().__init__(
             "this space is locked until one of its devices connects",
-            hint=hint or "connect with a machine that is among its devices; a new one is approved on one of them first",
+            hint=hint or "connect with a device that is among its devices; a new one is approved on one of them first",
         )
 
 

@@ -200,7 +200,7 @@ class Fleet:
         self.start_daemon()
 
     def enroll(self, name: str) -> Identity:
-        """The key of another machine of the space, which may connect."""
+        """The key of another device of the space, which may connect."""
         identity = Identity.generate()
         state = open_state(DataFolder(self.daemon.data))
         try:

@@ -78,7 +78,7 @@ def _backups(found: DaemonPaths) -> Iterator[Check]:
     newest = history.newest
     said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
     if late:
-        hint = "confided backup, then confided backup verify; one that is locked is proven when a machine next connects"
+        hint = "confided backup, then confided backup verify; one that is locked is proven when a device next connects"
         yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)
     else:
         yield Check("backups", detail=f"{len(history.whole)}; {said}")

@@ -102,5 +102,5 @@ def _store(found: DaemonPaths) -> Iterator[Check]:
         yield Check(
             "what the store has lost",
             f"{len(kept)} kept in the folder of the spaces: {', '.join(kept[:3])}",
-            "machines send what they have when they next compare (confide sync); then move these files away",
+            "devices send what they have when they next compare (confide sync); then move these files away",
         )

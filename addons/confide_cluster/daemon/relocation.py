@@ -27,7 +27,7 @@ from confide_daemon.store.migrations import migrate, version
 Follow = Callable[[str], None]
 """Called with the name of each space before it is moved."""
 _HINT_LOCKED = (
-    "with one of its machines connected: confided space key NAME server; then stop the daemon and say it again"
+    "with one of its devices connected: confided space key NAME server; then stop the daemon and say it again"
 )
 _COMPARED = ".compared"
 

@@ -105,9 +105,9 @@ class SignInRequests(SessionPart):
         caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all:
-            raise GrantError("who reaches a space by HTTP is decided on a machine that reaches all of it")
+            raise GrantError("who reaches a space by HTTP is decided on a device that reaches all of it")
         if not await self._session.epoch_for(caller.public_key) is not None:
-            raise GrantError("this machine is not among the devices of its space")
+            raise GrantError("this device is not among the devices of its space")
         return self._session.caller_now()
 
 

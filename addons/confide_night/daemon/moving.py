@@ -64,7 +64,7 @@ def require_here(store: Store) -> None:
     """Check that tasks may start here; raise RequestError if `rests` is true."""
     if rests(store):
         problem = "the tasks of this memory are still on their way here from the daemon that it left"
-        raise RequestError("unavailable", problem, "run confide daemon move again on the machine that moved it")
+        raise RequestError("unavailable", problem, "run confide daemon move again on the device that moved it")
 
 
 def page(store: Store, after: str) -> MoveTasksPage:

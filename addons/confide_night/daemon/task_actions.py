@@ -37,7 +37,7 @@ def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
     if row.state is not TaskStatus.ACTIVE and row.state is not TaskStatus.PROPOSED:
         return ""
     if not runners:
-        start = "start confide task runner on one of your machines, behind confide task runner --init"
+        start = "start confide task runner on one of your devices, behind confide task runner --init"
         return f"no runner has worked here, so it is not done yet: {start}"
     if any(row.recipe in one.recipes for one in runners):
         return ""
@@ -58,7 +58,7 @@ def add(
     task has its id.
     """
     if roster is None or key not in roster.devices:
-        hint = "approve this machine on one that is: confide device approve"
+        hint = "approve this device on one that is: confide device approve"
         raise GrantError("only a device of the space can order a task", hint=hint)
     order = _brought(grants, roster, key, data, signature, now=now)
     known = queue(store).tasks.find(order.id)

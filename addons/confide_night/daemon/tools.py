@@ -207,7 +207,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     data, signature = arguments.get("order"), arguments.get("signature")
     if not data or not signature:
         raise ToolError(
-            "a task is ordered by a device of the space, which signs it, and this machine has not done so",
+            "a task is ordered by a device of the space, which signs it, and this device has not done so",
             hint="update confide on it, or run there: confide task add",
         )
     try:

@@ -94,7 +94,7 @@ class Pair:
         """
         roster.check(self.read_answer(message, Card.of(identity)))
         if identity.public_key not in roster.devices:
-            raise PairingError("this machine is no longer among the devices of the space", hint="ask for a new invite")
+            raise PairingError("this device is no longer among the devices of the space", hint="ask for a new invite")
         return roster.pin
 
     def _body(self, message: bytes, length: int) -> Cursor:
@@ -169,6 +169,6 @@ def parse_invite(text: str) -> tuple[Invite, Pair | None]:
 
 def _refused() -> PairingError:
     return PairingError(
-        "the other machine has not shown that it has this invite's secret",
+        "the other device has not shown that it has this invite's secret",
         hint="make a new one with confide device invite; if it happens again, an attacker in between tries to join",
     )

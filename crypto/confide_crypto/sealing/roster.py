@@ -47,7 +47,7 @@ key.
 _WRAP_BYTES: Final = 4 + KEY_LENGTH + WRAP_LENGTH
 _PIN_PREFIX: Final = "confide-roster-"
 _AGAIN: Final = "fetch the list of devices again"
-_LIES: Final = "the daemon, or what it was restored from, does not show what it showed before; compare the devices of another machine"
+_LIES: Final = "the daemon, or what it was restored from, does not show what it showed before; compare the devices of another device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Roster:
         if pin.number >= len(self.entries):
             raise errors.WithheldRosterError("the newest changes to the list of devices are missing", hint=_LIES)
         if not hmac.compare_digest(self.hashes[pin.number], pin.head):
-            raise errors.ForkedRosterError("the list of devices is not the one that this machine knows", hint=_LIES)
+            raise errors.ForkedRosterError("the list of devices is not the one that this device knows", hint=_LIES)
 
     def contains(self, pin: Pin) -> bool:
         """Return True if the pinned state is the current or an earlier state of this roster."""
@@ -276,8 +276,8 @@ class Roster:
         entry commits to.
         """
         if wrap_key.device not in self.devices:
-            hint = "approve it on a machine that is, or use the recovery code"
-            raise errors.WrapError("this machine is not among the devices of the space", hint=hint)
+            hint = "approve it on a device that is, or use the recovery code"
+            raise errors.WrapError("this device is not among the devices of the space", hint=hint)
         found = {
             wrap.epoch: wrap_key.open(wrap.sealed, space=self.space, epoch=wrap.epoch, head=entry.previous)
             for entry in self.entries
@@ -378,7 +378,7 @@ class Roster:
         devices = dict(self.devices)
         if entry.change is RosterChange.REMOVE:
             if entry.removed == entry.signer:
-                hint = "remove it on another machine: it would make the key that it must not have"
+                hint = "remove it on another device: it would make the key that it must not have"
                 raise errors.WrongDeviceError("a device cannot remove itself", hint=hint)
             if devices.pop(entry.removed, None) is None:
                 raise errors.WrongDeviceError("the device to remove is not among those of the space")

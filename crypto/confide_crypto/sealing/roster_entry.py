@@ -195,5 +195,5 @@ def _device_bytes(device: Device) -> bytes:
 def _read_device(cursor: Cursor) -> Device:
     card, paper = Card.parse(cursor.take(CARD_LENGTH)), cursor.number(1)
     if paper > 1:
-        raise ValueError("neither a machine nor paper")
+        raise ValueError("neither a device nor paper")
     return Device(card, cursor.take(cursor.number(1)).decode(), is_paper=bool(paper))

@@ -134,7 +134,7 @@ class WrapKey:
         except InvalidTag:
             key = b""
         if len(key) != KEY_LENGTH:
-            raise WrapError("a wrapped space key does not open with this machine's key")
+            raise WrapError("a wrapped space key does not open with this device's key")
         return key
 
 

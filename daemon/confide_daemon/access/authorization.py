@@ -161,7 +161,7 @@ class CallerAuthorization:
         if caller.public_key != public_key:
             # Everything else is valid, so the old key ends here (PROTOCOL.md 7.10).
             await asyncio.to_thread(self._registry.succeed, public_key)
-            extra = {"event": "machine has its new key", "space": caller.space_id}
+            extra = {"event": "device has its new key", "space": caller.space_id}
             log.info("rotated: %s is now %s", caller.alias, fingerprint_words(public_key), extra=extra)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
@@ -170,7 +170,7 @@ class CallerAuthorization:
         others.
         """
         if self._gate.is_full:
-            raise denied("busy", key, "as many machines are connected as it serves at once; try again later")
+            raise denied("busy", key, "as many devices are connected as it serves at once; try again later")
         if await self._gate.is_cut_off():
             raise denied("busy", key, CUT_OFF)
 
@@ -203,7 +203,7 @@ class CallerAuthorization:
                 why = f"it was revoked on {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite"
                 raise denied("revoked", public_key, why)
             case "rotated":
-                why = f"a new key of this machine took its place on {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
+                why = f"a new key of this device took its place on {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
                 raise denied("revoked", public_key, why)
             case "disabled":
                 why = f"the daemon's owner has to compare the words, and then: confided device approve {caller.alias}"
@@ -222,7 +222,7 @@ class CallerAuthorization:
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
         outcome = self._invites.join(invite_id, public_key)
         if isinstance(outcome, JoinedInvite):
-            extra = {"event": "machine joined", "space": outcome.caller.space_id}
+            extra = {"event": "device joined", "space": outcome.caller.space_id}
             log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key), extra=extra)
             return outcome.caller
         raise denied("invite", public_key, _refusal(outcome))
@@ -314,7 +314,7 @@ def _refusal(refused: Refused) -> str:
         used = refused.used
         return f"this invite was already used at {_clock(used.used_at)} by {fingerprint_words(used.public_key)} as {used.alias}"
     if refused.reason == "taken":
-        return "another machine has taken this invite's name meanwhile"
+        return "another device has taken this invite's name meanwhile"
     return "this invite has expired"
 
 

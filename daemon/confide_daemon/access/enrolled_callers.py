@@ -130,7 +130,7 @@ class Grants:
             return GrantError(f"this token {what}", hint="confide http token new on its machine makes one that has it")
         value = shlex.quote(",".join(sorted(dict.fromkeys(values))))
         return GrantError(
-            f"this machine {what}",
+            f"this device {what}",
             hint=f"the daemon's operator gives it with: confided device edit {self.alias} --{option} {value}",
         )
 

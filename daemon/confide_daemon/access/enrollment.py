@@ -86,7 +86,7 @@ def make_invite(
     InviteError: an invalid name, right or address; TakenError if the name is taken, or there is no
     such space.
     """
-    check_name(alias, "machine")
+    check_name(alias, "device")
     grants, expires_at = rights.upon(Grants(alias), None, now=state.registry.clock())
     home = _space_for(state.registry, alias, space)
     invite = Invite.new(state.identity.static_key, url)
@@ -131,7 +131,7 @@ def add_line(registry: Registry, line: str, *, name: str | None, space: str | No
     alias = name or written
     if not alias:
         raise BadNameError("the key line has no name", hint="add one behind the key, or give --name")
-    check_name(alias, "machine")
+    check_name(alias, "device")
     grants, expires_at = rights.upon(Grants(alias), None, now=registry.clock())
     return registry.add_caller(
         public_key, grants, space=_space_for(registry, alias, space), added_by="line", expires_at=expires_at
@@ -161,7 +161,7 @@ def rename(registry: Registry, alias: str, wanted: str) -> Caller:
     """Rename a caller. Raises BadNameError, TakenError if the name is invalid or taken, or there is
     no such caller.
     """
-    check_name(wanted, "machine")
+    check_name(wanted, "device")
     return _known(registry, alias, registry.rename(alias, wanted))
 
 
@@ -251,7 +251,7 @@ def _space_for(registry: Registry, alias: str, space: str | None) -> str:
         if alias in spaces:
             raise TakenError(
                 f"there is a space named {alias} already",
-                hint=f"to let this machine see it: --space {alias}; for a new one choose another name",
+                hint=f"to let this device see it: --space {alias}; for a new one choose another name",
             )
         return alias
     if space in spaces:
@@ -266,10 +266,10 @@ def _space_for(registry: Registry, alias: str, space: str | None) -> str:
 def _known(registry: Registry, alias: str, caller: Caller | None) -> Caller:
     if caller is not None:
         return caller
-    hint = _meant(alias, [known.alias for known in registry.callers()], "machines are")
+    hint = _meant(alias, [known.alias for known in registry.callers()], "devices are")
     if any(entry.alias == alias for entry in Invites(registry).open_ones()):
         hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite --cancel {alias}"
-    raise TakenError(f"there is no machine named '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
+    raise TakenError(f"there is no device named '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
 
 
 def _meant(name: str, known: list[str], what: str) -> str:
@@ -294,9 +294,9 @@ def check_name(text: str, what: str) -> str:
     Raises BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens
     and underscores, or the name of a command.
     """
-    if what == "machine" and text in RESERVED_NAMES:
+    if what == "device" and text in RESERVED_NAMES:
         raise BadNameError(
-            f"'{text}' cannot name a machine: confided invite {text} is a command", hint="choose another name"
+            f"'{text}' cannot name a device: confided invite {text} is a command", hint="choose another name"
         )
     if len(text) > MAX_NAME_CHARS or not _NAME.fullmatch(text):
         shown = printable(text[:MAX_NAME_CHARS])

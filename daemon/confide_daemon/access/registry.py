@@ -431,7 +431,7 @@ class Registry:
         with self.transaction() as database:
             caller = caller_now(database, public_key)
             if caller is None or caller.revoked_at is not None:
-                raise TakenError("this machine's key is not enrolled any more")
+                raise TakenError("this device's key is not enrolled any more")
             named = select_callers(database, "WHERE successor = ? AND revoked_at IS NULL", successor)
             if caller_now(database, successor) or any(other.public_key != public_key for other in named):
                 raise TakenError("the new key is known already", hint="make another one")

@@ -129,11 +129,11 @@ class Invites:
             now = self._registry.clock()
             caller = caller_now(database, inviter)
             if caller is None or caller.closed(now):
-                raise GrantError("this machine's access has ended")
+                raise GrantError("this device's access has ended")
             caller.grants.require_scope()
             if SCOPES.index(scope) > SCOPES.index(caller.grants.scope):
                 raise GrantError(
-                    f"this machine's scope is {caller.grants.scope}, so it cannot give {scope}",
+                    f"this device's scope is {caller.grants.scope}, so it cannot give {scope}",
                     hint="the daemon's operator can: confided invite",
                 )
             alias = self._free_name(database, alias, caller, now)
@@ -141,7 +141,7 @@ class Invites:
             mine = _select(database, "WHERE expires_at > ? AND invited_by = ? AND alias <> ?", now, inviter, alias)
             if len(mine) >= MAX_OPEN:
                 raise TakenError(
-                    f"{MAX_OPEN} invites of this machine wait to be used", hint="use one, or wait until one has expired"
+                    f"{MAX_OPEN} invites of this device wait to be used", hint="use one, or wait until one has expired"
                 )
             ends = [now + ttl_s, *([caller.expires_at] if caller.expires_at is not None else [])]
             grants = replace(caller.grants, alias=alias, scope=scope)
@@ -161,7 +161,7 @@ class Invites:
             others = _select(database, open_ones, now, alias, inviter.public_key)
             spaces = {one.space for one in (named, *others) if one is not None}
             if number == 1 and inviter.space in spaces:
-                raise TakenError(f"a machine of this space is named {wanted} already", hint="choose another name")
+                raise TakenError(f"a device of this space is named {wanted} already", hint="choose another name")
             if not spaces:
                 return alias
         raise AssertionError

@@ -123,7 +123,7 @@ class _RevocationFile:
             if line.ended.key not in known:
                 raise StorageError(
                     f"{self._file} names a revoked key that this daemon has not signed: {fingerprint_words(line.ended.key)}",
-                    hint="revoke that machine here, or see that the data folder is not older than the daemon's last new key; then move the "
+                    hint="revoke that device here, or see that the data folder is not older than the daemon's last new key; then move the "
                     "file away",
                 )
         return registry.take_ended([line.ended for line in lines if self._is_ours(line)])

@@ -38,7 +38,7 @@ def remove(state: RegistryState, name: str) -> int:
     inside = [caller.alias for caller in there if caller.space == name]
     if inside:
         raise TakenError(
-            f"machines may connect to it: {', '.join(inside[:5])}",
+            f"devices may connect to it: {', '.join(inside[:5])}",
             hint=f"shut them out first: confided device rm {inside[0]}",
         )
     mark = state.folder.spaces / f"{space_id}{_MARK}"

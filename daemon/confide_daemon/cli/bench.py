@@ -69,7 +69,7 @@ def bench(
     try:
         _, key = custodian.opening_key()
     except LockedError:
-        hint = f"its machines give its key to the daemon alone; let the server keep it meanwhile: confided space key {name} server"
+        hint = f"its devices give its key to the daemon alone; let the server keep it meanwhile: confided space key {name} server"
         raise LockedError(hint) from None
     store = Store.open(path, key, writer=False, now=time.time())
     handles = models.start(settings.embedding)
@@ -103,7 +103,7 @@ def _chosen(space: str | None, spaces: dict[str, str]) -> str:
         return space
     names = ", ".join(spaces)
     if not spaces:
-        raise BadNameError("there is no space yet", hint="invite a machine first: confided invite laptop")
+        raise BadNameError("there is no space yet", hint="invite a device first: confided invite laptop")
     if space is None:
         raise BadNameError("there are several spaces", hint=f"choose one with --space: {names}")
     raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are {names}")

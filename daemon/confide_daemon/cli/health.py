@@ -44,14 +44,14 @@ MAX_ANSWER = 4096
 # The most breaches that are searched for unhealed ones; no more are stored.
 BREACHES = 1000
 LOST_HINT = (
-    "machines that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
+    "devices that have the files send them again when they next compare (confide sync); the rest is in a backup, or in the damaged file "
     "beside the database; then confided doctor --fix"
 )
 UNCUT_HINT = "their texts are whole, and it is tried again every ten minutes; where it stays, it is a fault of confide's: report it"
 STRANDED_HINT = (
     "set url of [vault] again, restart the daemon, say confided vault move --back beside it, then take url out"
 )
-UNSEALED_HINT = "on one of the space's machines: confide secrets scan --stored"
+UNSEALED_HINT = "on one of the space's devices: confide secrets scan --stored"
 
 Follow = Callable[[str, int, int], None]
 
@@ -173,8 +173,8 @@ def _check_versions(found: DaemonPaths) -> Check:
     ahead = ", ".join(f"{name} has {one}" for name, one in versions.items() if is_behind(__version__, one))
     far = f"more than {WINDOW} minor versions from {__version__}"
     if behind:
-        return Check("versions of machines", f"{far}: {behind}", "upgrade confide on these machines")
-    return Check("versions of machines", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
+        return Check("versions of devices", f"{far}: {behind}", "upgrade confide on these devices")
+    return Check("versions of devices", detail=f"{far}, so this daemon is to be upgraded: {ahead}" if ahead else None)
 
 
 def _gateway_clients(found: DaemonPaths, space: str | None) -> Iterator[Check]:
@@ -324,11 +324,11 @@ class SpaceFacts:
         elif self.custody == "server":
             said = f"this server keeps its key (generation {self.number})"
         elif not self.number:
-            said = "its machines will keep its key; none has connected yet"
+            said = "its devices will keep its key; none has connected yet"
             if self.epoch:
-                said = "it waits for one of its machines: they keep its key"
+                said = "it waits for one of its devices: they keep its key"
         else:
-            said = f"its machines keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
+            said = f"its devices keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
         if self.locks_at is not None:
             said += f" until {time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(self.locks_at))} if no device connects"
         if self.is_changing:

@@ -78,7 +78,7 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
         if keys.rotation is not None:
             raise RotationError(
                 f"a rotation is under way: the old key answers until {clock(keys.rotation.until)}",
-                hint="machines that have not connected since it began know the old key only; to end that now: confided key --end-old",
+                hint="devices that have not connected since it began know the old key only; to end that now: confided key --end-old",
             )
         old, new, until = keys.current, Identity.generate(), int(time.time() + keep_s)
         _clear(folder)

@@ -22,7 +22,7 @@ _HIGHEST: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class KeyName:
-    keeper: Keeper  # `server`: it is derived from the master key; `caller`: the machines of the space have it
+    keeper: Keeper  # `server`: it is derived from the master key; `caller`: the devices of the space have it
     number: int  # the server's generation, from 0, or the epoch of the space's roster, from 1
 
 

@@ -21,7 +21,7 @@ from confide_memory.globs import matches
 from confide_memory.markdown_blocks import in_style_of
 
 LOST_HINT = (
-    "a machine that has the file sends it again when it next compares (confide sync); confide history lists older texts"
+    "a device that has the file sends it again when it next compares (confide sync); confide history lists older texts"
 )
 Derive = Callable[[Store, DocumentRow, str | None, float], PieceChanges]
 """Updates the derived rows of a document for its text (None: it is deleted) at a time; the index

@@ -118,7 +118,7 @@ async def _serve(
         exposition = Exposition.configured(config.metrics)
         revocations = Revocations.configured(beside_the_data(config), state)
         for name in revocations.apply(state.registry) if revocations else ():
-            extra = {"event": "machine revoked again"}
+            extra = {"event": "device revoked again"}
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)
         per_session = 1 + sum(addon.files_of_session(config) for addon in installed())
         sessions, open_spaces = make_room(

@@ -186,7 +186,7 @@ class Rate:
         check_size(data)
         wait_s = self._bucket.borrow(MAX_WAIT_S, 1.0 + await price_of(data))
         if wait_s is None:
-            raise RequestError("busy", "this machine asks faster than the daemon answers", "try again in a few seconds")
+            raise RequestError("busy", "this device asks faster than the daemon answers", "try again in a few seconds")
         if wait_s:
             await asyncio.sleep(wait_s)
 

@@ -155,7 +155,7 @@ class Copies:
             if not on_disk:
                 warning = "stored, but the file on this machine is being edited; it follows with the next sync"
         except (TimeoutError, ConnectionLost):
-            warning = "stored, but this machine has not confirmed its file yet; it follows with the next sync"
+            warning = "stored, but this device has not confirmed its file yet; it follows with the next sync"
         except ConfideError as error:
             warning = f"stored, but the file on this machine could not be written: {error.message}"
         if not on_disk:
@@ -183,7 +183,7 @@ class Copies:
                 async with self._session.held() as space:
                     kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
-            why = "this machine has not confirmed that its file was deleted; the next sync deletes it"
+            why = "this device has not confirmed that its file was deleted; the next sync deletes it"
             return WrittenBack(False, gone, f"deleted, but {why}")
         except ConfideError as error:
             return WrittenBack(False, gone, f"deleted, but the file on this machine is still there: {error.message}")
@@ -223,7 +223,7 @@ class Copies:
         try:
             return await asking
         except (TimeoutError, ConnectionLost, RequestError) as error:
-            log.info("a machine %s: %s", failing, type(error).__name__)
+            log.info("a device %s: %s", failing, type(error).__name__)
             return None
 
     async def scan(self, *, force: bool, timeout_s: float) -> Scanned | None:
@@ -248,7 +248,7 @@ class Copies:
         weight = len(change.text or "")
         if len(self._waiting) >= MAX_WAITING or self._waiting_chars + weight > MAX_WAITING_CHARS:
             if not self._is_behind:
-                log.warning("a machine is %d documents behind; it compares when it has taken them", len(self._waiting))
+                log.warning("a device is %d documents behind; it compares when it has taken them", len(self._waiting))
             self._is_behind = True
             return
         self._waiting[key] = change
@@ -286,7 +286,7 @@ class Copies:
             try:
                 await SCAN.ask_machine(self._session.ask, {"force": False}, SCAN_DEADLINE_S)
             except (TimeoutError, RequestError) as error:
-                log.info("a machine that was behind did not compare: %s", type(error).__name__)
+                log.info("a device that was behind did not compare: %s", type(error).__name__)
 
     async def _tell(self, change: DocumentChange) -> None:
         """Send a revision to the device; schedule a retry if it is not taken."""
@@ -452,7 +452,7 @@ class ConnectedMachine:
             log.info("session %s: the scan ended early: %s", self.session_id, type(error).__name__)
             if isinstance(error, RequestError):
                 raise
-            raise RequestError("unavailable", "the machine did not answer in time") from None
+            raise RequestError("unavailable", "the device did not answer in time") from None
 
 
 def _answered(answer: Applied) -> Applied | None:

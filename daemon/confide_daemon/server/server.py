@@ -313,7 +313,7 @@ class Daemon(SpacesHost):
             return
 
         async def refuse(_op: str, _body: dict[str, object]) -> dict[str, object]:
-            raise RequestError("unavailable", f"the daemon cannot use this machine's space: {error}", error.hint)
+            raise RequestError("unavailable", f"the daemon cannot use this device's space: {error}", error.hint)
 
         self._explained.add(connection)
         try:

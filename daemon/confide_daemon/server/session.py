@@ -253,7 +253,7 @@ class Session:
     def caller_now(self) -> Caller:
         """Return the caller with its current rights. Raises GrantError if its access has ended."""
         if self.ended_by:
-            raise GrantError("this machine's access has ended")
+            raise GrantError("this device's access has ended")
         return self.caller
 
     async def shut_out(self, code: str) -> None:
@@ -422,7 +422,7 @@ class Session:
                 await asyncio.gather(*(one.ended.wait() for one in others))
                 await self._daemon.services.settle(space_id)
         except TimeoutError:
-            raise RequestError("busy", "another machine of this space is still busy", "try again") from None
+            raise RequestError("busy", "another device of this space is still busy", "try again") from None
 
     async def _on_stream(self, op: str, params: Carried, body: Body) -> dict[str, object]:
         async with self.held():
@@ -493,7 +493,7 @@ class Session:
             await asyncio.to_thread(self.registry.name_successor, old_key, new_key, session=session_id)
         except ConfideError as error:
             raise RequestError.of(error) from error
-        extra = self._facts(event="machine will have a new key")
+        extra = self._facts(event="device will have a new key")
         log.info("session %s: %s will have a new key", session_id, self.caller.alias, extra=extra)
         return {}
 
@@ -508,9 +508,9 @@ class Session:
             if operation.name not in self._misanswered:
                 self._misanswered.add(operation.name)
                 name = self.connection.session_id
-                log.info("session %s: the machine's answer to %s is not of the agreed form", name, operation.name)
-            problem = "the machine's answer is not of the agreed form"
-            raise RequestError("invalid", problem, "update confide on that machine") from None
+                log.info("session %s: the device's answer to %s is not of the agreed form", name, operation.name)
+            problem = "the device's answer is not of the agreed form"
+            raise RequestError("invalid", problem, "update confide on that device") from None
 
     @property
     def toolsets(self) -> tuple[str, ...]:
@@ -620,9 +620,7 @@ class Session:
                 while self._under.finishing:
                     await asyncio.wait(self._under.finishing)
         except TimeoutError:
-            log.warning(
-                "session %s: changes did not end; the other machines see them later", self.connection.session_id
-            )
+            log.warning("session %s: changes did not end; the other devices see them later", self.connection.session_id)
         finally:
             for task in self._under.finishing:
                 task.cancel()

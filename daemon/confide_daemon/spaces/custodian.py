@@ -184,7 +184,7 @@ class Custodian:
                 self._may_be_theirs = epoch > 0 and not self._is_written
             self.is_lost = True
             if epoch:
-                log.error("none of the keys of space %s opens it: its machines are asked for theirs", self._space_id)
+                log.error("none of the keys of space %s opens it: its devices are asked for theirs", self._space_id)
                 raise LockedError
             raise _wrong()
 
@@ -315,5 +315,5 @@ def sweep(folder: Path) -> None:
 def _wrong() -> WrongKeyError:
     return WrongKeyError(
         "cannot open the database of the space: this is not its key, or the file is no database",
-        hint="another machine of the space may have the right one; or the file was damaged or replaced: restore it from a backup",
+        hint="another device of the space may have the right one; or the file was damaged or replaced: restore it from a backup",
     )

@@ -168,7 +168,7 @@ class Upkeep:
         for breach in self._open:
             if breach.what in LOSSES:
                 said.append(
-                    f"lost: {breach.rows} {breach.what}; machines that have the files send them again when they next compare "
+                    f"lost: {breach.rows} {breach.what}; devices that have the files send them again when they next compare "
                     "(confide sync), the rest has to come from a backup"
                 )
             else:

@@ -165,7 +165,7 @@ class SpaceSlot:
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide device key rotate on one of them"
-            raise ConfideError("the machines of this space keep its key", hint=hint)
+            raise ConfideError("the devices of this space keep its key", hint=hint)
         async with self._rekeying:
             space = await self._spaces.get(self._space_id)
             await self._rekey(space, self.custodian.next_generation(), follow)

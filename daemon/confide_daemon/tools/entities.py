@@ -258,7 +258,7 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
         "time": said.get("time") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
     claim = said.get("claim")
-    lines = [f"project {project}, on {context.facts.machine or 'a machine without a name'} ({structured['platform']})"]
+    lines = [f"project {project}, on {context.facts.machine or 'a device without a name'} ({structured['platform']})"]
     lines += [f"linked: {', '.join(structured['linked'])}"] if structured["linked"] else []
     lines += [f"folder {structured['directory']}"] if structured["directory"] else []
     if git is not None:

@@ -82,7 +82,7 @@ DEFINITION = Definition(
                 {
                     "state": TEXT,
                     "caller": TEXT,
-                    "device": {**MAYBE_TEXT, "description": "What the devices of the space call this machine"},
+                    "device": {**MAYBE_TEXT, "description": "What the devices of the space call this device"},
                     "machine": MAYBE_TEXT,
                     "space": TEXT,
                     "scope": TEXT,
@@ -322,7 +322,7 @@ def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
     machines = sealing["devices"] - codes
     devices = "1 device" if machines == 1 else f"{machines} devices"
     devices += f" and {codes} recovery {'code' if codes == 1 else 'codes'}" if codes else ""
-    keeper = "its machines keep" if sealing["custody"] == "caller" else "the daemon keeps"
+    keeper = "its devices keep" if sealing["custody"] == "caller" else "the daemon keeps"
     return [f"{secrets}{devices}, epoch {sealing['epoch']}; {keeper} the key of the database"]
 
 

@@ -43,7 +43,7 @@ Words = Annotated[
 ]
 _TRIES: Final = 3
 """Attempts to type six words."""
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name, or its six words.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The device's name, or its six words.")]
 
 
 @command

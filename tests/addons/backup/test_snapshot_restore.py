@@ -115,7 +115,7 @@ class Here:
 async def test_it_is_served_as_it_was(
     taken: Taken, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """With the machines of then, but for the one that was revoked since; revisions go on above all that were ever given."""
+    """With the devices of then, but for the one that was revoked since; revisions go on above all that were ever given."""
     keys: snapshot_restore.Keys = ByCode(taken.code)
     if by != "code":
         folder = tmp_path / "keys"

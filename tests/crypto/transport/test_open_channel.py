@@ -171,9 +171,7 @@ async def test_a_key_that_is_not_enrolled_is_told_so_with_its_words() -> None:
         with pytest.raises(DeniedError) as caught:
             await dial(host.url)
         assert isinstance(await host.refused.get(), DeniedError)
-    assert (
-        str(caught.value) == f"this machine's key is not enrolled: fingerprint {fingerprint_words(LAPTOP.public_key)}"
-    )
+    assert str(caught.value) == f"this device's key is not enrolled: fingerprint {fingerprint_words(LAPTOP.public_key)}"
     assert (caught.value.reason, caught.value.exit_code) == ("unknown", 6)
     assert caught.value.hint
 

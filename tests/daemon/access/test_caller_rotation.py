@@ -51,7 +51,7 @@ async def test_both_keys_connect_until_the_new_one_has(daemon: Serving) -> None:
                     await laptop.attach("web")
     denied = await refused(daemon, old)
     assert denied.reason == "revoked"
-    assert "a new key of this machine took its place" in (denied.hint or "")
+    assert "a new key of this device took its place" in (denied.hint or "")
     async with Machine(await daemon.connect(new)) as laptop:
         await laptop.attach("app")
 

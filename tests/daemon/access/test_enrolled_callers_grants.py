@@ -124,7 +124,7 @@ async def test_every_sync_request_of_a_project_without_a_grant_is_denied(filled:
         }
         for op, body in requests.items():
             error = await denied(laptop.request(op, body))
-            assert str(error) == "this machine has no grant for the project 'web'", op
+            assert str(error) == "this device has no grant for the project 'web'", op
             assert "confided device edit laptop --projects app,web" in (error.hint or "")
         assert (await laptop.request("pull", {"project": "app", "path": "MEMORY.md"}))["revision"] == 1
     async with machine(filled, "check", space="home") as check:

@@ -79,7 +79,7 @@ def test_an_invite_that_nobody_uses_ends_with_its_time(ready: Confided) -> None:
 
 
 NO_INVITES = [
-    (["bad name"], 7, "cannot name a machine"),
+    (["bad name"], 7, "cannot name a device"),
     (["laptop", "--ttl", "soon"], 7, "use 90s, 15m, 1h or 2d"),
     (["laptop", "--ttl", "90d"], 7, "at most 30d"),
     (["laptop", "--scope", "root"], 7, "the scopes are read, write, admin"),

@@ -326,7 +326,7 @@ MISTAKES = [
     (["edit", "laptop"], 2, "at least one of --scope"),
     (["edit", "laptop", "--scope", "raed"], 7, "did you mean read?"),
     (["edit", "laptop", "--expires", "tomorrow"], 7, "is not a length of time"),
-    (["edit", "laptop", "bad name"], 7, "cannot name a machine"),
+    (["edit", "laptop", "bad name"], 7, "cannot name a device"),
     (["aprove", "laptop"], 2, "did you mean confided device approve?"),
     (["ls", "invited"], 7, "confided invite --cancel invited"),
 ]

@@ -45,7 +45,7 @@ async def test_a_space_goes_with_all_its_files_while_the_daemon_serves(ready: Co
     assert "the server keeps the key  old" in listed
 
     refused = ready.run("space", "rm", "old", "--yes", code=7).stderr
-    assert "machines may connect to it: old" in refused
+    assert "devices may connect to it: old" in refused
     assert "confided device rm old" in refused
     assert "there is no space 'nosuch'" in ready.run("space", "rm", "nosuch", "--yes", code=7).stderr
     before = ids(ready)

@@ -459,7 +459,7 @@ async def test_an_invite_is_bounded_by_the_rights_of_who_makes_it(daemon: Servin
         assert await narrow.refused("invite", {**said, "inviteId": "00" * 16, "scope": "write", **wrong}) == "invalid"
     # Of several the first is named, in the order of PROTOCOL.md 9.
     wrong = {"inviteId": "00" * 16, "name": "../x", "ttlS": 0, "scope": "root"}
-    named = (({}, "'../x' cannot name a machine"), ({"name": "x"}, "'ttlS'"), ({"name": "x", "ttlS": 9}, "'scope'"))
+    named = (({}, "'../x' cannot name a device"), ({"name": "x"}, "'ttlS'"), ({"name": "x", "ttlS": 9}, "'scope'"))
     for right, says in named:
         with pytest.raises(RequestError, match=says):
             await narrow.request("invite", {**said, **wrong, **right})

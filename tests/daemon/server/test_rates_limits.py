@@ -140,10 +140,10 @@ async def test_a_full_daemon_says_so_and_spends_no_invite(tmp_path: Path) -> Non
         async with machine(daemon, "first") as first:
             await first.attach()
             async with machine(daemon, "second") as second:
-                with pytest.raises(DeniedError, match="lets no connection of this machine in") as refused:
+                with pytest.raises(DeniedError, match="lets no connection of this device in") as refused:
                     await daemon.connect(key)
                 assert (refused.value.reason, refused.value.exit_code) == ("busy", 6)
-                assert "as many machines are connected as it serves" in (refused.value.hint or "")
+                assert "as many devices are connected as it serves" in (refused.value.hint or "")
                 with pytest.raises(DeniedError):
                     await daemon.connect(key, invite=invite)
                 await second.attach()

@@ -369,7 +369,7 @@ async def test_a_space_that_cannot_be_opened_is_explained_and_the_others_go_on(d
     broken = daemon.state.folder.space(space_id)
     broken.write_bytes(b"not a database at all" * 1000)
     async with Machine(await daemon.connect(identity)) as laptop:
-        with pytest.raises(RequestError, match="cannot use this machine's space: cannot open the database") as refused:
+        with pytest.raises(RequestError, match="cannot use this device's space: cannot open the database") as refused:
             await laptop.attach("proj")
         assert refused.value.code == "unavailable"
     await works(daemon, "other")

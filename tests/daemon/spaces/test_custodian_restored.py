@@ -99,7 +99,7 @@ async def test_the_key_is_found_again(tmp_path: Path, of_database: int, of_custo
         assert not daemon.daemon.spaces.health_problems()
         (check,) = health._database(DaemonPaths(data / "confided.toml", daemon.state.folder), *spaces_of(daemon))
         assert check.is_ok
-        assert ("waits for one of its machines" if of_custody is None else "its machines keep its key") in str(check)
+        assert ("waits for one of its devices" if of_custody is None else "its devices keep its key") in str(check)
         assert await hand_over(machine, device) is False
         assert CANARY in await finds(machine)
         await until("the newest key", lambda: custody_of(daemon) == Custody(KeyName("caller", 2)))

@@ -64,7 +64,7 @@ def test_an_agents_session_lives_through_a_rotation_and_its_pin_follows(tmp_path
         an_agent_follows(laptop, daemon, relay)
     told = sleeper.run("status", code=6)
     assert "this endpoint does not hold the pinned key" in told
-    assert "its key was rotated while this machine was away" in told
+    assert "its key was rotated while this device was away" in told
     assert pinned(sleeper)["daemonKey"] == before["daemonKey"]
     sleeper.run("join", daemon.invite("sleeper-again"))
     assert "link" in sleeper.run("status")

@@ -37,7 +37,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @contextmanager
 def sealed(machine: Machine) -> Iterator[None]:
-    """With the machine's key under a passphrase, and a place to keep it unlocked."""
+    """With the device's key under a passphrase, and a place to keep it unlocked."""
     with runtime_folder() as runtime:
         machine.env["XDG_RUNTIME_DIR"] = str(runtime)
         seal_key(machine)
@@ -130,7 +130,7 @@ def test_a_key_is_rotated_under_an_agent_s_session(daemon: Daemon, machine: Mach
             assert f"old key: {before}" in said
             assert f"new key: {after}" in said
             assert told(agent) == ""
-            assert "a new key of this machine took its place" in stolen.run("status", code=6)
+            assert "a new key of this device took its place" in stolen.run("status", code=6)
             assert told(agent) == ""
         assert machine.json("key", "show")["kept"] == form
         machine.run("status")

@@ -51,7 +51,7 @@ ID: Final = "0f" * 16
 TIME: Final = "2026-11-21T10:00:00Z"
 KEY: Final = "cd" * 32
 
-# PROTOCOL.md 9.1, in its order: each result with all of its fields. Not here: what only takes (`rotate` would change the machine's key).
+# PROTOCOL.md 9.1, in its order: each result with all of its fields. Not here: what only takes (`rotate` would change the device's key).
 RESULTS: Final[dict[str, dict[str, Any]]] = {
     "attach": {
         "space": EVIL,

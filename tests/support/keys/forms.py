@@ -35,6 +35,6 @@ def seal(path: Path, identity: Identity, passphrase: str = WORDS) -> None:
 
 
 def seal_key(machine: Machine, passphrase: str = WORDS) -> None:
-    """Put the machine's key, which is in a plain file, under a passphrase."""
+    """Put the device's key, which is in a plain file, under a passphrase."""
     path = machine.home / "proxy" / "identity.key"
     seal(path, Identity.load(path), passphrase)

@@ -86,7 +86,7 @@ class Machine:
         }
 
     def allow(self, name: str, folder: Path | None = None) -> None:
-        """What `confide project allow` keeps: the machines of one space have folders of one name here, without a remote."""
+        """What `confide project allow` keeps: the devices of one space have folders of one name here, without a remote."""
         kept = self.home / "proxy" / "projects.jsonl"
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         decision = ClaimOutcome(str((folder or self.project).resolve()), name, NameOrigin.ALLOWED, "0" * 8)

@@ -254,7 +254,7 @@ class SpaceLeases:
             return []
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._failed_at))
         return [
-            f"the database of the store does not answer since {since}: nothing new is stored, and machines keep what waits"
+            f"the database of the store does not answer since {since}: nothing new is stored, and devices keep what waits"
         ]
 
     def _fail(self, error: ConfideError) -> None:

@@ -302,8 +302,8 @@ def restarting() -> RefusalError:
 
 
 def _locked() -> RefusalError:
-    hint = "it opens when one of its machines connects"
-    return RefusalError(503, "locked", "the space is locked: its machines keep its key", hint=hint)
+    hint = "it opens when one of its devices connects"
+    return RefusalError(503, "locked", "the space is locked: its devices keep its key", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

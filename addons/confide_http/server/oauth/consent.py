@@ -56,7 +56,7 @@ def waiting_page(waiting: PendingSignIn, words: str) -> Response:
         f"{registered if waiting.application.is_registered else ''}"
         f"<p>{_WRITES if waiting.asked.scope == 'write' else _READS} Its maker can read what it asks and finds.</p>\n"
         f"<p>You would be sent back to <strong>{escape(_where(redirect))}</strong>: {escape(redirect)}</p>\n"
-        "<p>Have you asked for this yourself, just now, in this browser? Then approve it on one of your machines, within ten minutes:</p>\n"
+        "<p>Have you asked for this yourself, just now, in this browser? Then approve it on one of your devices, within ten minutes:</p>\n"
         f"<p><code>confide http approve {escape(words)}</code></p>\n"
         "<p>This page goes on by itself then. If you have not asked for it, close it. Nothing was granted.</p>"
     )

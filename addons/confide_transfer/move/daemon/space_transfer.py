@@ -106,10 +106,10 @@ class Moving(SpacePart):
             return None
         if self.left_at:
             day = time.strftime("%Y-%m-%d", time.localtime(self.left_at))
-            hint = "ask for an invite on the machine that moved it: confide device invite NAME"
+            hint = "ask for an invite on the device that moved it: confide device invite NAME"
             return RequestError("unavailable", f"{HAS_LEFT} on {day}", hint)
         if self.is_arriving:
-            hint = "run the same confide daemon move again on the machine that began it"
+            hint = "run the same confide daemon move again on the device that began it"
             return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
         if self._held_by and self._held_by != session_id:
             return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
@@ -142,7 +142,7 @@ class Moving(SpacePart):
         Raise RequestError if another session holds it.
         """
         if self._held_by not in ("", session):
-            raise RequestError("conflict", "another machine is moving this memory", "wait until it has ended")
+            raise RequestError("conflict", "another device is moving this memory", "wait until it has ended")
         self._held_by = session
 
     def session_ended(self, session_id: str) -> None:
@@ -172,7 +172,7 @@ class Moving(SpacePart):
                     hint = "its operator takes it away: what was moved is at the new daemon"
                     raise RequestError("conflict", "this daemon was put back from a copy made before the move", hint)
                 if more and not self.left_at:
-                    hint = "the machine that made them can write them to a folder: confide export"
+                    hint = "the device that made them can write them to a folder: confide export"
                     raise RequestError("conflict", f"{more:,} changes were made here since the move", hint)
                 store.marks.put(SPACE_LEFT, now)
 

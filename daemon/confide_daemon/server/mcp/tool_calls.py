@@ -405,7 +405,7 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
     # call.
     waiting = {tool.definition.name: tool for tool in tools(("all",)) if tool.definition.offline == "queue"}
     if name not in waiting:
-        raise RequestError("invalid", "no such tool, or none whose calls wait on a machine")
+        raise RequestError("invalid", "no such tool, or none whose calls wait on a device")
     try:
         return {"result": (await _call(waiting[name], arguments, origin.within(surroundings(project)))).structured}
     except ConfideError as error:

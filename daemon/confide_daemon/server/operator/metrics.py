@@ -74,7 +74,7 @@ class Metrics(Collector):
         now = self._now
         assert now is not None
         yield _gauge("build_info", "The version that runs.", {(__version__,): 1.0}, "version")
-        yield _gauge("sessions", "Connections of machines.", {(): now.sessions})
+        yield _gauge("sessions", "Connections of devices.", {(): now.sessions})
         yield _gauge("spaces", "Spaces, by how they are.", {(state,): n for state, n in now.spaces.items()}, "state")
         yield _gauge("index_pieces_waiting", "Pieces of open spaces that wait for their vectors.", {(): now.waiting})
         yield _gauge(

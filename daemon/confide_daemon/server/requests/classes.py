@@ -35,8 +35,8 @@ class ClassRequests:
         caller = self._session.caller_now()
         roster = await asyncio.to_thread(self._session.desk.rosters.current, caller.space_id)
         if roster is not None and caller.public_key not in roster.devices:
-            hint = "a device of the space approves this machine, or trusts the text itself"
-            raise RequestError("denied", "this machine is not among the devices of its space", hint)
+            hint = "a device of the space approves this device, or trusts the text itself"
+            raise RequestError("denied", "this device is not among the devices of its space", hint)
         self._writable(project, path)
         if hash != doubts.hash:
             problem = "the text has changed since it was shown"

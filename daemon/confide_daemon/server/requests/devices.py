@@ -121,7 +121,7 @@ class RosterRequests:
                 except (TimeoutError, ConfideError) as error:
                     raise_if_cancelled()
                     # The device fetches the roster when it connects and before it seals anyway.
-                    log.info("a machine did not take news of its space's devices: %s", type(error).__name__)
+                    log.info("a device did not take news of its space's devices: %s", type(error).__name__)
 
     async def _roster(self, asked: wire.RosterRequest) -> wire.RosterAnswer:
         caller = self._session.caller_now()
@@ -188,14 +188,14 @@ class RosterRequests:
         caller = self._session.caller_now()
         caller.grants.require_scope()
         if not caller.grants.reaches_all or not await asyncio.to_thread(self._desk.may_decide, caller):
-            raise GrantError("a space is moved here by a machine that reaches all of it")
+            raise GrantError("a space is moved here by a device that reaches all of it")
         rosters = self._desk.rosters
         try:
             roster = await asyncio.to_thread(rosters.proposed, caller.space_id, asked["entries"])
         except RosterError as error:
             raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
         if caller.public_key not in roster.devices:
-            raise GrantError("this machine is not among the devices of the space that it brings")
+            raise GrantError("this device is not among the devices of the space that it brings")
         # A locked space without a roster is still empty: a database key that devices keep is
         # created only after the roster.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
@@ -218,10 +218,10 @@ class RosterRequests:
         if entry.change is RosterChange.GENESIS:
             caller.grants.require_scope()
             if not await asyncio.to_thread(self._desk.may_decide, caller):
-                hint = "connect with a machine that reaches all of it; it approves this one"
+                hint = "connect with a device that reaches all of it; it approves this one"
                 raise GrantError("the devices of a space begin with one that reaches all of it", hint=hint)
             if entry.device is None or entry.device.key != caller.public_key:
-                raise RequestError("invalid", "a machine can begin the list of devices with itself only")
+                raise RequestError("invalid", "a device can begin the list of devices with itself only")
             return
         if caller.grants.may_write or await asyncio.to_thread(self._desk.may_write, entry.signer):
             return  # a reader may bring again what a restored daemon has lost
@@ -257,7 +257,7 @@ class RosterRequests:
         pairings = self._desk.pairings
         if roster is not None and caller.public_key in roster.removed:
             hint = "make a new key here, confide device key rotate, and join again"
-            raise GrantError("this machine was removed from the devices of its space", hint=hint)
+            raise GrantError("this device was removed from the devices of its space", hint=hint)
         if roster is not None and caller.public_key in roster.devices:
             answer = await asyncio.to_thread(pairings.answer_of, caller.space_id, caller.public_key)
             return {"answer": answer}
@@ -274,13 +274,13 @@ class RosterRequests:
             self._desk.pairings.answer, caller.space_id, key, answer
         )
         if not is_known:
-            raise NotFoundError("no machine with this key has asked and was added", hint="add it first")
+            raise NotFoundError("no device with this key has asked and was added", hint="add it first")
         self._desk.announce(caller.space_id, self._changed.set)
         return {}
 
     async def _invited(self, body: Carried) -> dict[str, object]:
         # The error names the first wrong field, and the name comes before these two.
-        check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "machine")
+        check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "device")
         return await wire.INVITE.answered(body, self._invite)
 
     async def _invite(self, asked: wire.InviteRequest) -> wire.Invited:
@@ -312,7 +312,7 @@ class RosterRequests:
         roster = await self._current(caller.space_id)
         if roster is None or caller.public_key not in roster.devices:
             hint = f"approve it on one of them first: confide device approve {shlex.quote(caller.alias)}"
-            raise GrantError("this machine is not among the devices of its space", hint=hint)
+            raise GrantError("this device is not among the devices of its space", hint=hint)
         return roster
 
     async def _current(self, space_id: str) -> Roster | None:
@@ -351,7 +351,7 @@ def _check_card(card: Card, key: bytes) -> None:
     """Raise RequestError for a card that no device could add, so that no person is shown it."""
     try:
         if card.key != key or not card.verify():
-            raise RequestError("invalid", "the card is not this machine's")
+            raise RequestError("invalid", "the card is not this device's")
         check_wrap_key(card.wrap_key)
     except WrapError as error:
         raise RequestError("invalid", error.message, error.hint) from error

@@ -67,8 +67,8 @@ class SealedRequests:
         found = _records_in(asked["records"])  # megabytes, so not before it is known that they may come
         epoch = await self._session.epoch_for(caller.public_key)
         if epoch is None:
-            hint = "look at the list of devices again; a device of the space approves this machine"
-            raise RequestError("conflict", "this machine is not among the devices of its space", hint)
+            hint = "look at the list of devices again; a device of the space approves this device"
+            raise RequestError("conflict", "this device is not among the devices of its space", hint)
         if any(record.epoch != epoch for record in found):
             hint = "look at the list of devices again, and seal again"
             raise RequestError("conflict", f"a record is not of the newest epoch, which is {epoch}", hint)
@@ -88,7 +88,7 @@ class SealedRequests:
         record = await self._space.records.get(id)
         now = self._session.caller_now().grants
         if (now.projects, now.sources) != (grants.projects, grants.sources):
-            raise GrantError("this machine's grants were just changed", hint="ask again")
+            raise GrantError("this device's grants were just changed", hint="ask again")
         return {"record": record.encode()}
 
     async def _list(self, asked: wire.RecordListRequest) -> wire.RecordList:
@@ -136,8 +136,8 @@ class SealedRequests:
         self._require_rescan()
         # Unlike any other change by a caller, a replacement here cannot be undone.
         if await self._session.epoch_for(self._session.caller_now().public_key) is None:
-            hint = "a device of the space approves this machine"
-            raise RequestError("denied", "this machine is not among the devices of its space", hint)
+            hint = "a device of the space approves this device"
+            raise RequestError("denied", "this device is not among the devices of its space", hint)
 
     async def _stored_texts(self, asked: wire.StoredTextsRequest) -> wire.StoredTextsAnswer:
         page = await self._texts.page(asked["after"])

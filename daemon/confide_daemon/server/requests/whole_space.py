@@ -34,6 +34,6 @@ async def require_device(session: SessionHost, what: str) -> Caller:
     caller = require_all(session, what)
     roster = await asyncio.to_thread(session.desk.rosters.current, caller.space_id)
     if roster is None or caller.public_key not in roster.devices:
-        hint = "a device of the space approves this machine"
-        raise RequestError("denied", "this machine is not among the devices of its space", hint)
+        hint = "a device of the space approves this device"
+        raise RequestError("denied", "this device is not among the devices of its space", hint)
     return require_all(session, what)

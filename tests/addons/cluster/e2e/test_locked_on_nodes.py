@@ -1,4 +1,4 @@
-"""A space whose key its machines keep, on two nodes: whoever has the key brings it to where the space is opened."""
+"""A space whose key its devices keep, on two nodes: whoever has the key brings it to where the space is opened."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def calling(nodes: Nodes, folder: Path, port: int) -> AbstractAsyncContextManage
 
 
 async def rolled(nodes: Nodes, program: str, agent: BusyAgent, on_new: Callable[[], None]) -> Identity:
-    """Both nodes become of the newer version, under calls; a machine of the space that was enrolled between the two.
+    """Both nodes become of the newer version, under calls; a device of the space that was enrolled between the two.
 
     `on_new`: told when the second one is.
     """

@@ -35,7 +35,7 @@ def confided(tmp_path: Path) -> Iterator[Confided]:
 
 
 def test_a_locked_space_is_not_unlocked_and_what_is_sealed_stays_so(confided: Confided, tmp_path: Path) -> None:
-    """Until one of its machines has brought the key every request is told so; and from then on a sealed secret is its placeholder."""
+    """Until one of its devices has brought the key every request is told so; and from then on a sealed secret is its placeholder."""
     (confided.home / "daemon.toml").write_text(NO_MODEL + MACHINES_KEEP + GATEWAY)
     confided.run("init")
     gateway = ServerGateway(serve(confided), confided)
