@@ -52,6 +52,26 @@ FOUND = [
     ("Schluesseluebergabe", "Schlüsselübergabe um neun."),
     (unicodedata.normalize("NFD", "Görlitzer"), "Der Görlitzer Zug."),
     (unicodedata.normalize("NFD", "Schlüsselübergabe"), unicodedata.normalize("NFD", "Schlüsselübergabe um neun.")),
+    ("リンゴ", "りんごのアイコン"),
+    ("İSTANBUL", "toplantı Istanbul'da"),
+    ("जरूरी कागज", "ज़रूरी काग़ज़ तिजोरी में हैं।"),
+    ("मुख्य सर्वर", "मुख्य सर्वर यहाँ है।"),
+    ("சேவையகம்", "முதன்மை சேவையகம் சென்னையில் உள்ளது."),
+    ("release 42", "الإصدار ٤٢ release"),
+    ("paypal", "we pay by p\u0430yp\u0430l"),
+    ("hello", "h\u0337e\u0334l\u0336l\u0335o\u0337 there"),
+    ("🦊", "The mascot is 🦊."),
+    ("👍🏽", "👍 means approved"),
+    # Numbers.
+    ("1,000 users", "the plan has 1000 users"),
+    ("1000 users", "the plan has 1,000 users"),
+    ("1000 users", "the plan has 1\u202f000 users"),
+    ("10 MB", "uploads of 10mb at most"),
+    ("10MB", "uploads of 10 MB at most"),
+    # Hashes, both ways.
+    ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "the digest is 9f86d081884c7d659a2f"),
+    ("1234567", "fixed by 1234567abcdef12"),
+    ("deadbeefcafe", "deadbeef removed it"),
     # Endings, where there is no stemmer.
     ("где находится сервер", "Серверы находятся во Франкфурте."),
     ("резервная копия", "Резервные копии делаются ночью."),
@@ -62,6 +82,8 @@ NOTHING = [
     ("SHOP-123", "Ticket SHOP-1234 is open."),
     ("какая погода завтра", "Сервер стоит во Франкфурте."),
     ("휴가는 며칠인가요", "배포는 목요일에 합니다."),
+    ("1234567", "fixed by 12345678"),
+    ("what does 🦄 mean", "🔥 means a production incident"),
 ]
 
 
@@ -69,7 +91,7 @@ def local_scores(asked: str, text: str) -> list[float]:
     index = LocalIndex()
     try:
         index.put(("p", "memory/a.md"), f"{text}\n")
-        return [score for _, _, score in index.search(question(asked))]
+        return [hit[2] for hit in index.search(question(asked))]
     finally:
         index.close()
 

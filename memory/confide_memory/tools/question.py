@@ -7,15 +7,17 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.words import (
     COMPOUND,
+    GROUPED,
     PLAIN,
     RUN,
     SHORT_HASH,
+    SIGNED,
     beside,
     bigrams,
     fold,
@@ -26,6 +28,7 @@ from confide_memory.tools.words import (
     parts,
     runs,
     spelled_otherwise,
+    ungrouped,
 )
 
 # Words that add nothing to a query for days: "what happened yesterday", "what did I work on last
@@ -36,11 +39,13 @@ OF_ANY_DAY = frozenset(
 )
 # A question has few words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
+MOST_COMPOUNDS = 1000  # of a text that is a whole file, the first ones
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 QUOTED = re.compile(r'"([^"]{1,200})"')
 # Weight of a term: the root of its length, up to LONGEST; twice the longest word's for a name, less
 # for a pair of letters.
 LONGEST = 8
-NAME_WEIGHT = 2 * LONGEST**0.5
+NAME_WEIGHT: float = 2 * LONGEST**0.5
 BIGRAM_WEIGHT = 2**0.5
 # A single word or a name is also searched as a prefix, from this length on.
 SHORTEST_PREFIX = 3
@@ -59,6 +64,8 @@ class Term:
     is_name: bool = False
     is_beginning: bool = False  # the last word of a sequence matches as a prefix
     is_identifier: bool = False  # a text without it is about another thing
+    is_symbol: bool = False  # it looks like the name of one thing, and not like a word with a hyphen
+    is_number: bool = False
     is_proper: bool = False  # a proper noun, as far as its capital letter shows
     shorter: tuple[tuple[str, ...], ...] = ()  # shorter forms that other texts use, matched exactly
 
@@ -76,17 +83,12 @@ class SearchQuestion:
     terms: tuple[Term, ...]  # terms that a relevant chunk should contain
     named: float  # the share of the terms' weight that `exact` covers
     also: tuple[Term, ...] = ()  # the caller's keywords, each of which may replace terms in a chunk
+    dates: tuple[str, ...] = ()  # days that are named in digits
 
     @property
     def identifiers(self) -> tuple[Term, ...]:
         """The identifiers among the terms: a text without any of them is about another thing."""
         return tuple(term for term in self.terms if term.is_identifier)
-
-    @property
-    def identified(self) -> float:
-        """The identifiers' share of the total weight of the terms."""
-        total = sum(term.weight for term in self.terms)
-        return sum(term.weight for term in self.identifiers) / total if total else 0.0
 
 
 SATURATION = 8.0  # the BM25 score that maps to one half
@@ -96,10 +98,11 @@ KEYWORD = {"keyword": 3.4, "terms": 5.1, "constant": -4.63}
 # A chunk with a name or a quoted phrase of the query is more often relevant than not, however long
 # the query is.
 NAMED = -0.5
-# A chunk without any identifier of the query is rarely relevant, and never if the query is little
-# more than these.
-LACKING, LACKING_ALL = 0.0, -1.5
-MOST_OF_IT = 0.5
+# A chunk that lacks a name of the query is no certain answer: LACKING is a score of 0.45. It is no answer
+# if the query is little more than such names, and perhaps one if it has a longer name with this in
+# it (`PARTLY`).
+LACKING, LACKING_ALL, LACKING_PARTLY = -0.2, -1.5, 0.4
+PARTLY, MOST_OF_IT = 0.1, 0.5
 
 
 def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking: float = 0.0) -> float:
@@ -109,7 +112,7 @@ def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking
         keyword: its BM25 score, saturated.
         terms: the share of the query's terms that occur in it or around it.
         is_named: it contains a name or a quoted phrase of the query exactly.
-        lacking: the identifiers' share of the query if none of them occurs there, else 0.
+        lacking: as `NameCheck.lacking` returns it.
     """
     least, most = bounds(is_named=is_named, lacking=lacking)
     value = KEYWORD["constant"] + KEYWORD["keyword"] * keyword + KEYWORD["terms"] * terms
@@ -118,8 +121,24 @@ def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking
 
 def bounds(*, is_named: bool, lacking: float) -> tuple[float, float]:
     """Return the least and the greatest logit of a score that names of the query allow."""
-    most = math.inf if not lacking else LACKING if lacking < MOST_OF_IT else LACKING_ALL
+    if not lacking:
+        most = math.inf
+    elif lacking <= PARTLY:
+        most = LACKING_PARTLY
+    else:
+        most = LACKING if lacking < MOST_OF_IT else LACKING_ALL
     return NAMED if is_named else -math.inf, most
+
+
+def unknown_share(asked: SearchQuestion, is_there: Callable[[Term], bool]) -> float:
+    """Return the share, by weight, of proper nouns in the query that occur nowhere: no match for
+    the other words can make up for them. `is_there` reports if a term occurs anywhere.
+    """
+    unknown = sum(1 for term in asked.terms if term.is_proper and not is_there(term))
+    if not unknown:
+        return 0.0
+    others = math.fsum(term.weight for term in asked.terms if not term.is_proper or is_there(term))
+    return unknown * NAME_WEIGHT / (others + unknown * NAME_WEIGHT)
 
 
 def saturate(bm25: float) -> float:
@@ -147,25 +166,31 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> Sea
 
     `aside`: words of the text that a relevant chunk need not contain, such as "last week".
     """
-    raw, text = text, fold(text)
+    raw, text = text, GROUPED.sub(_in_one, fold(text))
+    skipped = set(parts(aside))
     forming = _Forming({}, {}, {})
     for phrase in QUOTED.findall(text):
         forming.take_phrase(phrase)
     also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
     forming.match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
-    compounds = COMPOUND.findall(RUN.sub(" ", text))
+    compounds = list(dict.fromkeys(COMPOUND.findall(RUN.sub(" ", text))))[:MOST_COMPOUNDS]
     for compound in compounds:
-        forming.take_compound(compound, is_alone=len(compounds) == 1)
-    forming.take_words(compounds, set(parts(aside)))
+        forming.take_compound(compound, is_alone=len(compounds) == 1, is_aside=skipped.issuperset(parts(compound)))
+    forming.take_words(compounds, skipped)
     for run in runs(text):
         forming.take_run(run)
-    # Last, so that many keywords do not displace the query's own words.
+    # Last, so that many keywords or forms of a hash do not displace the query's own words.
     forming.match.update((_quoted(way), None) for term in also for way in term.ways[1:])
+    forming.look_for(way for term in forming.terms.values() for way in term.shorter)
     if text != raw:
-        # The unfolded spelling too: rows indexed before letters were folded contain no other.
-        forming.look_for([word] for word in parts(RUN.sub(" ", unicodedata.normalize("NFC", raw))))
-        forming.match.update((_of_run(run), None) for run in runs(raw))
-    return forming.done(also)
+        forming.take_unfolded(raw)
+    dates = tuple(compound for compound in compounds if DATE.fullmatch(compound))
+    return forming.done(also, dates)
+
+
+def _in_one(number: re.Match[str]) -> str:
+    """Return 1,000 as 1000, but 1.000 as it is: it may be a version."""
+    return number[0] if "." in number[0] else ungrouped(number)
 
 
 @dataclass(slots=True)
@@ -192,20 +217,19 @@ class _Forming:
         elif not words:
             self.exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
 
-    def take_compound(self, compound: str, *, is_alone: bool) -> None:
+    def take_compound(self, compound: str, *, is_alone: bool, is_aside: bool = False) -> None:
         """Add a compound in each of its spellings; also as a term if it is a name or the whole
-        query.
+        query. `is_aside`: it is a day, which a chunk need not contain.
         """
         ways = _ways(compound)
-        name = bool(ways) and (is_name(compound) or is_alone)
+        name = bool(ways) and (is_name(compound) or is_alone) and not is_aside
         goes_on = name and all(may_go_on(way[-1]) for way in ways)
         shorter = _shorter(compound) if name else []
         for way in ways:
             self.match[_quoted(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
                 self.exact[_quoted(way)] = None
-        for way in shorter:
-            self.match[_quoted(way)] = self.exact[_quoted(way)] = None
+        self.exact.update((_quoted(way), None) for way in shorter)
         if name:
             self.terms[tuple(ways[0])] = Term(
                 tuple(map(tuple, ways)),
@@ -213,6 +237,7 @@ class _Forming:
                 is_name=True,
                 is_beginning=goes_on,
                 is_identifier=is_identifier(compound),
+                is_symbol=is_name(compound),
                 shorter=tuple(map(tuple, shorter)),
             )
 
@@ -236,7 +261,13 @@ class _Forming:
                 other = spelled_otherwise(word)
                 spellings = ((word,),) if other is None else ((word,), (other,))
                 self.look_for(spellings[1:])
-                self.terms[(word,)] = Term(spellings, weight, is_beginning=is_single, is_proper=word in proper)
+                self.terms[(word,)] = Term(
+                    spellings,
+                    weight,
+                    is_beginning=is_single,
+                    is_proper=word in proper,
+                    is_number=word.isdecimal() and len(word) > 1,
+                )
         if is_single:
             self.match[_quoted(chosen) + " *"] = None
         else:
@@ -252,15 +283,29 @@ class _Forming:
             self.look_for([pair] for pair in pairs)
         self.terms.update(((pair,), Term(((pair,),), BIGRAM_WEIGHT, is_beginning=len(run) == 1)) for pair in pairs)
 
-    def done(self, also: Sequence[Term]) -> SearchQuestion:
-        """Return the finished query. `also`: the terms of the caller's keywords."""
+    def take_unfolded(self, raw: str) -> None:
+        """Add the query as it was written: rows indexed before letters were folded contain no other
+        spelling.
+        """
+        for written in unicodedata.normalize("NFC", RUN.sub(" ", raw)).split()[:MOST_COMPOUNDS]:
+            words = [] if written.isascii() or fold(written) == written else parts(written)
+            # FTS5 splits the words of Indian scripts at their vowel signs.
+            self.look_for([words] if words and SIGNED.search(written) else ([word] for word in words))
+        for run in runs(raw):
+            self.match[_of_run(run)] = None
+            self.look_for([pair] for pair in bigrams(run))
+
+    def done(self, also: Sequence[Term], dates: tuple[str, ...]) -> SearchQuestion:
+        """Return the finished query. `also`: the terms of the caller's keywords; `dates`: the days
+        in it.
+        """
         terms = tuple(self.terms.values())
         total = sum(term.weight for term in terms)
         names = sum(term.weight for term in terms if term.is_name)
         share = 1.0 if self.exact and not names else names / total if total else 0.0
         own = {way for term in terms for way in term.ways}
         others = tuple(term for term in also if own.isdisjoint(term.ways))  # a repeated word counts once
-        return SearchQuestion(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others)
+        return SearchQuestion(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others, dates)
 
 
 def _telling(plain: list[str]) -> list[str]:
@@ -283,7 +328,7 @@ def of_days(asked: SearchQuestion, days: Sequence[str]) -> SearchQuestion | None
     words = {word for term in asked.terms for way in term.ways for word in way}
     if asked.exact or asked.also or not words <= OF_ANY_DAY:
         return None
-    return SearchQuestion(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0)
+    return SearchQuestion(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0, dates=tuple(days))
 
 
 def _keyword(text: str) -> Term:
@@ -306,7 +351,7 @@ def _ways(compound: str) -> list[list[str]]:
     """Return the word sequences that match a compound; none for a plain word, or without a word
     (`_._`).
     """
-    if compound.isalpha() and compound.islower():  # true for most words of a query
+    if compound.isalpha() and compound.islower() and not is_hash(compound):  # true for most words of a query
         return []
     words = parts(compound)
     if not words:

@@ -3,8 +3,12 @@ and additional index terms.
 
 Letters that look or sound alike are folded into one: compatibility forms (full width, ligatures,
 half-width Kana), invisible marks (soft hyphens, zero-width characters), letters with another
-spelling (ß and ss, đ and d, ё and е, a Greek vowel with or without its accent). FTS5 itself removes
-accents from Latin letters.
+spelling (ß and ss, đ and d, ё and е, a Greek vowel with or without its accent, Katakana and
+Hiragana), digits of other scripts, and Cyrillic or Greek letters that stand in a Latin word. FTS5
+itself removes accents from Latin letters.
+
+FTS5 splits words at the vowel signs of Indian scripts, and knows no emoji. So each vowel sign is
+folded to a letter of a dead script, and each emoji to a word.
 
 Names from programs (symbols, error codes, paths, versions, ids) are distinguished from words, and
 split into their parts. Scripts without blanks between words are indexed as pairs of neighbouring
@@ -14,6 +18,7 @@ so a word inside it would never be found (Lucene's CJKAnalyzer does the same).
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -22,17 +27,42 @@ from itertools import pairwise
 # Soft hyphen, zero-width spaces and joiners, marks of direction, byte order mark, variation
 # selectors, Arabic's lengthening.
 _UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+    "[\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e01ef]"
 )
 _WRITTEN = str.maketrans(
     {"ß": "ss", "ẞ": "SS", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "æ": "ae", "Æ": "AE",
-     "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ħ": "h", "Ħ": "H", "ŧ": "t", "Ŧ": "T", "ı": "i", "ŋ": "n", "ё": "е", "Ё": "Е",
-     "ς": "σ", "أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي", "ی": "ي", "ک": "ك", "ة": "ه"}
+     "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ħ": "h", "Ħ": "H", "ŧ": "t", "Ŧ": "T", "ı": "i", "İ": "I", "ŋ": "n",
+     "ё": "е", "Ё": "Е", "ς": "σ", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ى": "ي", "ی": "ي", "ئ": "ي", "ے": "ي", "ک": "ك", "ة": "ه",
+     "ۀ": "ه", "ہ": "ه", "ھ": "ه", "ۃ": "ه", "ؤ": "و", "ँ": "ं", "ঁ": "ং", "ʼ": "'", "\u2010": "-", "\u2011": "-", "−": "-"}
+    | {chr(zero + digit): str(digit) for digit in range(10) for zero in (
+        0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50, 0xED0, 0xF20, 0x1040, 0x17E0)}
+    | {chr(letter): chr(letter - 0x60) for letter in range(0x30A1, 0x30F7)}
 )  # fmt: skip
 # Letters whose marks are not significant: Latin with several, Greek with accents; vowel points of
-# Hebrew and Arabic.
-_MARKED = re.compile("[\u0370-\u03ff\u1e00-\u1fff]")
-_POINTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
+# Hebrew and Arabic, the dot below Indian letters, and any mark that can be stacked.
+_MARKED = re.compile("[\u0180-\u024f\u0370-\u03ff\u1e00-\u1fff]")
+_POINTS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u064b-\u065f\u0670\u06d6-\u06ed\u08d3-\u08ff\u093c\u09bc\u0a3c\u0abc\u0b3c\u0cbc"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+# Scripts with blanks between words, in which FTS5 splits words at vowel signs. Each sign becomes a
+# hieroglyph of Anatolia, which is a letter for FTS5 as for Python.
+SIGNED = re.compile("[\u0780-\u07bf\u0900-\u0dff\u0f18-\u0fbc\ua800-\uabff]")
+_SIGNS = (*range(0x780, 0x7C0), *range(0x900, 0xE00), *range(0xF18, 0xFBD), *range(0xA800, 0xAC00))
+_UNWRITTEN = 0x14400
+_FLAGS = "\U0001f1e6-\U0001f1ff"
+_EMOJI = re.compile(
+    f"[{_FLAGS}]{{2}}|[{_FLAGS}\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
+)
+# Groups of three digits with a narrow blank or an apostrophe between them.
+_NARROW = re.compile("(?<=[0-9])[\u00a0\u2007\u2009\u202f\u2019](?=[0-9]{3}(?![0-9]))")
+# Words with letters of several scripts, and the Cyrillic and Greek letters that look Latin.
+_DISGUISED = re.compile(r"\b(?=\w*[A-Za-z])(?=\w*[\u0370-\u04ff])\w+")
+_LOOKALIKES = str.maketrans(
+    "авеһіјкморсԁԛѕтухАВЕНІЈКМОРСЅТУХΑΒΕΖΗΙΚΜΝΟΡΤΥΧαικνορυ", "abehijkmopcdqstyxABEHIJKMOPCSTYXABEZHIKMNOPTYXaikvopu"
+)
+_FOREIGN = re.compile("[\u0370-\u04ff]")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Å": "Aa"})
 # Spellings in German names and words, but not in "queue", "value" or "toe".
 _SPELLED_OUT = re.compile(r"(?<![aeiouq])(ae|oe|ue)(?=[a-z])")
@@ -44,14 +74,36 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).translate(_WRITTEN)
+    text = unicodedata.normalize("NFKC", _NARROW.sub("", text))
+    text = _UNSEEN.sub("", text).translate(_WRITTEN)
+    if _FOREIGN.search(text):
+        text = _DISGUISED.sub(_in_latin, text)
     if _MARKED.search(text):
         text = "".join(_plain(letter) if _MARKED.match(letter) else letter for letter in text).translate(_WRITTEN)
-    return _POINTS.sub("", text)
+    text = _POINTS.sub("", text)
+    if SIGNED.search(text):
+        text = text.translate(_letters_of_signs())
+    return _EMOJI.sub(_name_of_emoji, text)
 
 
 def _plain(letter: str) -> str:
     return _POINTS.sub("", unicodedata.normalize("NFD", letter))
+
+
+def _in_latin(word: re.Match[str]) -> str:
+    """Return a word of several scripts in Latin letters if all others only look different."""
+    latin = word[0].translate(_LOOKALIKES)
+    return word[0] if _FOREIGN.search(latin) else latin
+
+
+@functools.cache
+def _letters_of_signs() -> dict[int, int]:
+    signs = [sign for sign in _SIGNS if unicodedata.category(chr(sign)) in ("Mn", "Mc")]
+    return {sign: _UNWRITTEN + place for place, sign in enumerate(signs)}
+
+
+def _name_of_emoji(emoji: re.Match[str]) -> str:
+    return f" emoji{''.join(str(ord(part)) for part in emoji[0])} "
 
 
 def spelled_otherwise(word: str) -> str | None:
@@ -102,11 +154,15 @@ def is_name(compound: str) -> bool:
     pieces = parts(compound)
     if _ORDINAL.fullmatch(compound):
         return False
+    if is_hash(compound):
+        return True
     mixed = any(character.isdigit() for character in compound) and any(character.isalpha() for character in compound)
     if mixed and len(compound) >= SHORTEST_MIXED:
         return True
     if "/" in compound:
         return "." in compound or len(pieces) > 2
+    if pieces and all(part.isdecimal() for part in pieces):
+        return len(pieces) > 1  # 3.11, 10:30, 2024-001
     if "." in compound:
         return len(pieces) > 2 or all(len(part) > 1 and not part.isdigit() for part in pieces)
     found = humps(compound)
@@ -115,12 +171,17 @@ def is_name(compound: str) -> bool:
 
 
 # A commit hash or similar: hexadecimal, with a letter directly after a digit, unlike tickets and
-# versions.
-_HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,64}")
-# Lengths to which programs shorten a hash; a query with the full hash also searches for these.
-SHORT_HASH = range(7, 13)
+# versions; or so long that it is no word.
+_HASH = re.compile(r"(?=.*\d[a-f])[0-9a-f]{6,128}|(?=.*[a-f])[0-9a-f]{8,128}")
+# Lengths to which programs and people shorten a hash; a query with the full hash also searches for
+# these.
+SHORT_HASH = range(7, 41)
+# A hash that begins like a number.
+_HASH_OF_DIGITS = re.compile(r"[0-9]{7}(?<![\w-].{7})[0-9]*(?=[0-9a-f]*[a-f])(?=[0-9a-f]{1,121}\b)")
 _DIGITS = re.compile(r"\d+")
 MANY_DIGITS = 4  # digits in a word with letters: INC0042 is one thing, sha256 a kind of things
+# A day, a time, a decimal number or a version without further parts names no single thing.
+_LOOSE_NUMBER = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d+[.:/]\d+")
 
 
 def is_hash(word: str) -> bool:
@@ -140,23 +201,50 @@ def is_identifier(compound: str) -> bool:
     another: a ticket, an address, a hash.
     """
     words = parts(compound)
+    if _LOOSE_NUMBER.fullmatch(compound):
+        return False
     numbers = [word for word in words if word.isdecimal()]
-    if len(numbers) > 1 or any(len(number) > 1 for number in numbers):
+    if "@" in compound.strip("@") or len(numbers) > 1 or any(len(number) > 1 for number in numbers):
         return len(words) > 1 and is_name(compound)
     return any(is_hash(word) or len("".join(_DIGITS.findall(word))) >= MANY_DIGITS for word in words)
 
 
+# A number in groups of three digits, and one with its unit.
+GROUPED = re.compile(r"[0-9](?<![\w.,'][0-9])[0-9]{0,2}(?:[,.'][0-9]{3})+(?!\w|[.,][0-9])")
+_UNIT = re.compile(r"[0-9](?<![\w.][0-9])[0-9]*(?!(?:st|nd|rd|th)\b)[A-Za-z]{1,3}\b")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
+MOST_JOINED = 40  # letters of a name that is also searched in one word
+
+
 def beside(compound: str) -> list[str]:
-    """Return other spellings as word sequences: the parts of camel case, a version without its v, a
-    note's name without its extension.
+    """Return other spellings as word sequences: the parts of camel case, all parts in one word, a
+    version without its v, an address without its scheme, a number without its groups, a number and
+    its unit apart, a note's name without its extension.
     """
     others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
     version = _VERSION.fullmatch(compound)
     if version:
         others.append(" ".join(parts(version[1])))
+    if scheme := _SCHEME.match(compound):
+        others.append(" ".join(parts(compound[scheme.end() :])))
     if compound.endswith(".md"):
         others.append(" ".join(parts(compound)[:-1]))
-    return others
+    if "-" in compound or "_" in compound:
+        joined = "".join(parts(compound))
+        if len(joined) <= MOST_JOINED and joined.isalpha():
+            others.append(joined)
+    return [*others, *_numbers_in(compound)]
+
+
+def ungrouped(number: re.Match[str]) -> str:
+    """Return the digits of a number that was written in groups."""
+    return re.sub("[^0-9]", "", number[0])
+
+
+def _numbers_in(text: str) -> list[str]:
+    """Return the numbers of a text without their groups, and those that have a unit apart from it."""
+    found = [ungrouped(number) for number in GROUPED.finditer(text)]
+    return found + [re.sub("(?<=[0-9])(?=[a-z])", " ", number.lower()) for number in _UNIT.findall(text)]
 
 
 def others_in(text: str) -> list[str]:
@@ -165,7 +253,9 @@ def others_in(text: str) -> list[str]:
     # reads a hundred texts.
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
-    return others + [" ".join(parts(version)) for version in _VERSION.findall(text)]
+    others += [" ".join(parts(version)) for version in _VERSION.findall(text)]
+    others += [run[:length] for run in _HASH_OF_DIGITS.findall(text) for length in range(7, len(run) + 1)]
+    return others + _numbers_in(text)
 
 
 # Thai and Lao, Burmese, Hangul letters, Khmer, Kana and related marks, Han, Hangul, half-width
@@ -203,9 +293,10 @@ def index_words(text: str) -> str:
     """Return the terms to index beside a chunk's text, for the parts of what FTS5 treats as one
     word.
 
-    These are the parts of camel case, versions without their v, and pairs of letters in scripts
-    without blanks. When this changes, `ChunkSettings.name` must change too: then the rows of older
-    documents are rebuilt in the background.
+    These are the parts of camel case, versions without their v, numbers without groups or units,
+    folded words, and pairs of letters in scripts without blanks. When this changes,
+    `ChunkSettings.name` must change too: then the rows of older documents are rebuilt in the
+    background.
     """
     return " ".join(dict.fromkeys(_beside(text)))
 

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +24,8 @@ from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown_blocks import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_memory.note_names import digits_of
-from confide_memory.tools.question import NAME_WEIGHT, SearchQuestion, saturate, words_score
+from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.question import SATURATION, SearchQuestion, Term, saturate, unknown_share, words_score
 from confide_memory.tools.words import index_words
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline import local_notes
@@ -40,6 +41,10 @@ little besides the match.
 MAX_PIECE_CHARS: Final = 1200
 _BACKGROUND_ROWS: Final = 256
 _BACKGROUND_WORD: Final = "\uf8fe "
+VOTES: Final = (0.175, 0.14, 0.105, 0.07)
+"""The share of its keyword score that a chunk one to four places away adds, as in the daemon's
+search.
+"""
 AROUND: Final = range(-2, 3)
 """Offsets of the neighbouring chunks in which the query's terms may occur, as in the daemon's
 search.
@@ -80,6 +85,8 @@ class Match:
     path: str
     piece: LocalPiece
     score: float
+    rank: float
+    """By which matches are ordered; it compares them with each other only."""
     mtime: float
     is_waiting: bool
 
@@ -147,11 +154,11 @@ class LocalMemory:
                 self._known.clear()
             unread = self._refresh(self._index)
             found = []
-            for (project, path), piece, score in self._index.search(asked):
+            for (project, path), piece, score, rank in self._index.search(asked):
                 if score < least:
-                    break
+                    continue
                 known = self._known[project, path]
-                found.append(Match(project, path, piece, score, known.mtime, known.is_waiting))
+                found.append(Match(project, path, piece, score, rank, known.mtime, known.is_waiting))
             return found, unread
 
     def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
@@ -283,38 +290,74 @@ class LocalIndex:
             self._db.execute("DELETE FROM piece WHERE rowid = ?", (row,))
             del self._places[row]
 
-    def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float]]:
-        """Return matching chunks with their scores from 0 to 1, best first."""
+    def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float, float]]:
+        """Return matching chunks with their scores from 0 to 1, and their ranks, best first."""
         if not asked.match:
             return []
         rank = "bm25(piece, 1.0, 1.0)"
-        sql = f"SELECT rowid, body, -{rank} FROM piece WHERE piece MATCH ? ORDER BY {rank}, rowid"  # noqa: S608 - a constant
-        share = self._shares(asked)
-        exact = self._matching(asked.exact)
-        identified = self._matching(" OR ".join(term.match for term in asked.identifiers))
-        unknown = self._unknown(asked)
+        sql = f"SELECT rowid, body, header, -{rank} FROM piece WHERE piece MATCH ?"  # noqa: S608 - a constant
+        rows = {row: (body, header, bm25) for row, body, header, bm25 in self._db.execute(sql, (asked.match,))}
+        held = self._held((*asked.terms, *asked.also))
+        exact = self._exact(asked)
+        here = {project.lower() for project, _ in self._rows}
+        unknown = unknown_share(asked, lambda term: term.ways[0][0] in here or bool(self._matching(term.match)))
+        lacking = self._lacking(
+            asked, {row: f"{header.rpartition(' | ')[0]}\n{body}" for row, (body, header, _) in rows.items()}
+        )
+        lacks = {row: lacking(row) for row in rows}
+        named = {row: gain for row, gain in exact.items() if not lacks.get(row)}
+        ranks = self._ranks({row: bm25 for row, (_, _, bm25) in rows.items()}, named)
         found = []
-        for row, body, bm25 in self._db.execute(sql, (asked.match,)):
+        for row, (body, _, bm25) in rows.items():
             name, start, end, heading = self._places[row]
             is_named = row in exact or not asked.terms  # days alone, which stand in the header
-            is_identified = is_named or any(near in identified for near in self._around(row))
-            lacking = max(unknown, 0.0 if is_identified else asked.identified)
-            score = words_score(saturate(bm25), share(row), is_named=is_named, lacking=lacking)
-            found.append((name, LocalPiece(start, end, body, heading), score))
-        return sorted(found, key=lambda one: -one[2])
+            share = self._share(row, asked, held)
+            score = words_score(saturate(bm25), share, is_named=is_named, lacking=max(unknown, lacks[row]))
+            found.append((name, LocalPiece(start, end, body, heading), score, ranks[row]))
+        return sorted(found, key=lambda one: -one[3])
 
-    def _unknown(self, asked: SearchQuestion) -> float:
-        """Return the share, by weight, of names in the query that do not occur in the index: no
-        match for the other words can make up for them.
+    def _exact(self, asked: SearchQuestion) -> dict[int, float]:
+        """Return what the rows with a name or quoted phrase of the query gain in rank."""
+        if not asked.exact:
+            return {}
+        sql = "SELECT rowid, -bm25(piece, 1.0, 1.0) FROM piece WHERE piece MATCH ?"
+        scores: dict[int, float] = dict(self._db.execute(sql, (asked.exact,)))
+        best = max(scores.values(), default=0.0)
+        return {row: asked.named * score / best if best > 0 else 0.0 for row, score in scores.items()}
+
+    def _ranks(self, scores: Mapping[int, float], exact: Mapping[int, float]) -> dict[int, float]:
+        """Return the rank of each row, as the daemon's search without a model: its keyword score
+        beside the best, a share of its neighbours', and the names in it.
         """
-        here = {project.lower() for project, _ in self._rows}
-        unknown = [
-            term
-            for term in asked.terms
-            if term.is_proper and term.ways[0][0] not in here and not self._matching(term.match)
-        ]
-        others = sum(term.weight for term in asked.terms if term not in unknown)
-        return len(unknown) * NAME_WEIGHT / (others + len(unknown) * NAME_WEIGHT) if unknown else 0.0
+        best = max(*scores.values(), SATURATION) if scores else SATURATION
+        ranks = {}
+        for row, score in scores.items():
+            name = self._places[row][0]
+            beside = (
+                (vote, scores.get(row + step * sign, 0.0))
+                for step, vote in enumerate(VOTES, 1)
+                for sign in (-1, 1)
+                if (place := self._places.get(row + step * sign)) and place[0] == name
+            )
+            ranks[row] = (score + sum(vote * other for vote, other in beside)) / best + exact.get(row, 0.0)
+        return ranks
+
+    def _lacking(self, asked: SearchQuestion, texts: Mapping[int, str]) -> Callable[[int], float]:
+        """Return a function that returns how much of the query's names a row lacks. `texts`: the rows
+        that match, with their headings.
+        """
+        names = NameCheck(asked)
+        if not names.is_needed:
+            return lambda _row: 0.0
+        held = self._held(names.terms)
+
+        def lacking(row: int) -> float:
+            around = list(self._around(row))
+            near = functools.reduce(operator.or_, (held.get(one, 0) for one in around), 0)
+            text = "\n".join(texts.get(one, "") for one in around)
+            return names.lacking(text, lambda place: bool(near >> place & 1))
+
+        return lacking
 
     def _matching(self, match: str) -> set[int]:
         return (
@@ -328,26 +371,21 @@ class LocalIndex:
         name = self._places[row][0]
         return (row + step for step in AROUND if (place := self._places.get(row + step)) and place[0] == name)
 
-    def _shares(self, asked: SearchQuestion) -> Callable[[int], float]:
-        """Return a function that gives, for a row, the weighted share of the query's terms that
-        occur in its chunk or the neighbours.
-        """
-        weights = [term.weight for term in (*asked.terms, *asked.also)]
-        total = sum(weights[: len(asked.terms)]) or max(weights, default=0.0)
+    def _held(self, terms: Sequence[Term]) -> Mapping[int, int]:
+        """Return for each row the terms in it, one bit for each."""
         held: defaultdict[int, int] = defaultdict(int)
-        for number, term in enumerate((*asked.terms, *asked.also)):
+        for number, term in enumerate(terms):
             for row in self._matching(term.match):
                 held[row] |= 1 << number
+        return held
 
-        def share(row: int) -> float:
-            near = functools.reduce(operator.or_, (held.get(one, 0) for one in self._around(row)), 0)
-            return (
-                min(1.0, sum(weight for number, weight in enumerate(weights) if near >> number & 1) / total)
-                if total
-                else 0.0
-            )
-
-        return share
+    def _share(self, row: int, asked: SearchQuestion, held: Mapping[int, int]) -> float:
+        """Return the weighted share of the query's terms that occur in a row or its neighbours."""
+        weights = [term.weight for term in (*asked.terms, *asked.also)]
+        total = sum(weights[: len(asked.terms)]) or max(weights, default=0.0)
+        near = functools.reduce(operator.or_, (held.get(one, 0) for one in self._around(row)), 0)
+        here = sum(weight for number, weight in enumerate(weights) if near >> number & 1)
+        return min(1.0, here / total) if total else 0.0
 
 
 def cut(text: str) -> Iterator[LocalPiece]:

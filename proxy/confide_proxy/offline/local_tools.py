@@ -78,8 +78,8 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     chosen = [chosen[place] for place in places]
     # The displayed scores fall in order, although a newer note comes before the better match that
     # it supersedes.
-    numbers = search_text.falling([factor(match) for match in chosen])
     is_score = rank == "relevance"
+    numbers = search_text.falling([match.score if is_score else factor(match) for match in chosen])
     ids = memory.note_ids((match.project, match.path) for match in chosen)
     hits = [
         _hit(match, notes, number if is_score else match.score, ids.get((match.project, match.path)))
@@ -230,7 +230,7 @@ def _factor(rank: str, project: str, notes: LocalNotes) -> Callable[[Match], flo
 
     def factor(match: Match) -> float:
         if rank == "relevance":
-            return match.score
+            return match.rank
         if rank == "recency":
             return _recency(match)
         note = notes.fields(match.project, match.path)

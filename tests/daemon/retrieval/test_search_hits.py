@@ -223,7 +223,7 @@ def test_rows_of_an_older_version_are_written_again_with_the_pieces(tmp_path: Pa
     store = Store.open(tmp_path / "s.db", os.urandom(32), writer=True, now=0.0)
     text = "- the method getUserById is slow"
     pieces = [Piece(1, 1, text, "", 9)]
-    match = keyword_query("get_user_by_id")
+    match = keyword_query("user_by")
     with store.writing():
         row = store.documents.save("p", "memory/a.md", text, author="a", now=0.0)
         store.pieces.replace(row, pieces, chunking="old", now=0.0)
@@ -336,4 +336,4 @@ async def test_another_ticket_or_address_is_no_answer(space: Space) -> None:
     for asked in ("SHOP-1234", "10.0.0.12", "is SHOP-1234 open?", "80100", "a3f9c12b7d", "a3f9c12"):
         assert (await first(space, asked)).score > 0.8, asked
     (hit,) = (await space.index.searcher.search(SearchQuery("which gateway and port has the network of SHOP-77?"))).hits
-    assert hit.score == pytest.approx(0.5, abs=0.01)
+    assert hit.score == pytest.approx(0.45, abs=0.01)

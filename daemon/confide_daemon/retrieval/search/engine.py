@@ -9,7 +9,7 @@ uses no threads and no files: it reads a `Store` and returns hits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -59,7 +59,8 @@ from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.tools.days import DayRange, days_of
-from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question, saturate
+from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question, saturate, unknown_share
 from confide_memory.tools.search_text import falling
 
 # Only the best chunks by relevance are read and scored: at most this many times the number of hits
@@ -162,8 +163,10 @@ class _Search:
         self._asks_for_days = wide is not None
         self._question = wide or self._question
         self._terms = QueryTerms(self._question.terms, self._question.also)
-        self._identifiers = QueryTerms(self._question.identifiers) if self._question.identifiers else None
+        self._names = NameCheck(self._question)
+        self._name_terms = [QueryTerms([term]) for term in self._names.terms]
         self._weighed: tuple[QueryTerms, float] | None = None
+        self._unknown_share: float | None = None
         self._clock = _Clock(timings)
         self._timings = timings
         self._places: dict[int, PiecePlace] = {}
@@ -291,7 +294,9 @@ class _Search:
             # Near-duplicates are no hits and must not hide the chunks after them.
             while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
                 end = min(start + step, limit)
-                yield from self._scored(ranked[start:end])
+                scored = self._scored(ranked[start:end])
+                # A chunk that only seemed to have a name comes after those that have it.
+                yield from sorted(scored, key=lambda entry: -entry[0].rank) if self._names.is_needed else scored
                 start = end
             return
         chosen = list(self._scored(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
@@ -382,9 +387,14 @@ class _Search:
             bm25 = legs.keyword.get(piece, 0.0)
             keyword = saturate(bm25)
             place, factors = self._places[piece], self._factors[piece]
-            is_named = piece in (legs.exact or {}) or (self._asks_for_days and factors.dated > 1)
-            lacks = self._identifiers is not None and not is_named and not self._identifiers.share((*near, header))
-            lacking = self._question.identified if lacks else 0.0
+            is_dated = factors.dated > 1
+            is_named = piece in (legs.exact or {}) or (self._asks_for_days and (is_dated or bm25 > 0))
+            lacking = self._unknown() if vector is None else 0.0
+            if self._names.is_needed:
+                around = (texts.get((row.document, row.position + step), "") for step in AROUND)
+                lacking = max(lacking, self._lacking(row, around, (*near, header), is_dated=is_dated))
+                if lacking:
+                    factors.exact = 0.0  # its name is another one, that has the words of this
             evidence = Evidence(keyword, share, vector, best, is_named=is_named, lacking=lacking)
             if vector is not None:
                 weighed, size = self._weighed_terms()
@@ -406,6 +416,28 @@ class _Search:
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
+
+    def _unknown(self) -> float:
+        """Return the share of proper nouns in the query that occur nowhere; computed once."""
+        if self._unknown_share is None:
+            proper = [term for term in self._question.terms if term.is_proper]
+            having: Sequence[int] = ()
+            if proper:
+                matches = [term.match for term in proper]
+                having, _ = self._store.keywords.holding(
+                    matches, filter_of(self._query), most=1, is_limited=self._query.is_limited
+                )
+            here = {project.lower() for project in (*(self._query.projects or ()), self._query.project) if project}
+            known = {term.ways for term, count in zip(proper, having, strict=True) if count or term.ways[0][0] in here}
+            self._unknown_share = unknown_share(self._question, lambda term: term.ways in known)
+        return self._unknown_share
+
+    def _lacking(self, row: HitRow, around: Iterable[str], stems: Sequence[str], *, is_dated: bool) -> float:
+        """Return how much of the query's names a chunk lacks. `around`: it and its neighbours;
+        `stems`: the same, and its headings.
+        """
+        text = "\n".join((row.path, row.heading, row.words, *around))
+        return self._names.lacking(text, lambda place: self._name_terms[place].share(stems) > 0, is_dated=is_dated)
 
     def _margins(self, best: float | None) -> tuple[float, float]:
         return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)

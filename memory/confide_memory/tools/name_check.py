@@ -1,0 +1,194 @@
+"""Names and numbers of a query in a chunk: whether they stand there, whole or in a longer name.
+
+A text without the name that a query asks for is no certain answer, however much else it has in
+common: ERR_CONN_41 is not ERR_CONN_42, and port 8080 is not port 808. The keyword index finds the
+words of a name in a row; this finds where the name ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from confide_memory.tools.question import DATE, MOST_OF_IT, PARTLY, SearchQuestion, Term
+from confide_memory.tools.words import COMPOUND, GROUPED, PLAIN, SHORT_HASH, fold, humps, is_hash, parts, ungrouped
+
+# Characters between the words of a name at most: getUserById, get_user_by_id, Get User -- By Id.
+MOST_BETWEEN = 3
+# Places of one name that are looked at in a chunk and its neighbours.
+MOST_PLACES = 64
+# The least share that is reported of a lacking name: more than `PARTLY`.
+LEAST_LACKING = 0.2
+_HEX = re.compile(r"[0-9a-f]{7,}")
+_VERSION = re.compile(r"v?[0-9]")
+
+
+class NameCheck:
+    """The names and numbers of one query, looked for in one chunk after the other.
+
+    Attributes:
+        terms: the terms that are names or numbers; without any, and without days, nothing is lacking.
+    """
+
+    def __init__(self, asked: SearchQuestion) -> None:
+        numbers = [len(term.ways[0][0]) for term in asked.terms if term.is_number]
+        self.terms = tuple(
+            term
+            for term in asked.terms
+            # Of the numbers in a query the longest says the most: of a call number, or of 5 and 8080.
+            if term.is_symbol or term.is_identifier or (term.is_number and len(term.ways[0][0]) == max(numbers))
+        )
+        self._dates = asked.dates
+        total = sum(term.weight for term in asked.terms)
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for place, term in enumerate(self.terms):
+            kinds.setdefault((term.is_identifier, term.is_number), []).append(place)
+        self._kinds = [
+            (is_identifier, places, sum(self.terms[place].weight for place in places) / total)
+            for (is_identifier, _), places in kinds.items()
+        ]
+
+    @property
+    def is_needed(self) -> bool:
+        """Return True if the query has names, numbers or days in digits."""
+        return bool(self.terms or self._dates)
+
+    def lacking(self, text: str, holds: Callable[[int], bool], *, is_dated: bool = False) -> float:
+        """Return how much of the query a chunk lacks, 0 to 1: 0 if of each kind of names one stands
+        there, `PARTLY` if one stands only in a longer name, else the share of these names in the
+        query's weight.
+
+        Args:
+            text: the chunk with its headings and neighbours.
+            holds: reports of each of `terms`, by its place, if the words of it stand there in a row.
+            is_dated: the chunk is of the days that the query names.
+        """
+        folded = fold(text)
+        lower = GROUPED.sub(ungrouped, folded.lower())
+        lacking = 0.0
+        for is_identifier, places, share in self._kinds:
+            terms = [self.terms[place] for place in places]
+            if any(_stands(term, lower) for term in terms):
+                continue
+            share = max(share, LEAST_LACKING)
+            if any(holds(place) for place in places):
+                # In a longer name, or with another ending.
+                is_part = any(_may_begin(term) and _is_part(term, folded) for term in terms)
+                found = PARTLY if is_part else min(share, MOST_OF_IT - 0.01)
+            elif is_identifier or any(_has_near(term, folded) for term in terms):
+                found = share
+            else:
+                found = min(share, MOST_OF_IT - 0.01)
+            lacking = max(lacking, found)
+        if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
+            lacking = max(lacking, LEAST_LACKING)
+        return lacking
+
+
+def _stands(term: Term, text: str) -> bool:
+    """Return True if the text, in lower case, has the whole name in one of its spellings."""
+    first = term.ways[0]
+    may_be_hash = is_hash(first[0]) or (first[0].isdecimal() and len(first[0]) >= SHORT_HASH.start)
+    if len(first) == 1 and may_be_hash and _has_hash(first[0], text):
+        return True
+    return any(_has_whole(way, text) for way in (*term.ways, *_numbers(first)))
+
+
+def _may_begin(term: Term) -> bool:
+    """Return True if a longer name that begins or ends with the term may be meant: ERR_CONN is short
+    for ERR_CONN_42, but no version, path or address for another.
+    """
+    last = term.ways[0][-1]
+    return not last[-1].isdigit() and not is_hash(last) and len(term.ways[0]) <= MOST_BETWEEN
+
+
+def _numbers(way: Sequence[str]) -> list[tuple[str]]:
+    """Return a number in groups, 1,000, as one word: texts are searched without groups."""
+    is_grouped = len(way) > 1 and all(word.isdecimal() for word in way) and len(way[0]) <= MOST_BETWEEN
+    return [("".join(way),)] if is_grouped and all(len(word) == MOST_BETWEEN for word in way[1:]) else []
+
+
+def _has_hash(asked: str, text: str) -> bool:
+    """Return True if the text has the hash, the beginning of it, or one that begins with it."""
+    return any(
+        (found.startswith(asked) and is_hash(found)) or asked == found or (asked.startswith(found) and is_hash(asked))
+        for found in _HEX.findall(text)
+    )
+
+
+def _has_whole(way: Sequence[str], text: str) -> bool:
+    at = text.find(way[0])
+    for _ in range(MOST_PLACES):
+        if at < 0:
+            return False
+        end = _end_of(way, text, at)
+        if end and _is_free_before(way, text, at) and _is_free_behind(way, text, end):
+            return True
+        at = text.find(way[0], at + 1)
+    return False
+
+
+def _end_of(way: Sequence[str], text: str, at: int) -> int:
+    """Return where the words end that begin there in a row, 0 if they are others."""
+    end = at + len(way[0])
+    for word in way[1:]:
+        begin = end
+        while begin < end + MOST_BETWEEN and begin < len(text) and not text[begin].isalnum():
+            begin += 1
+        if not text.startswith(word, begin) or (begin == end and word[0].isdigit() and text[end - 1].isdigit()):
+            return 0
+        end = begin + len(word)
+    return end
+
+
+def _is_free_before(way: Sequence[str], text: str, at: int) -> bool:
+    """Return True if no longer name or number ends with the words."""
+    before = text[max(0, at - 2) : at]
+    if not before:
+        return True
+    is_number = way[0][0].isdigit()
+    if before[-1].isalnum():
+        return is_number and before[-1] == "v" and not before[:-1].isalnum()
+    if not before[0].isalnum() or len(before) == 1:
+        return True
+    return before[-1] not in ("-_.," if is_number and before[0].isdigit() else "_")
+
+
+def _is_free_behind(way: Sequence[str], text: str, end: int) -> bool:
+    """Return True if no longer name or number begins with the words: a file's line, a port, or the
+    words of a branch behind a ticket do not change what is named.
+    """
+    mark, after = text[end : end + 1], text[end + 1 : end + 2]
+    if not mark or not (mark.isalnum() or after.isalnum()):
+        return True
+    is_digits = way[-1][-1].isdigit()
+    if mark.isalnum():
+        return False
+    if mark == "-":
+        return is_digits and not after.isdigit() and not _VERSION.match(way[0])
+    if mark == ".":
+        return not (is_digits and after.isdigit()) and "".join(way).isdecimal()
+    if mark == "/":
+        return len(way) > 1 and all(word.isdecimal() for word in way)
+    return mark != "_" and not (mark == "," and is_digits and after.isdigit())
+
+
+def _is_part(term: Term, text: str) -> bool:
+    """Return True if a name in the text has all words of the term in a row, and others."""
+    for compound in COMPOUND.findall(text):
+        words = [part for word in PLAIN.findall(compound) for part in humps(word) or [word.lower()]]
+        line = f" {' '.join(words)} "
+        if any(f" {' '.join(way)} " in line for way in term.ways):
+            return True
+    return False
+
+
+def _has_near(term: Term, text: str) -> bool:
+    """Return True if the text has a name that differs from the term in one word of several."""
+    return any(
+        len(other) == len(way) and sum(one != two for one, two in zip(other, way, strict=True)) == 1
+        for way in term.ways
+        if len(way) > 1
+        for compound in COMPOUND.findall(text)
+        for other in (parts(compound), humps(compound))
+    )

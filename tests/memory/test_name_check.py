@@ -1,0 +1,106 @@
+"""A name or a number that a query asks for: a text with another one is no certain answer, at neither end."""
+
+from __future__ import annotations
+
+import time
+
+import apsw
+import pytest
+
+from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.question import PARTLY, bounds, logistic, question
+from confide_memory.tools.words import fold, index_words
+
+# Asked, a text that has it, and one that has its neighbour.
+NEIGHBOURS = [
+    ("SHOP-123", "Ticket SHOP-123 is closed.", "Ticket SHOP-1234 is open."),
+    ("SHOP-123", "on the branch fix/SHOP-123-login", "Ticket SHOP-123-4 is open."),
+    ("10.0.0.1", "The gateway is 10.0.0.1:8080", "The gateway is 10.0.0.12"),
+    ("what changed in v1.2", "v1.2 got a dark mode", "v1.20 got a dark mode"),
+    ("what changed in v1.2", "1.2 got a dark mode", "v1.2.1 got a dark mode"),
+    ("which service uses port 808", "the proxy uses port 808", "the proxy uses port 8080"),
+    ("error 404", "the page gave error 404", "the page gave error 4040"),
+    ("1,000 users", "the plan has 1000 users", "the plan has 1,000,000 users"),
+    ("1000 users", "the plan has 1,000 users", "the plan has 10,000 users"),
+    ("100 users", "the plan has 100 users", "the plan has 100,000 users"),
+    ("what fixed ERR_CONN_42", "ERR_CONN_42 went with a larger pool", "ERR_CONN_41 went with a larger pool"),
+    ("which rights does user_a have", "user_a may write", "user_b may write"),
+    ("what does alice.smith own", "alice.smith owns billing", "alice.smyth owns billing"),
+    ("who is alice@example.com", "alice@example.com owns billing", "alice@example.org owns billing"),
+    ("what broke in v1.2.3", "v1.2.3 broke the import", "v1.2.4 broke the import"),
+    ("what does getUserById do", "get_user_by_id reads the cache", "getUserByName reads the cache"),
+    ("what does getUserById do", "client.getUserById() reads the cache", "getUserByIds reads the cache"),
+    ("docs at https://example.com/setup", "see example.com/setup", "see https://example.com/setup-old"),
+    ("why src/app/main.py failed", "src/app/main.py:142 failed", "src/app/main_test.py failed"),
+    ("who is fe80::1", "the router is fe80::1", "the router is fe80::12"),
+    ("which lab has python 3.1", "the lab has python 3.1", "the lab has python 3.12"),
+    ("what did a3f9c12b7d fix", "a3f9c12 fixed the race", "a3f9c13 fixed the race"),
+    ("what did a3f9c12b7d fix", "a3f9c12b7d44e fixed the race", "a3f9c12b7e fixed the race"),
+    ("what did deadbeefcafe fix", "deadbeef fixed the race", "deadbead fixed the race"),
+    ("commit 1234567", "commit 1234567abcdef12", "commit 12345678"),
+    ("call +49 30 1234567", "call +49 30 1234567", "call +49 30 12345678"),
+    ("the mail on 2026-11-01", "2026-11-01: the mail", "2026-11-02: the mail"),
+]
+
+
+def lacking(asked: str, text: str) -> float:
+    database = apsw.Connection(":memory:")
+    database.execute("CREATE VIRTUAL TABLE t USING fts5(body, tokenize = 'porter unicode61')")
+    database.execute("INSERT INTO t VALUES (?)", (f"{text}\n{index_words(text)}",))
+    names = NameCheck(question(asked))
+
+    def holds(place: int) -> bool:
+        return bool(database.execute("SELECT 1 FROM t WHERE t MATCH ?", (names.terms[place].match,)).fetchall())
+
+    return names.lacking(text, holds) if names.is_needed else 0.0
+
+
+@pytest.mark.parametrize(("asked", "text", "other"), NEIGHBOURS)
+def test_a_neighbour_is_no_certain_answer(asked: str, text: str, other: str) -> None:
+    """Its score is less than a half whatever else it says, that of the right one has no such bound."""
+    assert lacking(asked, text) == 0.0
+    _, most = bounds(is_named=True, lacking=lacking(asked, other))
+    assert logistic(most) < 0.5
+
+
+@pytest.mark.parametrize(("asked", "text"), [("ERR_CONN", "ERR_CONN_42 again"), ("fetch_user", "fetch_user_by_id")])
+def test_the_beginning_of_a_name_is_less_certain_than_the_name(asked: str, text: str) -> None:
+    assert lacking(asked, text) == PARTLY
+    assert lacking(asked, text.split()[0].replace("_42", "").replace("_by_id", "")) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["how do we deploy", "is the follow-up done", "what did we decide last week", "which of the 3 replicas is slow"],
+)
+def test_questions_without_names_are_not_bounded(text: str) -> None:
+    assert lacking(text, "an unrelated line") == 0.0
+
+
+HOSTILE = {
+    "emoji": "".join(chr(0x1F300 + number % 700) for number in range(10_000)),
+    "zalgo": "".join(letter + "\u0335\u0341\u0317" * 20 for letter in "why does it crash " * 20),
+    "directions": "\u202eabc\u202c שלום \u2066x\u2069 مرحبا " * 300,
+    "digits": "9" * 500 + " " + "1,000" * 500 + " " + "1." * 2000,
+    "hashes": "deadbeef" * 500 + " " + "1234567a " * 500,
+    "long word": "a" * 5000 + " " + "я" * 5000 + " " + "支" * 5000,
+    "disguised": "p\u0430yp\u0430l" * 800 + " " + "p\u0430\u0434" * 1500,
+    "joined": "a_" * 2000 + "b-" * 2000 + "c/" * 2000 + "d.e@" * 1000,
+    "humps": "aB" * 3000,
+    "a file": "\n".join(f"def name_{number}(x={number}):  # ERR_{number} v1.{number}.2" for number in range(400)),
+    "ligatures": "\ufdfa" * 4000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_texts_of_any_kind_take_bounded_time(kind: str) -> None:
+    """As a query, in the index, and as a text that is looked through."""
+    text = HOSTILE[kind]
+    since = time.process_time()
+    fold(text)
+    index_words(text)
+    asked = question(text)
+    assert len(asked.terms) <= 48
+    NameCheck(asked).lacking(text, lambda _place: True)
+    lacking("ERR_CONN_42 a3f9c12b7d 1,000 aB.c", text)
+    assert time.process_time() - since < 3
