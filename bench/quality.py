@@ -120,7 +120,7 @@ class SpaceSystem:
 
     def search(self, text: str, k: int) -> list[Any]:
         result = self._loop.run_until_complete(
-            self._space.searcher.search(SearchQuery(text, max_results=k, min_score=0.0))
+            self._space.index.searcher.search(SearchQuery(text, max_results=k, min_score=0.0))
         )
         return [self._hit(hit) for hit in result.hits]
 

@@ -28,6 +28,8 @@ MARK = "\ufeff"
 # Longer texts are read line by line, for `#` headings alone. Prose parses in 20 ms a megabyte, but
 # a table of one-letter cells in 9 s, and the space's writer waits for it.
 PARSE_CHARACTERS = 400_000
+# Deepest indent, in characters, that nests a list item in such a text.
+DEEPEST = 40
 
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -45,10 +47,16 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class HeadingBlock:
-    """The first line of a block, and its kind."""
+    """The first line of a block, its kind, and the line behind it.
+
+    A list item ends behind all that is nested in it. A table's rows each name the line of the
+    names of its columns; -1 for other blocks.
+    """
 
     line: int
     kind: str  # heading, paragraph, item, fence, row, front, other
+    end: int
+    names: int = -1
 
 
 Reading = Callable[[str], Sequence[Heading]]
@@ -83,27 +91,60 @@ def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
     """
     lines = text.removeprefix(MARK).split("\n")
     front = front_matter_lines(lines)
-    blocks = [HeadingBlock(0, "front")] if front else []
+    blocks = [HeadingBlock(0, "front", front)] if front else []
     found: list[Heading] = []
     if len(text) > PARSE_CHARACTERS:
         found = list(_headings_by_line(lines, front))
-        return blocks + [HeadingBlock(heading.line, "heading") for heading in found], found
+        return blocks + _blocks_by_line(lines, front, found), found
     # The parser treats a lone carriage return as a line end; lines here end in \n only.
     body = "\n" * front + "\n".join(lines[front:]).replace("\r\n", "\n").replace("\r", " ")
     tokens = _parser().parse(body)
     seen = set()
+    names = -1
     for index, token in enumerate(tokens):
+        if token.type == "table_open" and token.map is not None:
+            names = token.map[0]
         kind = KINDS.get(token.type)
         if kind is None or token.map is None:
             continue
-        line = token.map[0]
+        line, end = token.map
         if kind == "heading":
             found.append(Heading(line, int(token.tag[1:]), tokens[index + 1].content.strip()))
         # An item and its first paragraph begin on the same line: the outer one gives the kind.
         if line not in seen:
             seen.add(line)
-            blocks.append(HeadingBlock(line, kind))
+            blocks.append(HeadingBlock(line, kind, end, names if kind == "row" else -1))
     return blocks, found
+
+
+def _blocks_by_line(lines: list[str], front: int, found: list[Heading]) -> list[HeadingBlock]:
+    """Return the headings and, outside of fences, the list items of a text that is not parsed. An
+    item ends before the next line that is no deeper than its mark.
+    """
+    titles = {heading.line for heading in found}
+    blocks: list[HeadingBlock] = []
+    open_items: list[tuple[int, int]] = []  # (line, indent)
+
+    def close(number: int, indent: int) -> None:
+        while open_items and open_items[-1][1] >= indent:
+            blocks.append(HeadingBlock(open_items.pop()[0], "item", number))
+
+    is_fenced = False
+    for number, line in enumerate(lines[front:], front):
+        if number in titles:
+            close(number, 0)
+            blocks.append(HeadingBlock(number, "heading", number + 1))
+        elif FENCE.match(line):
+            is_fenced = not is_fenced
+        elif not is_fenced and line and not line.isspace():
+            indent = min(len(line) - len(line.lstrip()), DEEPEST)
+            if is_item(line):
+                close(number, indent)
+                open_items.append((number, indent))
+            elif not lines[number - 1].strip():
+                close(number, indent)
+    close(len(lines), 0)
+    return sorted(blocks, key=lambda block: block.line)
 
 
 def headings(text: str) -> list[Heading]:

@@ -1,10 +1,13 @@
 """Cuts a document into the small chunks that are searched.
 
-Chunks follow the structure of the text. They begin at headings, paragraphs, list items, fences and
-table rows where possible, hold as many whole parts as fit, and record the headings above them and
-their lines (counted from 1). Every line that is not blank is in a chunk, chunks are in order, none
-exceeds the limit, and the same text always gives the same chunks. The cuts depend on nearby text
-alone (`pack`), so an edit changes the chunks near it and no others, whatever the text.
+Chunks follow the structure of the text. An entry (a list item with what is nested in it, a table
+row, a line of a log that begins with its time) is a chunk of its own, so that a question about one
+does not find its neighbour. Of other text, chunks hold as many whole paragraphs, fences or
+sentences as fit. They record their lines (counted from 1), and above them the headings, the items
+in which they are nested and the names of a table's columns. Every line that is not blank is in a
+chunk, chunks are in order, none exceeds the limit, and the same text always gives the same chunks.
+The cuts depend on nearby text alone (`pack`), so an edit changes the chunks near it and no others,
+whatever the text.
 
 Small chunks with votes of neighbours at search time have 13 points more recall within 1,000
 returned tokens than large ones; `bench/quality.py` holds the measurements behind that and behind
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 # Longest title in a heading path. Every chunk below the heading carries it, and a heading can be a
 # line of a megabyte.
 TITLE_CHARACTERS = 160
+# The same for an item above nested ones and for the names of columns, and how many of them: the
+# nearest.
+CONTEXT_CHARACTERS = 100
+MOST_CONTEXT = 2
 
 
 def cut(text: str, settings: ChunkSettings) -> list[Piece]:
@@ -47,7 +54,7 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
     """
     source = ChunkedText(text, settings.size - settings.overlap)
     atoms = Atoms.of(source.text, source.ends, source.atoms())
-    paths = _heading_paths(source.headings, len(source.offsets))
+    sections = _sections(source.headings, len(source.offsets))
     begins = pack(atoms, source.limit)
     pieces: list[Piece] = []
     for begin, stop in pairwise([*begins, len(atoms.start)]):
@@ -65,8 +72,9 @@ def cut(text: str, settings: ChunkSettings) -> list[Piece]:
             if settings.overlap:
                 start = _overlapping(source, atoms, first, end, settings)
             body = source.text[start:end]
-            lines = source.line_of(start) + 1, source.line_of(end - 1) + 1
-            pieces.append(Piece(*lines, body, paths[opening], count_tokens(body)))
+            lines = source.line_of(start), source.line_of(end - 1)
+            heading, above = source.headed(sections[opening], opening, lines[0])
+            pieces.append(Piece(lines[0] + 1, lines[1] + 1, body, heading, count_tokens(body), above=above))
     return pieces
 
 
@@ -87,9 +95,9 @@ def _within_limit(source: ChunkedText, atoms: Atoms, begin: int, stop: int) -> l
 
 
 def _overlapping(source: ChunkedText, atoms: Atoms, first: int, end: int, settings: ChunkSettings) -> int:
-    """Return the start of a chunk that repeats the text before it within its section."""
+    """Return the start of a chunk that repeats the text before it within its section or entry."""
     start = own = int(atoms.start[first])
-    while first > 0 and atoms.bond[first] != HARD:
+    while first > 0 and atoms.bond[first] < ENTRY:
         first -= 1
         earlier = int(atoms.start[first])
         if count_tokens(source.text[earlier:own]) > settings.overlap:
@@ -100,17 +108,16 @@ def _overlapping(source: ChunkedText, atoms: Atoms, first: int, end: int, settin
     return start
 
 
-def _heading_paths(headings: list[Heading], total: int) -> list[str]:
-    """Return for each line the titles of the headings above it, outermost first."""
-    paths = [""] * total
+def _sections(headings: list[Heading], total: int) -> list[tuple[Heading, ...]]:
+    """Return for each line the headings above it, outermost first."""
+    sections: list[tuple[Heading, ...]] = [()] * total
     stack: list[Heading] = []
     for index, heading in enumerate(headings):
         stack = [above for above in stack if above.level < heading.level]
         stack.append(heading)
         end = headings[index + 1].line if index + 1 < len(headings) else total
-        path = " > ".join(above.title[:TITLE_CHARACTERS].strip() for above in stack if above.title)
-        paths[heading.line : end] = [path] * (end - heading.line)
-    return paths
+        sections[heading.line : end] = [tuple(stack)] * (end - heading.line)
+    return sections
 
 
 # The end of a sentence, also without a following blank: Chinese and Japanese have none.
@@ -128,7 +135,22 @@ CLINGING = frozenset(("Mn", "Me", "Mc", "Sk", "Cf"))
 # A letter with more marks than this is cut all the same, since marks can be stacked without end.
 MOST_CLINGING = 32
 JOINER = "\u200d"
+# A line of a log begins with a day or a time of day, perhaps in brackets or emphasized.
+LOG_LINE = re.compile(
+    r"[\[(*_`]{0,3}(?:\d{4}-\d\d-\d\d|\d{1,2}:\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d)(?!\d)"
+)
+# The mark of a list item, and of a task in it.
+MARK = re.compile(r"(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s+)?")
 FLAGS = range(0x1F1E6, 0x1F200)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A list item: its first line, the line behind it, and whether all of it fits into a chunk."""
+
+    line: int
+    end: int
+    is_whole: bool
 
 
 class ChunkedText:
@@ -155,6 +177,10 @@ class ChunkedText:
         blocks, self.headings = structure(self.text)
         self._blocks = {block.line: block for block in blocks}
         self._starts, self._stops, self._bonds = array("q"), array("q"), array("q")
+        self._items: list[_Item] = []  # around the current run, outermost first
+        self._before = ("", 0)  # the kind of the run before, and the number of items around it
+        self._run_starts = array("q")
+        self._above: list[tuple[int, ...]] = []  # of each run, the lines of items and of columns' names
 
     def line_of(self, place: int) -> int:
         """Return the line, counted from 0, that contains a character."""
@@ -182,13 +208,67 @@ class ChunkedText:
         headings = 0  # tokens of the headings that wait for text to stand with
         for first, last in self._runs():
             is_heading = self.is_heading(first)
-            bond = GLUE if headings else HARD if is_heading else LOOSE
+            bond = self._bond(first)
+            bond = GLUE if headings else HARD if is_heading else bond
             # A heading alone would be a hit without content: the text after it is cut so that its
             # beginning fits beside the heading.
             room = self.limit if is_heading else max(self.limit // 2, self.limit - headings)
             self._add_run(first, last, bond, room)
             headings = headings + self.count(self.offsets[first], self._end(last)) + 2 if is_heading else 0
         return self._starts, self._stops, self._bonds
+
+    def headed(self, section: Sequence[Heading], opening: int, start: int) -> tuple[str, tuple[int, ...]]:
+        """Return what stands above a chunk, outermost first, and the lines of it, counted from 1.
+
+        `opening`: the chunk's first line that is no heading; `section`: the headings above that
+        line; `start`: the chunk's first line.
+        """
+        found = [heading.title[:TITLE_CHARACTERS].strip() for heading in section if heading.title]
+        lines = [one.line + below for one in section if one.title for below in range(one.title.count("\n") + 1)]
+        run = bisect_right(self._run_starts, opening) - 1
+        for line in self._above[run] if run >= 0 else ():
+            if line < start:
+                text = MARK.sub("", self._lines[line].strip()[: 2 * CONTEXT_CHARACTERS].strip("|> "), count=1)
+                found.append(" ".join(text.split())[:CONTEXT_CHARACTERS].strip())
+                lines.append(line)
+        return " > ".join(title for title in found if title), tuple(line + 1 for line in lines)
+
+    def _bond(self, line: int) -> int:
+        """Return the bond of the run that begins on the line to the one before it, and note what
+        stands above the run.
+
+        An item that fits into a chunk with all that is nested in it is one entry; of a larger one,
+        the nested items are entries of their own.
+        """
+        block = self._blocks.get(line)
+        kind = "" if block is None else block.kind
+        while self._items and self._items[-1].end <= line:
+            self._items.pop()
+        is_within = bool(self._items) and self._items[-1].is_whole
+        above = [item.line for item in self._items]
+        before, self._before = self._before, (kind, len(self._items))
+        bond = LOOSE
+        if block is not None and kind == "item":
+            bond = LOOSE if is_within else ENTRY
+            is_whole = is_within or self.count(self.offsets[line], self._end(block.end - 1)) <= self.limit
+            self._items.append(_Item(line, block.end, is_whole))
+            self._before = (kind, len(self._items))
+        elif block is not None and kind == "row":
+            # The names of the columns, the ruler below them and the first row: a table.
+            bond = GLUE if before[0] == "names" and line > block.names else ENTRY
+            above.append(block.names)
+            if line == block.names:
+                self._before = ("names", len(self._items))
+        else:
+            above = above[:-1]
+            is_apart = before[0] in ("row", "names") or before[1] != len(self._items) or self._is_logged(line)
+            bond = ENTRY if is_apart and not is_within else LOOSE
+        self._run_starts.append(line)
+        self._above.append(tuple(above[-MOST_CONTEXT:]))
+        return bond
+
+    def _is_logged(self, line: int) -> bool:
+        return LOG_LINE.match(self._lines[line]) is not None
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield the first and last line of each run between block starts or blank lines; blank
@@ -203,7 +283,7 @@ class ChunkedText:
             block = self._blocks.get(first)
             fenced = block is not None and block.kind == "fence"
             end = first + 1
-            while end < total and end not in self._blocks and (fenced or filled[end]):
+            while end < total and end not in self._blocks and (fenced or (filled[end] and not self._is_logged(end))):
                 end += 1
             last = end - 1
             while not filled[last]:
@@ -302,9 +382,12 @@ def _between(marks: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 # How strongly an atom is bound to the one before it. Seams of a lower number are closed first, HARD
-# ones never. Sentences, lines and paragraphs are all LOOSE: closing seams of sentences before those
-# of paragraphs did not improve search.
-GLUE, TOKEN, WORD, LOOSE, HARD = range(5)
+# ones never, and those before an ENTRY only if one of the two chunks is short. Sentences, lines and
+# paragraphs are all LOOSE: closing seams of sentences before those of paragraphs did not improve
+# search.
+GLUE, TOKEN, WORD, LOOSE, ENTRY, HARD = range(6)
+# An entry with fewer tokens ("- ok", "- done with it") joins a neighbour.
+SHORTEST = 6
 
 # Number of bands by which pairs are merged, best fill first. More bands fill a little better, but a
 # change then reaches further.
@@ -362,7 +445,7 @@ def pack(atoms: Atoms, limit: int) -> list[int]:
     the order of a hash of the text at their seams, as in locally consistent parsing (Mehlhorn,
     Sundar, Uhrig 1997; Cormode, Muthukrishnan 2007). Each seam depends on its surroundings alone,
     so a change moves the seams near it and no others. No two remaining neighbours fit into one
-    chunk. Of 840 changed lines in seven kinds of text, 97 in a hundred made at most three new
+    chunk, except at the beginning of an entry. Of 840 changed lines in seven kinds of text, 97 in a hundred made at most three new
     chunks and none more than five; when filled from the front, all that followed. Search quality is
     the same: LoCoMo recall within 500 / 1,000 tokens is 81.2 / 88.1 (mean over three hashes; each
     differs from it by up to 1), filled from the front 81.1 / 86.9 (over five sizes).
@@ -376,21 +459,25 @@ def pack(atoms: Atoms, limit: int) -> list[int]:
         if not (atoms.bond[1:] == bond).any():
             continue
         while len(begins) > 1:
-            closed = _closed(atoms, begins, bond, limit)
+            closed = _closed(atoms, begins, bond, limit, limit if bond < ENTRY else SHORTEST)
             if not len(closed):
                 break
             begins = np.delete(begins, closed + 1)
     return [int(begin) for begin in begins] if count else []
 
 
-def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int) -> Whole:
+def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int, shortest: int) -> Whole:
     """Return the seams that close in this round, those with the least key of their neighbourhood;
-    no two touch the same chunk.
+    no two touch the same chunk. One of the two chunks at a seam has less than `shortest` tokens, if
+    that is less than the limit.
     """
     stops = np.append(begins[2:], len(atoms.start)) - 1
     tokens = atoms.last[stops] - atoms.first[begins[:-1]] + 1
     right = begins[1:]
     may = (atoms.bond[right] <= bond) & (tokens <= limit)
+    if shortest < limit:
+        own = atoms.last[np.append(right, len(atoms.start)) - 1] - atoms.first[begins] + 1
+        may &= (own[:-1] < shortest) | (own[1:] < shortest)
     if not may.any():
         return np.empty(0, dtype=np.int64)
     band = (np.maximum(limit - tokens, 0) * BANDS // limit).astype(np.uint64)

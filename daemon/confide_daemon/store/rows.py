@@ -311,6 +311,8 @@ class Piece:
     heading: str  # "Outer > Inner", empty above the first heading
     tokens: int
     doubted: bool = True  # it contains untrusted lines
+    # Lines that `heading` quotes, counted from 1: of headings, of items above, of columns' names.
+    above: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

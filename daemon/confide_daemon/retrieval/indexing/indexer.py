@@ -46,7 +46,6 @@ from confide_daemon.store.threads import StoreThreads
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
-from confide_memory.markdown_blocks import headings
 from confide_memory.note import Note
 
 log = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class Derivation:
         self, store: Store, row: DocumentRow, text: str | None, judged: provenance.Judged | None, now: float
     ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), text, judged)
+        pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), judged)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         if is_note(row.path):
@@ -170,19 +169,21 @@ class Derivation:
                 start_line=piece.start_line + lines,
                 end_line=piece.end_line + lines,
                 heading=_heading_below(title, piece.heading),
+                above=tuple(line + lines for line in piece.above),
             )
             for piece in cut(text, self.chunks)
         ]
 
 
-def _judged(pieces: Sequence[Piece], text: str, judged: provenance.Judged) -> list[Piece]:
-    """Return the chunks, each marked as doubted if it or a heading above it holds untrusted text."""
+def _judged(pieces: Sequence[Piece], judged: provenance.Judged) -> list[Piece]:
+    """Return the chunks, each marked as doubted if it or a line that its heading quotes is
+    untrusted.
+    """
     if not judged.doubted:
         return [replace(piece, doubted=False) for piece in pieces]
-    titles = [one.title for one in headings(text) if judged.holds(one.line, one.line)]
 
     def is_doubted(piece: Piece) -> bool:
-        return judged.holds(piece.start_line, piece.end_line) or any(title in piece.heading for title in titles)
+        return judged.holds(piece.start_line, piece.end_line) or any(judged.holds(one, one) for one in piece.above)
 
     return [replace(piece, doubted=is_doubted(piece)) for piece in pieces]
 
