@@ -1,5 +1,6 @@
 """Fills a generation with vectors, from the cache or else from the model, in calls of the size that
-the model takes.
+the model takes. It also embeds texts of chunks that are yet to be made, so that a document that is
+cut otherwise keeps its old chunks until the new ones have their vectors.
 
 The vectors of each call are stored as soon as it returns, so that paid results survive a failed
 parallel call or a crash.
@@ -30,6 +31,8 @@ T = TypeVar("T")
 MOST_READ = 2048
 # Vectors stored in one transaction, so that no other write waits for more than some milliseconds.
 STORED_AT_ONCE = 256
+# The id of a chunk that is not in the database yet; those that are begin with 1.
+YET_TO_COME = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +66,25 @@ class Filling:
                 unknown.setdefault(piece.hash, []).append(piece)
         if not unknown or await self._embed(list(unknown.values())):
             self._after = waiting[-1].id
+        return True
+
+    async def round_ahead(self, texts: Sequence[WaitingPiece]) -> bool:
+        """Embed some texts of chunks that do not exist yet (`YET_TO_COME`) into the cache; return
+        False if the vectors of all are known. Raises as `round`.
+        """
+        limits = self._provider.limits
+        most = min(MOST_READ, limits.texts * limits.concurrency)
+
+        def read(store: Store) -> set[bytes]:
+            if not any(one.id == self._generation.id for one in store.vectors.generations()):
+                return {piece.hash for piece in texts}  # dropped meanwhile
+            return set(store.vectors.known(self._generation, [piece.hash for piece in texts]))
+
+        known = await self._threads.write(read)
+        unknown = {piece.hash: [piece] for piece in texts if piece.hash not in known}
+        if not unknown:
+            return False
+        await self._embed(list(unknown.values())[:most])
         return True
 
     async def _read(self) -> tuple[list[WaitingPiece], dict[bytes, Vectors]]:
@@ -130,9 +152,10 @@ class Filling:
         def keep(store: Store) -> None:
             generation = self._generation
             with store.writing_derived():
-                if any(one.id == generation.id for one in store.vectors.generations()):
+                is_there = any(one.id == generation.id for one in store.vectors.generations())
+                if is_there and pairs[0][0].id != YET_TO_COME:
                     store.vectors.add(generation.id, [(piece.id, vector) for piece, vector in pairs])
-                else:  # dropped during the call: keep the paid results in the cache
+                else:  # yet to be cut, or dropped during the call: keep the paid results in the cache
                     store.vectors.keep(generation, [(piece.hash, vector) for piece, vector in pairs], now=time.time())
 
         await self._threads.write(keep)

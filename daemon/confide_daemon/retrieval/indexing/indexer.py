@@ -23,13 +23,14 @@ from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents import provenance
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
-from confide_daemon.retrieval.indexing.backfill import Filling
+from confide_daemon.retrieval.indexing.backfill import YET_TO_COME, Filling
 from confide_daemon.retrieval.indexing.generations import (
     GenerationGap,
     GenerationPlan,
     Patience,
     decide,
     holdings,
+    live_generation,
     successor,
 )
 from confide_daemon.retrieval.indexing.indexed_model import (
@@ -39,9 +40,10 @@ from confide_daemon.retrieval.indexing.indexed_model import (
     MonthlyBudget,
     in_thread,
 )
-from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges
+from confide_daemon.store.rows import DocumentRow, Piece, PieceChanges, WaitingPiece
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.document_tables import UNCUTTABLE
+from confide_daemon.store.tables.pieces import Generation, piece_hash
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
@@ -148,6 +150,10 @@ class Derivation:
             # All chunks of a transcript are untrusted, as the document is.
             store.pieces.add(row, [replace(piece, doubted=False) for piece in pieces], now=now)
 
+    def cut(self, row: DocumentRow, text: str) -> list[Piece]:
+        """Return the chunks of a document with this text; who wrote them is not considered."""
+        return self._pieces(text, note.read(row.project, row.path, text) if is_note(row.path) else None)
+
     def _pieces(self, text: str, found: Note | None) -> list[Piece]:
         """Cut a document. A note is cut without its front matter, and its title is put above all of
         its headings.
@@ -196,6 +202,8 @@ T = TypeVar("T")
 
 # Documents cut again in one transaction after a change of settings.
 RECUT = 8
+# Stands in place of a model for the task that does so.
+RECUTTING = -1
 # Vectors removed in one transaction from a generation that is dropped: some 20 ms.
 RETIRED = 1000
 # Time after a database failure (disk full) until the work is tried again by itself.
@@ -430,6 +438,7 @@ class Indexer:
             return
         if not plan.fill:
             self.failure = None
+        await self._start_recut(models)
         if plan.drop:
             await self._threads.write(lambda store: self._retire(store, plan.drop[0]))
             self._wake.set()
@@ -438,6 +447,27 @@ class Indexer:
         for generation, place in plan.fill:
             if (generation, place) not in self._filling:
                 self._start((generation, place), self._fill(generation, place))
+
+    async def _start_recut(self, models: Sequence[ModelStatus]) -> None:
+        """Begin to cut documents otherwise whose vectors answer searches, if the model can embed."""
+        chunking = self.derivation.chunking
+
+        def read(store: Store) -> tuple[Generation, int] | None:
+            return _serving(store, models) if store.documents.cut_otherwise(chunking, limit=1) else None
+
+        serving = await self._threads.write(read)
+        if serving is None:
+            return
+        generation, place = serving
+        self._lacking.add(generation.name)
+        if not self._disk.has_room_for("vectors"):
+            self._has_put_off = True
+        elif (
+            models[place].name == generation.name
+            and models[place].can_embed
+            and (generation.id, RECUTTING) not in self._filling
+        ):
+            self._start((generation.id, RECUTTING), self._recut_ahead(generation, place))
 
     def _apply(self, store: Store, models: Sequence[ModelStatus]) -> GenerationPlan:
         """Add and swap generations until nothing more has to change; return the plan with the
@@ -575,13 +605,20 @@ class Indexer:
             self._moved.notify_all()
 
     def _recut(self, store: Store) -> int:
-        chunking = self.derivation.chunking
-        documents = store.documents.cut_otherwise(chunking, limit=RECUT)
-        if not documents:
-            return 0
-        if not self._disk.has_room_for("vectors"):
+        """Cut some documents again after a change of settings, as far as that takes no vectors from
+        searches: those without chunks of their newest text, or all if no vectors answer.
+        """
+        is_answered = _serving(store, self.standings()) is not None
+        listed = store.documents.cut_of_before if is_answered else store.documents.cut_otherwise
+        documents = listed(self.derivation.chunking, limit=RECUT)
+        if documents and not self._disk.has_room_for("vectors"):
             self._has_put_off = True
             return 0
+        self._cut_again(store, documents)
+        return len(documents)
+
+    def _cut_again(self, store: Store, documents: Sequence[DocumentRow]) -> None:
+        chunking = self.derivation.chunking
         texts = [(document, _newest_text(store, document)) for document in documents]
         now = time.time()
         try:
@@ -592,6 +629,8 @@ class Indexer:
                         store.documents.leave_uncut(document.id, chunking=chunking)
                     else:
                         self.derivation.keep(store, document, text, now)
+                for generation in store.vectors.generations():
+                    store.vectors.add_known(generation, [document.id for document in documents])
         except ConfideError:
             raise
         except Exception:
@@ -599,7 +638,60 @@ class Indexer:
             for document, text in texts:
                 if text is not None:
                     self.derivation.follow(store, document, text, now)
-        return len(documents)
+
+    async def _recut_ahead(self, generation: Generation, place: int) -> None:
+        """Cut documents again whose chunks answer searches with vectors: those of the new chunks
+        are computed first, so that at every moment all of a document is found by its meaning.
+        """
+        filling = Filling(self._threads, self.budget, generation, self.providers[place], self._count)
+        while not self._closing:
+            documents, texts = await self._threads.write(self._ahead)
+            if not documents:
+                return
+            while not self._closing and texts and await filling.round_ahead(texts):
+                self.failure = None
+                await self._tell()
+            if self._closing:
+                return
+            names = [document.id for document in documents]
+
+            def cut_again(store: Store, names: list[int] = names) -> None:
+                found = store.documents.by_id(names)
+                self._cut_again(store, [one for one in found if not one.deleted and self._is_cut_otherwise(one)])
+
+            await self._threads.write(cut_again)
+            self._wake.set()
+            await self._tell()
+
+    def _is_cut_otherwise(self, document: DocumentRow) -> bool:
+        chunking = document.chunking
+        return chunking != self.derivation.chunking and not (chunking or "").startswith(UNCUTTABLE)
+
+    def _ahead(self, store: Store) -> tuple[list[DocumentRow], list[WaitingPiece]]:
+        """Return some documents that were cut otherwise, and the texts of their new chunks."""
+        documents = store.documents.cut_otherwise(self.derivation.chunking, limit=RECUT)
+        texts: list[WaitingPiece] = []
+        for document in documents:
+            text = _newest_text(store, document)
+            # What cannot be cut is noted when it is cut in earnest.
+            with contextlib.suppress(Exception):
+                pieces = [] if text is None else self.derivation.cut(document, text)
+                texts += [WaitingPiece(YET_TO_COME, piece_hash(one.text), one.text, 0.0, one.tokens) for one in pieces]
+        return documents, texts
+
+
+def _serving(store: Store, models: Sequence[ModelStatus]) -> tuple[Generation, int] | None:
+    """Return the live generation if it has vectors and its model answers now or is likely to again,
+    and the place of that model.
+    """
+    live = live_generation(store)
+    if live is None or not store.pieces.count() > store.vectors.waiting_count(live.id):
+        return None
+    for place, model in enumerate(models):
+        # The name of a model that is not loaded yet is unknown: it may be this one.
+        if model.name in (live.name, None) and model.condition is not Condition.REFUSED:
+            return live, place
+    return None
 
 
 def _newest_text(store: Store, document: DocumentRow) -> str | None:

@@ -428,6 +428,14 @@ class DocumentTable(Table):
         sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {behind} LIMIT ?)"
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
+    def cut_of_before(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+        """Return those of the documents cut otherwise that have no chunks of their newest text."""
+        some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
+        stale = f"cut_hash IS NOT hash AND chunking < '{UNCUTTABLE}'"
+        other = f"{some} < ? AND {stale} UNION ALL {some} > ? AND {stale}"
+        sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {other} LIMIT ?)"
+        return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
+
     def has_own_pieces(self, document: int) -> bool:
         """Return True if the document's chunks are of its newest text, whatever the chunking
         settings.

@@ -267,6 +267,16 @@ class VectorTables(Table):
         self._database.after_commit(lambda: self._scan.add(generation, searched))
         return len(stored)
 
+    def add_known(self, generation: Generation, documents: Sequence[int]) -> int:
+        """Store known vectors of equal texts for the chunks of these documents that have none;
+        return their number.
+        """
+        sql = f"""SELECT c.id, c.hash FROM chunk c WHERE c.document {AMONG} AND NOT EXISTS
+                  (SELECT 1 FROM vector_{generation.id} v INDEXED BY vector_{generation.id}_chunk WHERE v.chunk = c.id)"""
+        lacking = self._rows(sql, (json.dumps(list(documents)),))
+        known = self.known(generation, [digest for _, digest in lacking])
+        return self.add(generation.id, [(piece, known[digest]) for piece, digest in lacking if digest in known])
+
     def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
         """Return (text, packed vector) of some consecutive chunks, at a position that the seed (0
         to 1) selects.
