@@ -122,7 +122,8 @@ class Duplicates:
         finally:
             look.give_up("the note could not be embedded")
             look.is_kept.set()
-            self.indexer.wake()
+            # Later, as after every change: at once, the indexer would compete with the answer.
+            self.indexer.changed()
 
     async def _embed(self, texts: Sequence[str]) -> _Embedded:
         hashes = [piece_hash(text) for text in texts]

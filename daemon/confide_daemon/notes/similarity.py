@@ -296,7 +296,7 @@ def _by_meaning(
     found: set[int] = set()
     for vector in vectors:
         allowed = _among(projects) if is_limited else Filter()
-        nearest = store.vectors.nearest(generation, vector, allowed, limit=CANDIDATES)
+        nearest = store.vectors.nearest(generation, vector, allowed, limit=CANDIDATES, least=least - 1e-3)
         if not is_limited and len(nearest) == CANDIDATES and nearest[-1][1] >= least:
             nearest = store.vectors.nearest(generation, vector, _among(projects), limit=CANDIDATES)
         found |= _documents(store, [piece for piece, cosine in nearest if cosine >= least - 1e-3], projects)

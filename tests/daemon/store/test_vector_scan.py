@@ -280,6 +280,25 @@ def test_it_holds_what_was_added_and_not_removed(
     assert len(set(best) & set(found)) >= 0.8 * len(best)  # a question's numbers are rounded
 
 
+@pytest.mark.parametrize("least", [0.8, 0.9, 0.97])
+def test_the_close_ones_are_all_that_reach_a_cosine(least: float) -> None:
+    """None of them is missed, few others are read, and there is no answer if they are too many."""
+    vectors = text_like(3_000, 384, seed=21)
+    chance = np.random.default_rng(22)
+    for place in range(0, 600, 2):  # the next one is nearly the same
+        noise = chance.standard_normal(384, dtype=np.float32)
+        near = vectors[place] + chance.uniform(0.1, 0.9) * noise / np.linalg.norm(noise)
+        vectors[place + 1] = near / np.linalg.norm(near)
+    ids = np.arange(1, len(vectors) + 1)
+    codes = Codes.empty(384).with_rows(ids, ids, pack(vectors)).without(ids[-100:])
+    for question in vectors[:600:2]:
+        reaching = ids[:-100][vectors[:-100] @ question >= least]
+        close = codes.close(question, least, most=200)
+        assert close is not None
+        assert set(reaching) <= set(close)
+    assert codes.close(vectors[0], -1.0, most=200) is None
+
+
 def test_removed_pieces_give_their_room_back() -> None:
     """However often a thousand pieces are replaced, the memory is that of a thousand."""
     codes = Codes.empty(64)

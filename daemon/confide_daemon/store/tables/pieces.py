@@ -326,9 +326,13 @@ class VectorTables(Table):
                   WHERE v.chunk > ? AND v.embedding <> x'' ORDER BY v.chunk LIMIT ?"""
         return self._rows(sql, (after, SLICE))
 
-    def nearest(self, generation: int, vector: Vectors, allowed: Filter, *, limit: int) -> list[tuple[int, float]]:
+    def nearest(
+        self, generation: int, vector: Vectors, allowed: Filter, *, limit: int, least: float | None = None
+    ) -> list[tuple[int, float]]:
         """Return (chunk, cosine), nearest first: the best candidates by the codes in memory,
         rescored with their vectors, or the result of an exact search if the codes are not loaded.
+
+        `least`: chunks with a lower cosine may be left out, so that fewer vectors are read.
         """
         if VECTORS in self._database.damage.parts:
             return []
@@ -338,8 +342,12 @@ class VectorTables(Table):
             if codes is None:
                 return self._nearest_of_all(generation, vector, documents, limit)
             most = max(RESCORED + len(codes) // RESCORED_SHARE, limit + limit // 2)
-            pieces = codes.nearest(vector, most, documents).tolist()
-            found = self._cosines(generation, vector, pieces)
+            pieces = None
+            if least is not None and documents is None:
+                pieces = codes.close(vector, least, most=most)
+            if pieces is None:
+                pieces = codes.nearest(vector, most, documents)
+            found = self._cosines(generation, vector, pieces.tolist())
         # Rows come by ascending chunk, and the sort is stable: the same query always gets the same
         # result.
         return sorted(found.items(), key=itemgetter(1), reverse=True)[:limit]
