@@ -141,11 +141,14 @@ def votes(scores: Mapping[int, float], places: Mapping[int, PiecePlace], weights
                 weight = weights.votes[after - position - 1]
                 found[piece] += weight * scores[other]
                 found[other] += weight * scores[piece]
+    # From the good ones to their neighbours: most candidates are no good ones, and give nothing.
+    good = [(piece, place) for piece, place in places.items() if scores[piece] > floor and _is_short(place)]
     steps = [(step * sign, weight) for step, weight in enumerate(weights.votes, 1) for sign in (-1, 1)]
-    for piece, place in places.items():
-        if _is_short(place):
-            others = ((weight, _beside(places.get(piece + step), place, scores)) for step, weight in steps)
-            found[piece] += sum(weight * (score - floor) for weight, score in others if score > floor)
+    for step, weight in steps:
+        for piece, place in good:
+            beside_it = places.get(piece - step)
+            if beside_it is not None and _were_stored_together(beside_it, place):
+                found[piece - step] += weight * (scores[piece] - floor)
     return found
 
 
@@ -153,10 +156,12 @@ def _is_short(place: PiecePlace) -> bool:
     return place.pieces is not None and place.pieces <= SHORT
 
 
-def _beside(other: PiecePlace | None, place: PiecePlace, scores: Mapping[int, float]) -> float:
-    if other is None or other.document == place.document or not _is_short(other):
-        return 0.0
-    return scores[other.id] if (other.day, other.project) == (place.day, place.project) else 0.0
+def _were_stored_together(one: PiecePlace, other: PiecePlace) -> bool:
+    """Return True if both are of the same project and day, of two documents; `other` is a short
+    note.
+    """
+    same = one.day == other.day and one.project == other.project
+    return same and one.document != other.document and _is_short(one)
 
 
 def recency_of(day: str, today: str, weights: Weights) -> float:
