@@ -297,6 +297,27 @@ def test_vectors_of_vanished_pieces_are_not_stored(store: Store) -> None:
         assert store.vectors.add(generation.id, [(piece, rows[0])]) == 0
 
 
+def test_the_oldest_waiting_pieces_come_first(store: Store) -> None:
+    """Whether few or many wait, old ones or new ones, and from whichever one on."""
+    for n in range(12):
+        put(store, "p", f"{n:02}.md", f"word{n} in a pool\n")
+    generation = live(store)
+    waiting = store.vectors.waiting(generation.id, after=0, limit=99)
+    held = [waiting[n] for n in (1, 2, 3, 5, 6, 8, 9)]
+    with store.writing_derived():
+        store.vectors.add(
+            generation.id, list(zip((one.id for one in held), EMBEDDER.embed_documents(["x"] * 7), strict=True))
+        )
+    left = [waiting[n].id for n in (0, 4, 7, 10, 11)]
+    for limit in (1, 2, 4, 5, 6, 99):
+        for after in (0, left[0], left[2], left[-1]):
+            found = store.vectors.waiting(generation.id, after=after, limit=limit)
+            assert [one.id for one in found] == [one for one in left if one > after][:limit]
+    with store.writing_derived():
+        store.vectors.add(generation.id, list(zip(left, EMBEDDER.embed_documents(["x"] * 5), strict=True)))
+    assert store.vectors.waiting(generation.id, after=0, limit=9) == []
+
+
 def test_known_vectors_come_back_without_the_model(store: Store) -> None:
     """Of equal texts in other documents, and of texts that were deleted and return."""
     put(store, "p", "a.md", "alpha pool\n")

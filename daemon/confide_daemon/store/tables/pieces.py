@@ -215,10 +215,15 @@ class VectorTables(Table):
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[WaitingPiece]:
         """Return chunks without a vector in the generation, by id, from above `after`."""
+        few = self.waiting_count(generation) if not after else limit + 1
+        # Few are the newest, as a rule: from the other end they are found without a look at the
+        # rest, which takes 5 ms for 10,000 chunks, on the writer's thread.
+        order, most = ("", limit) if few > limit else (" DESC", few)
         sql = f"""SELECT c.id, c.hash, c.text, c.added_at, c.tokens FROM chunk c
                   LEFT JOIN vector_{generation} v INDEXED BY vector_{generation}_chunk
-                  ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id LIMIT ?"""
-        return [WaitingPiece(*row) for row in self._rows(sql, (after, limit))]
+                  ON v.chunk = c.id WHERE c.id > ? AND v.chunk IS NULL ORDER BY c.id{order} LIMIT ?"""
+        found = [WaitingPiece(*row) for row in self._rows(sql, (after, most))] if most else []
+        return found[::-1] if few <= limit else found
 
     def waiting_count(self, generation: int) -> int:
         sql = f"""SELECT (SELECT count(*) FROM chunk)
