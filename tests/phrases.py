@@ -43,7 +43,7 @@ _COMPILED = [(re.compile(rf"\b{phrase}\b", re.IGNORECASE), instead) for phrase, 
 DATA = {
     "memory/confide_memory/classes/hostile.py": "the phrases that it looks for",
     "memory/confide_memory/documents.py": "the mark of a conflict in files that exist",
-    "memory/confide_memory/tools/question.py": "words that a query does without",
+    "memory/confide_memory/tools/days.py": "words that a query does without",
     "addons/confide_learn/local/rule_judge.py": "words of rules",
     "daemon/confide_daemon/server/mcp/prompts.py": "words of a prompt that are measured",
     "daemon/confide_daemon/store/tables/document_tables.py": "SQL in parts",

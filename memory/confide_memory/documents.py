@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confide_crypto.errors import RequestError
@@ -236,18 +236,6 @@ def task_of(path: str) -> str | None:
     """Return the task whose folder the document is in, or None."""
     task, slash, rest = path.removeprefix(TASKS).partition("/")
     return task if path.startswith(TASKS) and slash and rest else None
-
-
-def day_of(path: str) -> str | None:
-    """Return the ISO date in the file name (`memory/2026-11-21.md`) if it is a real one, else None."""
-    for match in re.finditer(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", path):
-        try:
-            day = date.fromisoformat(match[0])
-        except ValueError:  # such as the 31st of February
-            continue
-        if day.year >= 1970:
-            return match[0]
-    return None
 
 
 def is_log(path: str) -> bool:

@@ -42,15 +42,6 @@ def test_text_that_is_no_text_is_refused() -> None:
         documents.check_text("ä" * (2 * 1024 * 1024 + 1))
 
 
-@pytest.mark.parametrize(
-    ("path", "day"),
-    [("memory/2026-11-21.md", "2026-11-21"), ("a/2026-13-01.md", None), ("a/2026-02-31.md", None), ("x.md", None)],
-)
-def test_daily_logs_are_dated_by_their_name(path: str, day: str | None) -> None:
-    """A file without a date in its name is dated by its last change."""
-    assert documents.day_of(path) == day
-
-
 @pytest.mark.parametrize(("path", "is_taken", "is_kept"), PROBES)
 def test_names(path: str, is_taken: bool, is_kept: bool) -> None:
     """What a machine could not have as a file is refused; what earlier versions took of it can still be named."""

@@ -313,6 +313,7 @@ class Piece:
     doubted: bool = True  # it contains untrusted lines
     # Lines that `heading` quotes, counted from 1: of headings, of items above, of columns' names.
     above: tuple[int, ...] = ()
+    days: tuple[str, str] | None = None  # the first and the last ISO day that it states; None: its document's
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +341,7 @@ class Filter:
     path: str | None = None  # a file, a folder, or a glob
     since: str | None = None  # ISO days, both included
     until: str | None = None
+    zone_s: int = 0  # seconds by which these days begin before UTC's
     tags: frozenset[str] = (
         frozenset()
     )  # all of them, of notes and of other memory files, compared without regard to case
@@ -368,6 +370,7 @@ class PiecePlace(NamedTuple):
     project: str
     source: str
     pieces: int | None = None  # chunks of its document; None: not counted
+    last_day: str | None = None  # of the days it is of, `day` is the first; None: the only one
 
 
 class HitRow(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import tzinfo
 from typing import Any
 
 from confide_daemon.store.rows import NoteFilter, NoteRow
@@ -83,8 +84,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         status=arguments.get("status"),
         tags=tuple(tag.lstrip("#") for tag in arguments.get("tags", ())),
         path=path,
-        since=_since(arguments.get("since")),
-        until=_until(arguments.get("until")),
+        since=_since(arguments.get("since"), context.zone),
+        until=_until(arguments.get("until"), context.zone),
         classes=context.classes,
     )
     found = await context.space.notes.page(
@@ -114,14 +115,14 @@ def snippet(text: str) -> str:
     return words if len(words) <= SNIPPET_CHARS else words[:SNIPPET_CHARS].rsplit(" ", 1)[0] + " …"
 
 
-def _since(text: str | None) -> float | None:
-    found = moment("since", text)
+def _since(text: str | None, zone: tzinfo | None) -> float | None:
+    found = moment("since", text, zone)
     return None if found is None else found.timestamp()
 
 
-def _until(text: str | None) -> float | None:
+def _until(text: str | None, zone: tzinfo | None) -> float | None:
     """Return the first second after the given time; a date means its whole day."""
-    found = moment("until", text)
+    found = moment("until", text, zone)
     if found is None:
         return None
     is_day = text is not None and _DAY.fullmatch(text.strip().upper())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from confide_daemon.errors import ToolError
@@ -142,7 +142,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     task = context.task(project, scope, arguments.get("taskId"))
     if path is not None and documents.leads_out(path):
         raise ToolError("'path' leads out of the memory", hint=f"such as {documents.EXAMPLE}, a folder, or a glob")
-    since, until = _between(arguments)
+    since, until = _between(arguments, context.zone)
     query = SearchQuery(
         text=arguments["query"],
         projects=context.grants.projects_among(context.wanted(project, scope)),
@@ -168,6 +168,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         with_related=arguments.get("includeRelated", False),
         classes=context.classes,
         is_unasked=context.is_unasked,
+        zone=context.zone,
         is_limited=not context.grants.reaches_all,
     )
     result = await context.space.index.searcher.search(query)
@@ -189,7 +190,7 @@ def _sources(context: ToolContext, asked: list[str] | None) -> frozenset[str] | 
     return frozenset(asked) if asked else context.grants.sources
 
 
-def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | None]:
+def _between(arguments: dict[str, Any], zone: tzinfo | None) -> tuple[datetime | None, datetime | None]:
     """Return the times `since` and `until` of a search. Raises ToolError that lists the invalid
     ones.
     """
@@ -197,7 +198,7 @@ def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | Non
     problems = []
     for name in ("since", "until"):
         try:
-            times[name] = moment(name, arguments.get(name))
+            times[name] = moment(name, arguments.get(name), zone)
         except ToolError as error:
             problems.append(error)
     if problems:
@@ -205,8 +206,11 @@ def _between(arguments: dict[str, Any]) -> tuple[datetime | None, datetime | Non
     return times["since"], times["until"]
 
 
-def moment(name: str, text: str | None) -> datetime | None:
-    """Return the time of an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`)."""
+def moment(name: str, text: str | None, zone: tzinfo | None = None) -> datetime | None:
+    """Return the time of an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`).
+
+    `zone`: that of a time without one; None: the daemon's. Raises ToolError.
+    """
     if text is None:
         return None
     words = text.strip().upper()  # ISO 8601 has its T, Z and W in upper case
@@ -220,7 +224,9 @@ def moment(name: str, text: str | None) -> datetime | None:
             f"'{name}' is not a date", hint="use an ISO date such as 2026-11-21, or an age such as 7d or 12h"
         ) from None
     try:
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if moment.tzinfo is None and zone is not None:
+            moment = moment.replace(tzinfo=zone)
+        return moment.astimezone(UTC)
     except OverflowError:
         raise ToolError(f"'{name}' is out of the range of dates", hint="use an ISO date such as 2026-11-21") from None
 

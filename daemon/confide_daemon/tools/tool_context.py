@@ -9,7 +9,7 @@ import difflib
 import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from confide_crypto.errors import printable
@@ -169,6 +169,7 @@ class ToolContext:
     # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
     said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
+    zone: tzinfo | None = None  # of the caller, in which days begin and end; None: the daemon's
     # project and path of a file that the machine has put already, if it had changed, before it made
     # the call
     sent: tuple[Any, Any] | None = None

@@ -31,7 +31,11 @@ other calls itself.
 OPERATION: Final = "confide/operation"
 """On a call: the id under which the call is executed only once, however often it is sent."""
 SAID: Final = "confide/said"
-"""On a call: when the agent made it, if earlier than now."""
+"""On a call: when the agent made it, by the clock of its device and with its time zone, in which the
+days of a search begin and end.
+"""
+DATED: Final = frozenset({"memory_search", "memory_list"})
+"""Tools whose calls name days."""
 SENT: Final = "confide/sent"
 """On a call: `{"project", "path"}` of a file that the device has just sent if changed, so that the
 daemon need not request it.
@@ -71,6 +75,14 @@ LATER: Final = "confide/later"
 """On an error result: true if the same call may be repeated later, for codes that do not always
 allow it: a full disk has space again, but only a user can free a space that has reached its limit.
 """
+
+
+def said_now() -> str:
+    """Return the time by this device's clock with its time zone, in ISO 8601, as `SAID` states it."""
+    from datetime import datetime  # imported late: a start needs none
+
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
 
 NO_OBJECT: Final = "the arguments of a tool are an object"
 OBJECT_HINT: Final = 'send them as {"name": value, ...}'

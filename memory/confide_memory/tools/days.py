@@ -1,27 +1,55 @@
-"""Dates in a query: "yesterday", "last week", "on Monday", "in May", "2026-05-03".
+"""Days in a question: "yesterday", "letzte Woche", "on Monday", "in May", "2026-05-03",
+"3 mars 2026", in the forms of 21 languages.
 
-Dates only influence the ranking: chunks of those days come first, and no chunk is left out, since a
-text may mention another day than the one it was written on. A query with two different dates, or
-with the words in quotes or code, gives no date.
+Days only influence the ranking: chunks of those days come first, and no chunk is left out, since a
+text may mention another day than the one it was written on. A question with two different days
+gives none, unless it names all from one to the other; so do the words in quotes or code.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cache
+from typing import Final
+
+from confide_memory.documents import STOP_WORDS
+from confide_memory.tools.day_names import (
+    ANY_DAY_PARTS,
+    ANY_DAY_WORDS,
+    IN_MONTH,
+    RELATIVE_DAYS,
+    SPANS,
+    UNITS,
+)
+from confide_memory.tools.written_days import (
+    DaySpan,
+    dates_in,
+    month_numbers,
+    month_of,
+    phrase,
+    weekday_numbers,
+    with_plain_digits,
+)
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
 MOST_BACK = 3660  # days
-# Every text that names a day has one of these, or a digit.
-TELLTALES = ("day", "week", "month", "year", "night", *MONTHS)
+MOST_DAYS_NAMED = 31
+"""Days whose dates are searched for one by one; a longer time is searched for by its months."""
+MOST_MONTHS_NAMED = 24
 # Quoted text and code are content, not a date of the query.
 CONTENT = re.compile(r'"[^"]{0,200}"|“[^”]{0,200}”|`[^`]{0,200}`|(?<!\w)\'[^\']{0,200}\'(?!\w)')
-_DIGIT = re.compile(r"\d")
+OF_ANY_DAY: Final = frozenset(
+    """anything change changed changes day entries entry everything happen happened happening log logs note noted notes show something
+    stored summarise summarize summary tell thing things went work worked working write wrote written""".split()  # noqa: SIM905
+)
+"""English words that add nothing to a question for days: "what happened yesterday"."""
 
 _WEEKDAY = "|".join(WEEKDAYS)
 _MONTH = "|".join(MONTHS)
@@ -30,64 +58,162 @@ _COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class DayRange:
-    """A range of days, both ends included, and the words that named it."""
+    """A range of days, both ends included, and the words that named it.
+
+    Attributes:
+        other: the other day that the words can mean, as of 3/4/2026.
+        is_all: the question asks for these days and nothing besides.
+    """
 
     first: date
     last: date
     words: str
+    other: date | None = None
+    is_all: bool = False
 
     @property
     def name(self) -> str:
+        """Return the range for a reader."""
+        if self.other is not None:
+            return f"{self.first} or {self.other}"
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+
+    @property
+    def span(self) -> tuple[str, str]:
+        """Return the first and the last day in ISO form, of both days if the words can mean two."""
+        days = (self.first, self.last, self.other or self.first)
+        return min(days).isoformat(), max(days).isoformat()
 
     def latest(self, most: int) -> list[str]:
         """List the last days of the range, at most `most`, in ISO form, the latest first."""
-        return [
-            (self.last - timedelta(back)).isoformat() for back in range(min(most, (self.last - self.first).days + 1))
-        ]
+        days = [self.last - timedelta(back) for back in range(min(most, (self.last - self.first).days + 1))]
+        return [day.isoformat() for day in days] + ([self.other.isoformat()] if self.other else [])
 
-    def holds(self, day: str) -> bool:
-        """Return True if an ISO day is in the range."""
-        return self.first.isoformat() <= day <= self.last.isoformat()
+    def holds(self, first: str, last: str | None = None) -> bool:
+        """Return True if a time, from one ISO day to another (None: just the first), shares a day
+        with the range.
+        """
+        other = self.other.isoformat() if self.other else ""
+        is_within = self.first.isoformat() <= (last or first) and first <= self.last.isoformat()
+        return is_within or bool(other and first <= other <= (last or first))
+
+    def phrases(self) -> list[str]:
+        """Return the word sequences by which the index knows texts of these days: each day, or each
+        month of a longer time; none of a time that is longer still.
+        """
+        if self.other is not None:
+            return [phrase(DaySpan(day, day)) for day in (self.first, self.other)]
+        days = (self.last - self.first).days + 1
+        if days < MOST_DAYS_NAMED and DaySpan(self.first, self.last) != month_of(self.first.year, self.first.month):
+            return [day.replace("-", " ") for day in self.latest(days)]
+        months = self.last.year * 12 + self.last.month - self.first.year * 12 - self.first.month + 1
+        if months > MOST_MONTHS_NAMED:
+            return []
+        start = self.first.year * 12 + self.first.month - 1
+        return [f"{month // 12:04d} {month % 12 + 1:02d}" for month in range(start, start + months)]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedDays:
+    """Days that words of a question name, and the place of the words in it."""
+
+    start: int
+    end: int
+    first: date
+    last: date
+    is_stated: bool  # with its year: such days may be the ends of a range
+    other: date | None = None
 
 
 def days_of(text: str, today: date) -> DayRange | None:
     """Return the days that the text names; None if there are none, or different ones."""
-    lower = text.lower()
-    if not any(word in lower for word in TELLTALES) and not _DIGIT.search(text):
-        return None
     text = CONTENT.sub(" | ", " ".join(text.split()))
-    taken: list[tuple[int, int]] = []
-    found: list[DayRange] = []
-    for pattern, read in _FORMS:
+    text = text if text.isascii() else unicodedata.normalize("NFC", text)
+    plain = with_plain_digits(text)
+    found: list[_NamedDays] = []
+    for one in _all(plain, today):
+        if not any(one.start < other.end and other.start < one.end for other in found):
+            found.append(one)
+    if not found:
+        return None
+    found.sort(key=lambda one: one.start)
+    words = " ".join(text[one.start : one.end] for one in found)
+    first, others = found[0], found[1:]
+    if any((one.first, one.last) != (first.first, first.last) for one in others):
+        if not _is_range(plain, found):
+            return None
+        whole = replace(first, end=found[1].end, last=found[1].last)
+        return DayRange(whole.first, whole.last, text[whole.start : whole.end], is_all=_is_all(text, [whole]))
+    return DayRange(first.first, first.last, words, first.other, _is_all(text, found))
+
+
+_TO = re.compile(
+    r"\s*(?:to|until|till|through|up to|bis|bis zum|al|au|à|a|ao|até|hasta|tot|tot en met|til|do|по|до|"
+    r"--?|–|—|~|〜|から|到|至|부터)\s*"
+    r"(?:the|le|el|o|il|den)?\s*",
+    re.IGNORECASE,
+)
+_AND = re.compile(r"\s*(?:and|und|y|et|e|en|och|og|i|и|та)\s*(?:the|le|el|o|il|den)?\s*", re.IGNORECASE)
+_BETWEEN = re.compile(r"(?:between|zwischen|entre|tra|fra|tussen|mellan|mellem|między|между|між)\W", re.IGNORECASE)
+
+
+def _is_range(text: str, found: list[_NamedDays]) -> bool:
+    """Return True if two dates of a question are the ends of a time: "from 3 to 9 March 2026"."""
+    if len(found) != 2 or not all(one.is_stated and one.other is None for one in found):
+        return False
+    joint = text[found[0].end : found[1].start]
+    is_joined = _TO.fullmatch(joint) or (_AND.fullmatch(joint) and _BETWEEN.search(text[: found[0].start]))
+    return bool(is_joined) and found[0].first <= found[1].last
+
+
+_ANY_DAY: Final = frozenset(ANY_DAY_WORDS.split())
+_EDGES: Final = "?!.,:;¿¡؟。？！、，،।|\"'()"
+
+
+def _is_all(text: str, found: list[_NamedDays]) -> bool:
+    """Return True if all other words of a question only ask what was, in any language."""
+    rest = text
+    for one in reversed(found):
+        rest = f"{rest[: one.start]} {rest[one.end :]}"
+    words = (word.strip(_EDGES).casefold() for word in rest.split())
+    return all(
+        not word or word in OF_ANY_DAY or word in _ANY_DAY or word in STOP_WORDS or _parts().fullmatch(word)
+        for word in words
+    )
+
+
+@cache
+def _parts() -> re.Pattern[str]:
+    parts = sorted(ANY_DAY_PARTS.split(), key=len, reverse=True)
+    return re.compile(f"(?:{'|'.join(map(re.escape, parts))}){{1,16}}")
+
+
+def _all(text: str, today: date) -> Iterator[_NamedDays]:
+    """Yield what each form finds, the surest forms first."""
+    for match in _SINCE.finditer(text):
+        if days := _since_month(match, today):
+            yield _NamedDays(match.start(), match.end(), *days, is_stated=False)
+    for one in dates_in(text):
+        first, *other = one.spans
+        yield _NamedDays(
+            one.start, one.end, first.first, first.last, is_stated=True, other=other[0].first if other else None
+        )
+    for pattern, read in (*_FORMS, *_forms()):
         for match in pattern.finditer(text):
-            if any(match.start() < end and start < match.end() for start, end in taken):
-                continue
             days = read(match, today)
             if days is not None:
-                taken.append(match.span())
-                found.append(DayRange(*days, match[0]))
-    if not found or any((days.first, days.last) != (found[0].first, found[0].last) for days in found):
-        return None
-    return DayRange(found[0].first, found[0].last, " ".join(days.words for days in found))
+                yield _NamedDays(match.start(), match.end(), *days, is_stated=False)
 
 
 _Reading = Callable[[re.Match[str], date], tuple[date, date] | None]
 
 
-def _iso(match: re.Match[str], _today: date) -> tuple[date, date] | None:
-    try:
-        day = date.fromisoformat(match[0])
-    except ValueError:
-        return None
-    return day, day
-
-
 def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
     """Return the range of a day and a month, in the given year, else the last such day."""
+    month = month_numbers().get(match["month"].casefold()) or int("0" + re.sub(r"\D", "", match["month"]))
     try:
-        day = date(int(match["year"] or today.year), MONTHS.index(match["month"].lower()) + 1, int(match["day"]))
-        if match["year"] is None and day > today:
+        day = date(today.year, month, int(match["day"]))
+        if day > today:
             day = day.replace(year=day.year - 1)
     except ValueError:
         return None
@@ -95,42 +221,55 @@ def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
 
 
 def _named_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """Return the range of a month, in the given year, else the last one that has begun; "since"
-    extends it to today.
-    """
-    said = match.groupdict()
-    number = MONTHS.index(said["month"].lower()) + 1
-    year = int(said["year"]) if said.get("year") else today.year - (number > today.month)
-    if not 1970 <= year <= today.year + 10:
+    """Return the range of the last such month that has begun; "since" extends it to today."""
+    number = month_numbers().get(match["month"].casefold()) or int("0" + re.sub(r"\D", "", match["month"]))
+    span = month_of(today.year - (number > today.month), number)
+    if span is None:
         return None
-    is_open = match[0].lower().startswith("since")
-    return date(year, number, 1), today if is_open else date(year, number, calendar.monthrange(year, number)[1])
+    is_open = match[0].casefold().startswith(("since", "seit", "desde", "depuis", "dal"))
+    return span.first, today if is_open else span.last
 
 
-def _weekday(match: re.Match[str], today: date) -> tuple[date, date]:
-    back = (today.weekday() - WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
+def _since_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    span = month_of(int(match["year"]), month_numbers()[match["month"].casefold()])
+    return None if span is None or span.first > today else (span.first, today)
+
+
+_SINCE = re.compile(rf"\bsince\s+(?P<month>{_MONTH}),?\s+(?P<year>[0-9]{{4}})(?![0-9])", re.IGNORECASE)
+
+
+def _weekday(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    number = weekday_numbers().get(match["weekday"].casefold())
+    if number is None:
+        return None
+    back = (today.weekday() - number) % 7 or 7
     return today - timedelta(back), today - timedelta(back)
 
 
 def _relative_day(match: re.Match[str], today: date) -> tuple[date, date]:
-    word = " ".join(match[0].lower().split())
-    back = {"today": 0, "yesterday": 1, "last night": 1}.get(word, 2)
-    return today - timedelta(back), today - timedelta(back)
+    away = timedelta(_relative()[" ".join(match[0].casefold().split())])
+    return today + away, today + away
 
 
-def _last_span(match: re.Match[str], today: date) -> tuple[date, date]:
-    """Return the calendar week, month or year before this one, or the current one so far."""
-    is_last = match["which"].lower() != "this"
-    unit = match["unit"].lower()
+def _span(unit: str, which: int, today: date) -> tuple[date, date]:
+    """Return the calendar week, month or year before this one (-1), or the current one so far (0)."""
     if unit == "week":
         monday = today - timedelta(today.weekday())
-        return (monday - timedelta(7), monday - timedelta(1)) if is_last else (monday, today)
+        return (monday - timedelta(7), monday - timedelta(1)) if which else (monday, today)
     if unit == "month":
         first = today.replace(day=1)
         end = first - timedelta(1)
-        return (end.replace(day=1), end) if is_last else (first, today)
-    year = today.year - is_last
-    return date(year, 1, 1), date(year, 12, 31) if is_last else today
+        return (end.replace(day=1), end) if which else (first, today)
+    year = today.year + which
+    return date(year, 1, 1), date(year, 12, 31) if which else today
+
+
+def _last_span(match: re.Match[str], today: date) -> tuple[date, date]:
+    return _span(match["unit"].lower(), 0 if match["which"].lower() == "this" else -1, today)
+
+
+def _other_span(match: re.Match[str], today: date) -> tuple[date, date]:
+    return _span(*_spans()[" ".join(match[0].casefold().split())], today)
 
 
 def _within(match: re.Match[str], today: date) -> tuple[date, date] | None:
@@ -144,36 +283,160 @@ def _ago(match: re.Match[str], today: date) -> tuple[date, date] | None:
     days = _length(match)
     if days is None:
         return None
-    slack = {"day": 0, "week": 3, "month": 15}[match["unit"].lower()]
+    slack = {1: 0, 7: 3, 30: 15}[_unit(match)]
     return today - timedelta(days + slack), min(today, today - timedelta(days - slack))
 
 
 def _length(match: re.Match[str]) -> int | None:
     said = " ".join(match["count"].lower().split())
     count = NUMBERS.get(said) or (int(said) if said.isdigit() else 0)
-    days = count * {"day": 1, "week": 7, "month": 30}[match["unit"].lower()]
+    days = count * _unit(match)
     return days if 0 < days <= MOST_BACK else None
+
+
+def _unit(match: re.Match[str]) -> int:
+    """Return the days of a unit of time."""
+    unit = match["unit"].casefold()
+    return {"day": 1, "week": 7, "month": 30}[_units().get(unit, unit)]
 
 
 def _form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
     return re.compile(rf"(?<![\w/.-])(?:{pattern})(?![\w/-]|\.\w)", re.IGNORECASE), read
 
 
-_YEAR = r"(?:,?\s+(?P<year>\d{4}))"
-# In the order in which they are tried; later forms skip text that an earlier one matched. Months
-# and weekdays need a word before them or a year after: "may" and "march" are verbs, and "Sunday
-# school" is no date.
+# English forms, in the order in which they are tried; later forms skip text that an earlier one
+# matched. Months and weekdays need a word before them or a year after: "may" and "march" are verbs,
+# and "Sunday school" is no date.
 _FORMS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
-    _form(r"\d{4}-\d{2}-\d{2}", _iso),
-    _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH}){_YEAR}?", _named_day),
-    _form(rf"(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?{_YEAR}?", _named_day),
-    _form(rf"(?P<month>{_MONTH}){_YEAR}", _named_month),
-    _form(rf"(?:in|during|since)\s+(?P<month>{_MONTH})", _named_month),
+    _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_day),
+    _form(rf"(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}})", _named_day),
+    _form(rf"(?:in|during|since)\s+(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_month),
     _form(rf"(?:on|last|this\s+past)\s+(?P<weekday>{_WEEKDAY})", _weekday),
-    _form(r"today|yesterday|last\s+night|the\s+day\s+before\s+yesterday", _relative_day),
     _form(
         rf"(?:in|over|within|during)?\s*the\s+(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?", _within
     ),
     _form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)", _last_span),
     _form(rf"(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?\s+ago", _ago),
 )
+
+# Scripts whose words have signs that are no letters to Python: a word must not end before one.
+_SIGNS = "\u0300-\u036f\u064b-\u0652\u0900-\u0dff"
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+
+
+def _word_form(words: list[str], read: _Reading) -> tuple[re.Pattern[str], _Reading]:
+    """Return the form of some words: of whole words, or of letters in scripts without blanks."""
+    ordered = sorted(words, key=len, reverse=True)
+    plain = [re.escape(word).replace(r"\ ", r"\s+") for word in ordered if not re.match(f"[{_UNSPACED}]", word)]
+    unspaced = [re.escape(word).replace(r"\ ", r"\s?") for word in ordered if re.match(f"[{_UNSPACED}]", word)]
+    pattern = rf"(?<![\w{_SIGNS}/.-])(?:{'|'.join(plain)})(?![\w{_SIGNS}/-]|\.\w)"
+    return re.compile(f"{pattern}|{'|'.join(unspaced)}" if unspaced else pattern, re.IGNORECASE), read
+
+
+@cache
+def _relative() -> dict[str, int]:
+    return {word.replace("_", " "): away for away, words in RELATIVE_DAYS for word in words.split()}
+
+
+@cache
+def _spans() -> dict[str, tuple[str, int]]:
+    return {word.replace("_", " "): (unit, which) for unit, which, words in SPANS for word in words.split()}
+
+
+@cache
+def _units() -> dict[str, str]:
+    return {word: unit for unit, words in UNITS for word in words.split()}
+
+
+# German and Dutch "hier" is here; "la mañana" and "heute Morgen" are no tomorrow.
+_HERE = re.compile(
+    r"\b(?:ist|sind|wir|ich|was|wie|wo|wer|der|die|das|und|mit|haben|hat|gibt|steht|nicht|het|een|wat|van)\b",
+    re.IGNORECASE,
+)
+_MORNING = re.compile(r"(?:\b(?:la|esta|cada|guten|heute|gestern|diesen|jeden|am|god|goede)|-)\s*\Z", re.IGNORECASE)
+
+
+def _relative_of(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    word, before = match[0].casefold(), match.string[: match.start()]
+    if word == "hier" and _HERE.search(match.string):
+        return None
+    if word in ("morgen", "mañana") and _MORNING.search(before):
+        return None
+    return _relative_day(match, today)
+
+
+@cache
+def _forms() -> tuple[tuple[re.Pattern[str], _Reading], ...]:
+    """Return the forms of all languages, built when the first question is read."""
+    months = "|".join(sorted((re.escape(name) for name in month_numbers() if len(name) > 3), key=len, reverse=True))
+    short = "mai|maj|mei|мая|мае|май|जून|জুন|جون|آب|مئی"
+    month = f"(?P<month>{months}|{short})"
+    weekday = "|".join(sorted((re.escape(name) for name in weekday_numbers() if len(name) > 3), key=len, reverse=True))
+    others = "|".join(
+        name for name in weekday_numbers() if re.match("[\u0430-\u0457\u0600-\u0dff]", name) and len(name) > 3
+    )
+    units = "|".join(sorted(map(re.escape, _units()), key=len, reverse=True))
+    end = rf"(?![\w{_SIGNS}/-]|\.\w)"
+    begin = rf"(?<![\w{_SIGNS}/.-])"
+
+    def form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
+        return re.compile(pattern, re.IGNORECASE), read
+
+    return (
+        form(
+            rf"{begin}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{end}"
+            rf"(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
+            _named_day,
+        ),
+        form(
+            r"(?<![0-9年년])(?P<month>[0-9]{1,2}\s?[月월])\s?(?P<day>[0-9]{1,2})\s?[日號号일](?!\s?[前전])", _named_day
+        ),
+        _word_form([word.replace("_", " ") for _, words in RELATIVE_DAYS for word in words.split()], _relative_of),
+        _word_form([word.replace("_", " ") for _, _, words in SPANS for word in words.split()], _other_span),
+        form(
+            rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>[0-9]{{1,3}})\s+(?P<unit>{units}){end}"
+            rf"|{begin}(?P<counted>[0-9]{{1,3}})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
+            _ago_elsewhere,
+        ),
+        form(
+            r"(?P<count>[0-9]{1,3})\s?(?P<unit>天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|일|주|개월|달)\s?(?:以?前|전)",
+            _ago,
+        ),
+        form(
+            rf"{begin}(?:am|letzten|letzter|vergangenen|vorigen|el pasado|el|scorso|na|no|op|afgelopen|i|w|we|в|во|у)"
+            rf"\s+(?P<weekday>{weekday}){end}",
+            _weekday,
+        ),
+        form(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
+        form(rf"{begin}(?P<weekday>{others}){end}", _weekday),
+        form(
+            r"(?:(?:上|这|這)?(?:星期|周|週|礼拜|禮拜)(?P<cn>[一二三四五六日天])|(?P<jk>[月火水木金土日월화수목금토일])(?:曜日|요일))",
+            _asian_weekday,
+        ),
+        form(
+            rf"{begin}(?:{'|'.join(map(re.escape, IN_MONTH.split()))})\s+{month}{end}(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
+            _named_month,
+        ),
+        form(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
+        form(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
+    )
+
+
+def _ago_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    said = match.groupdict()
+    count, unit = said["count"] or said["counted"], said["unit"] or said["by"]
+    length = {"day": 1, "week": 7, "month": 30}[_units()[unit.casefold()]]
+    days = int(count) * length
+    if not 0 < days <= MOST_BACK:
+        return None
+    slack = {1: 0, 7: 3, 30: 15}[length]
+    return today - timedelta(days + slack), min(today, today - timedelta(days - slack))
+
+
+def _asian_weekday(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    said = match["cn"] or match["jk"]
+    number = max(
+        letters.find(said) for letters in ("一二三四五六日", "一二三四五六天", "月火水木金土日", "월화수목금토일")
+    )
+    back = (today.weekday() - number) % 7 or 7
+    return today - timedelta(back), today - timedelta(back)

@@ -8,9 +8,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confide_memory.documents import STOP_WORDS
+from confide_memory.tools.days import OF_ANY_DAY, DayRange
 from confide_memory.tools.words import (
     COMPOUND,
     GROUPED,
@@ -30,13 +31,8 @@ from confide_memory.tools.words import (
     spelled_otherwise,
     ungrouped,
 )
+from confide_memory.tools.written_days import dates_in, phrase
 
-# Words that add nothing to a query for days: "what happened yesterday", "what did I work on last
-# week".
-OF_ANY_DAY = frozenset(
-    """anything change changed changes day entries entry everything happen happened happening log logs note noted notes show something
-    stored summarise summarize summary tell thing things went work worked working write wrote written""".split()  # noqa: SIM905
-)
 # A question has few words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
 MOST_COMPOUNDS = 1000  # of a text that is a whole file, the first ones
@@ -47,6 +43,7 @@ QUOTED = re.compile(r'"([^"]{1,200})"')
 LONGEST = 8
 NAME_WEIGHT: float = 2 * LONGEST**0.5
 BIGRAM_WEIGHT = 2**0.5
+DAY_WEIGHT: float = LONGEST**0.5
 # A single word or a name is also searched as a prefix, from this length on.
 SHORTEST_PREFIX = 3
 # Letters that may be the ending of a word in a script without a stemmer; such a word is searched by
@@ -84,6 +81,15 @@ class SearchQuestion:
     named: float  # the share of the terms' weight that `exact` covers
     also: tuple[Term, ...] = ()  # the caller's keywords, each of which may replace terms in a chunk
     dates: tuple[str, ...] = ()  # days that are named in digits
+    day: Term | None = None  # the dates that the query names, each in the form of the index
+
+    def with_day(self, share: float) -> float:
+        """Return the share of the terms of a chunk that is of the query's days, or names one: these
+        count like one more term that it has. Other chunks lose nothing.
+        """
+        total = sum(term.weight for term in self.terms)
+        held: float = share * total + DAY_WEIGHT
+        return held / (total + DAY_WEIGHT)
 
     @property
     def identifiers(self) -> tuple[Term, ...]:
@@ -157,35 +163,47 @@ def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
     return question(text, keywords).match
 
 
-def question(text: str, keywords: Sequence[str] = (), *, aside: str = "") -> SearchQuestion:
+def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: Sequence[str] = ()) -> SearchQuestion:
     """Parse the query.
 
     Every term is quoted and they are joined by OR, so that no text acts as syntax. A quoted term is
     matched as a phrase of its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are searched
     exactly, and by each of their parts. Text in double quotes stays one phrase.
 
-    `aside`: words of the text that a relevant chunk need not contain, such as "last week".
+    Args:
+        aside: words of the text that a relevant chunk need not contain, such as "last week".
+        days: dates that these words mean, as `DayRange.phrases` gives them.
     """
     raw, text = text, GROUPED.sub(_in_one, fold(text))
-    skipped = set(parts(aside))
     forming = _Forming({}, {}, {})
-    for phrase in QUOTED.findall(text):
-        forming.take_phrase(phrase)
+    dates = dates_in(raw)
+    stated = [fold(raw[one.start : one.end]) for one in dates]
+    skipped = set(parts(fold(aside))) | {part for one in stated for part in parts(one)}
+    of_dates = {compound for one in stated for compound in COMPOUND.findall(one)}
+    days = list(dict.fromkeys([*(phrase(span) for one in dates for span in one.spans), *days]))
+    for quoted in QUOTED.findall(text):
+        forming.take_phrase(quoted)
     also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
     forming.match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
     compounds = list(dict.fromkeys(COMPOUND.findall(RUN.sub(" ", text))))[:MOST_COMPOUNDS]
     for compound in compounds:
-        forming.take_compound(compound, is_alone=len(compounds) == 1, is_aside=skipped.issuperset(parts(compound)))
+        is_date = compound in of_dates or skipped.issuperset(parts(compound))
+        forming.take_compound(compound, is_alone=len(compounds) == 1, is_aside=is_date)
     forming.take_words(compounds, skipped)
-    for run in runs(text):
+    spoken = text
+    for words in (*stated, *fold(aside).split()):
+        if RUN.search(words):
+            spoken = spoken.replace(words, " ")
+    for run in runs(spoken):
         forming.take_run(run)
+    forming.look_for(day.split() for day in days)
     # Last, so that many keywords or forms of a hash do not displace the query's own words.
     forming.match.update((_quoted(way), None) for term in also for way in term.ways[1:])
     forming.look_for(way for term in forming.terms.values() for way in term.shorter)
     if text != raw:
         forming.take_unfolded(raw)
-    dates = tuple(compound for compound in compounds if DATE.fullmatch(compound))
-    return forming.done(also, dates)
+    found = forming.done(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
+    return replace(found, day=Term(tuple(tuple(day.split()) for day in days), DAY_WEIGHT) if days else None)
 
 
 def _in_one(number: re.Match[str]) -> str:
@@ -321,14 +339,16 @@ def is_unstemmed(word: str) -> bool:
     return not word[0].isascii() and not unicodedata.name(word[0], "").startswith("LATIN ")
 
 
-def of_days(asked: SearchQuestion, days: Sequence[str]) -> SearchQuestion | None:
-    """Return a query for the daily notes of these dates, or None if the query asks for anything
-    besides dates.
+def of_days(asked: SearchQuestion, days: DayRange) -> SearchQuestion | None:
+    """Return a query for the daily notes of these days, or None if the query asks for anything
+    besides days.
     """
     words = {word for term in asked.terms for way in term.ways for word in way}
-    if asked.exact or asked.also or not words <= OF_ANY_DAY:
+    if asked.exact or asked.also or not (days.is_all or words <= OF_ANY_DAY):
         return None
-    return SearchQuestion(_joined({_quoted(parts(day)): None for day in days}), "", (), 0.0, dates=tuple(days))
+    dates = days.phrases() or [day.replace("-", " ") for day in days.latest(MOST_TERMS)]
+    match = _joined({_quoted(day.split()): None for day in dates})
+    return SearchQuestion(match, "", (), 0.0, dates=tuple(days.latest(MOST_TERMS)))
 
 
 def _keyword(text: str) -> Term:

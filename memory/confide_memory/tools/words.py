@@ -24,6 +24,8 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
+from confide_memory.tools.written_days import other_forms
+
 # Soft hyphen, zero-width spaces and joiners, marks of direction, byte order mark, variation
 # selectors, Arabic's lengthening.
 _UNSEEN = re.compile(
@@ -248,14 +250,14 @@ def _numbers_in(text: str) -> list[str]:
 
 
 def others_in(text: str) -> list[str]:
-    """Return the other spellings of the names in a text, as word sequences."""
+    """Return the other spellings of the names and dates in a text, as word sequences."""
     # The check is fast since most texts have no such names, nor do most of their words: a search
     # reads a hundred texts.
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
     others += [" ".join(parts(version)) for version in _VERSION.findall(text)]
     others += [run[:length] for run in _HASH_OF_DIGITS.findall(text) for length in range(7, len(run) + 1)]
-    return others + _numbers_in(text)
+    return others + _numbers_in(text) + other_forms(text)
 
 
 # Thai and Lao, Burmese, Hangul letters, Khmer, Kana and related marks, Han, Hangul, half-width

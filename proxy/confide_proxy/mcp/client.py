@@ -19,7 +19,7 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport.open_channel import Connection
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
-from confide_memory.tools.call import NOTED, NOTES, OPERATION, SAID, STRUCTURED
+from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, SAID, STRUCTURED, said_now
 from confide_memory.wire.session import RECEIPT, Attached, AttachRequest
 from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
@@ -154,6 +154,7 @@ class CommandClient:
             f"{_META}clientInfo": {"name": "confide", "version": VERSION},
             f"{_META}clientCapabilities": {},
             STRUCTURED: True,
+            **({SAID: said_now()} if tool in DATED else {}),
             **(more_meta or {}),
         }
         if tool in NOTED and (notes := await asyncio.to_thread(self.files.notices)):

@@ -140,19 +140,24 @@ def with_operation(message: dict[str, Any], operation: str | None = None) -> dic
 
     `operation`: the id, if this device has assigned one already.
     """
-    # Imported late: only sessions that store something need them.
-    import secrets
-    from datetime import datetime
+    import secrets  # imported late: only sessions that store something need it
 
-    said = datetime.now().astimezone().isoformat(timespec="seconds")
     params = message["params"]
     given = params.get("_meta")
     meta = {
         **(given if isinstance(given, dict) else {}),
         call_keys.OPERATION: operation or secrets.token_hex(16),
-        call_keys.SAID: said,
+        call_keys.SAID: call_keys.said_now(),
     }
     return {**message, "params": {**params, "_meta": meta}}
+
+
+def with_zone(message: dict[str, Any]) -> dict[str, object]:
+    """Return a tool call with the time of the call, unless its client stated one."""
+    meta = message["params"].get("_meta")
+    if isinstance(meta, dict) and call_keys.SAID in meta:
+        return message
+    return with_claims(message, {call_keys.SAID: call_keys.said_now()})
 
 
 def without_claims(message: dict[str, Any]) -> dict[str, object]:

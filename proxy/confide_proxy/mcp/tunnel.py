@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_memory.tools import call as call_keys
-from confide_memory.tools.call import NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
+from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError, NotNowError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
@@ -47,6 +47,7 @@ from confide_proxy.mcp.jsonrpc import (
     key,
     with_claims,
     with_operation,
+    with_zone,
     without_claims,
 )
 from confide_proxy.mcp.subscriptions import (
@@ -503,6 +504,9 @@ class Tunnel:
             line = encoded(message)
         elif tool in NOTED and (notes := self.notices()):
             message = with_claims(message, {NOTES: notes})
+            line = encoded(message)
+        if tool in DATED:
+            message = with_zone(message)
             line = encoded(message)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":

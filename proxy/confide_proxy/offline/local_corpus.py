@@ -18,15 +18,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown_blocks import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_memory.note_names import digits_of
+from confide_memory.tools.days import DayRange
 from confide_memory.tools.name_check import NameCheck
 from confide_memory.tools.question import SATURATION, SearchQuestion, Term, saturate, unknown_share, words_score
 from confide_memory.tools.words import index_words
+from confide_memory.tools.written_days import DaySpan, days_of_chunk, phrase, stated_day, year_of_path
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.journal import QueuedCall
@@ -52,6 +55,9 @@ search.
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
 
+OF_DAYS_SCORE: Final = words_score(0.0, 0.0, is_named=True)
+"""The score of a chunk of the days that a question asks for, and for nothing besides."""
+
 Name = tuple[str, str]
 """Project and path of a document."""
 
@@ -64,6 +70,8 @@ class LocalPiece:
     end_line: int
     text: str
     heading: str
+    days: DaySpan | None = None
+    """The days that it states, or its document; None: neither does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,14 @@ class Match:
     """By which matches are ordered; it compares them with each other only."""
     mtime: float
     is_waiting: bool
+
+    @property
+    def days(self) -> tuple[str, str]:
+        """The first and the last ISO day that it is of: that it states, else that of its last change."""
+        if self.piece.days is not None:
+            return self.piece.days.first.isoformat(), self.piece.days.last.isoformat()
+        day = datetime.fromtimestamp(self.mtime).astimezone().date().isoformat()
+        return day, day
 
 
 @dataclass(slots=True)
@@ -141,9 +157,11 @@ class LocalMemory:
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
-    def search(self, asked: SearchQuestion, *, least: float) -> tuple[list[Match], int]:
+    def search(self, asked: SearchQuestion, *, least: float, days: DayRange | None = None) -> tuple[list[Match], int]:
         """Return the matching chunks with a score of at least `least`, best first, and the number
         of files that could not be read in time or at all.
+
+        `days`: return all chunks of these days too.
 
         Raises OfflineError: Python's SQLite has no FTS5; FolderError: a folder holds too many
         files.
@@ -159,6 +177,13 @@ class LocalMemory:
                     continue
                 known = self._known[project, path]
                 found.append(Match(project, path, piece, score, rank, known.mtime, known.is_waiting))
+            if days is not None and least <= OF_DAYS_SCORE:
+                seen = {(match.project, match.path, match.piece) for match in found}
+                for (project, path), piece in self._index.pieces():
+                    known = self._known[project, path]
+                    match = Match(project, path, piece, OF_DAYS_SCORE, 0.0, known.mtime, known.is_waiting)
+                    if days.holds(*match.days) and (project, path, piece) not in seen:
+                        found.append(match)
             return found, unread
 
     def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
@@ -262,7 +287,7 @@ class LocalIndex:
         # over three notes would find nothing.
         row = (_BACKGROUND_WORD * 3, _BACKGROUND_WORD * 40)
         self._db.executemany("INSERT INTO piece (header, body) VALUES (?, ?)", [row] * _BACKGROUND_ROWS)
-        self._places: dict[int, tuple[Name, int, int, str]] = {}
+        self._places: dict[int, tuple[Name, int, int, str, DaySpan | None]] = {}
         self._rows: dict[Name, list[int]] = {}
 
     def close(self) -> None:
@@ -270,18 +295,22 @@ class LocalIndex:
 
     def put(self, name: Name, text: str) -> None:
         self.remove(name)
+        stated = stated_day(name[1], text)
+        around = stated.here if stated else year_of_path(name[1])
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
         if is_note(name[1]):
             words, text = _parted(text)
             header = f"{header} | {words}"
         self._db.execute("BEGIN")
         for piece in cut(text):
+            days = days_of_chunk(piece.heading, piece.text, around) or (around if stated else None)
             beside = index_words(f"{header} {piece.heading} {piece.text}")
             # In the header, since the body is the text that is shown.
-            values = (f"{header} | {piece.heading} | {beside}", piece.text)
+            dated = phrase(days) if days and days.is_day else ""
+            values = (f"{header} | {piece.heading} | {beside} {dated}", piece.text)
             row = self._db.execute("INSERT INTO piece (header, body) VALUES (?, ?)", values).lastrowid
             assert row is not None
-            self._places[row] = (name, piece.start_line, piece.end_line, piece.heading)
+            self._places[row] = (name, piece.start_line, piece.end_line, piece.heading, days)
             self._rows.setdefault(name, []).append(row)
         self._db.execute("COMMIT")
 
@@ -301,20 +330,29 @@ class LocalIndex:
         exact = self._exact(asked)
         here = {project.lower() for project, _ in self._rows}
         unknown = unknown_share(asked, lambda term: term.ways[0][0] in here or bool(self._matching(term.match)))
+        dated = self._matching(asked.day.match) if asked.day else set()
         lacking = self._lacking(
-            asked, {row: f"{header.rpartition(' | ')[0]}\n{body}" for row, (body, header, _) in rows.items()}
+            asked, dated, {row: f"{header.rpartition(' | ')[0]}\n{body}" for row, (body, header, _) in rows.items()}
         )
         lacks = {row: lacking(row) for row in rows}
         named = {row: gain for row, gain in exact.items() if not lacks.get(row)}
         ranks = self._ranks({row: bm25 for row, (_, _, bm25) in rows.items()}, named)
         found = []
         for row, (body, _, bm25) in rows.items():
-            name, start, end, heading = self._places[row]
+            name, start, end, heading, days = self._places[row]
             is_named = row in exact or not asked.terms  # days alone, which stand in the header
             share = self._share(row, asked, held)
+            share = asked.with_day(share) if row in dated else share
             score = words_score(saturate(bm25), share, is_named=is_named, lacking=max(unknown, lacks[row]))
-            found.append((name, LocalPiece(start, end, body, heading), score, ranks[row]))
+            found.append((name, LocalPiece(start, end, body, heading, days), score, ranks[row]))
         return sorted(found, key=lambda one: -one[3])
+
+    def pieces(self) -> Iterator[tuple[Name, LocalPiece]]:
+        """Yield all chunks with their documents, the newest rows first."""
+        for row, body in self._db.execute("SELECT rowid, body FROM piece ORDER BY rowid DESC"):
+            if row in self._places:
+                name, start, end, heading, days = self._places[row]
+                yield name, LocalPiece(start, end, body, heading, days)
 
     def _exact(self, asked: SearchQuestion) -> dict[int, float]:
         """Return what the rows with a name or quoted phrase of the query gain in rank."""
@@ -342,9 +380,11 @@ class LocalIndex:
             ranks[row] = (score + sum(vote * other for vote, other in beside)) / best + exact.get(row, 0.0)
         return ranks
 
-    def _lacking(self, asked: SearchQuestion, texts: Mapping[int, str]) -> Callable[[int], float]:
-        """Return a function that returns how much of the query's names a row lacks. `texts`: the rows
-        that match, with their headings.
+    def _lacking(
+        self, asked: SearchQuestion, dated: Collection[int], texts: Mapping[int, str]
+    ) -> Callable[[int], float]:
+        """Return a function that returns how much of the query's names a row lacks. `dated`: the
+        rows of its days; `texts`: the rows that match, with their headings.
         """
         names = NameCheck(asked)
         if not names.is_needed:
@@ -355,7 +395,7 @@ class LocalIndex:
             around = list(self._around(row))
             near = functools.reduce(operator.or_, (held.get(one, 0) for one in around), 0)
             text = "\n".join(texts.get(one, "") for one in around)
-            return names.lacking(text, lambda place: bool(near >> place & 1))
+            return names.lacking(text, lambda place: bool(near >> place & 1), is_dated=row in dated)
 
         return lacking
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from confide_memory.documents import EXAMPLE, GLOBAL_PROJECT, TASKS, is_note, iso, leads_out, task_of
@@ -22,8 +22,8 @@ from confide_memory.markdown_blocks import lines_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import ToolAnswer
-from confide_memory.tools.days import days_of
-from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question
+from confide_memory.tools.days import DayRange, days_of
+from confide_memory.tools.question import SearchQuestion, of_days, question
 from confide_memory.tools.read_text import page, placed
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
@@ -41,7 +41,6 @@ FIELDS_BUDGET_S: Final = 2.0
 """Seconds that one search may read fields; notes after that pass no filter."""
 _SPAN = re.compile(r"(\d{1,5})\s*([hdwmy])")
 _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
-_DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 
 
 def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
@@ -65,8 +64,8 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         for match in _found(memory, arguments, warnings)
         if match.project in wanted
         and is_there(match.path)
-        and (since is None or _day(match) >= since)
-        and (until is None or _day(match) <= until)
+        and (since is None or match.days[1] >= since)
+        and (until is None or match.days[0] <= until)
         and is_of_tasks(match.project, match.path)
         and (passes is None or ((note := notes.fields(match.project, match.path)) and passes(note)))
     ]
@@ -101,23 +100,22 @@ def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str
     if "memory" not in sources:
         return ()
     asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
-    if days:
-        warnings.append(days)
-    found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)))
+    if days is not None:
+        warnings.append(f"'{days.words}' was taken for {days.name}: what is from then is shown")
+    found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)), days=days)
     if unread:
         warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
     return found
 
 
-def _asked(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, str]:
-    """Return the search query, and a sentence on how words for days were understood; "" without
-    such words.
-    """
-    days = days_of(query, datetime.now(UTC).date())
-    asked = question(query, keywords, aside=days.words if days else "")
-    if days is None or (wide := of_days(asked, days.latest(MOST_TERMS))) is None:
-        return asked, ""
-    return wide, f"'{days.words}' was taken for {days.name}: what is from then is shown"
+def _asked(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, DayRange | None]:
+    """Return the search query, and the days if it asks for all that is of these, else None."""
+    days = days_of(query, datetime.now().astimezone().date())
+    if days is None:
+        return question(query, keywords), None
+    asked = question(query, keywords, aside=days.words, days=days.phrases())
+    wide = of_days(asked, days)
+    return (asked, None) if wide is None else (wide, days)
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
@@ -200,28 +198,20 @@ def _moment(name: str, text: str | None) -> str | None:
             moment = datetime.now(UTC) - timedelta(days=int(span[1]) * _SPAN_DAYS[span[2]])
         else:
             moment = datetime.fromisoformat(words)
-            moment = moment.astimezone(UTC) if moment.tzinfo else moment
+            moment = moment.astimezone()
     except (ValueError, OverflowError):
         raise ToolError(
             f"'{name}' is not a date", hint="use an ISO date such as 2026-11-21, or an age such as 7d"
         ) from None
-    return moment.date().isoformat()
+    return moment.astimezone().date().isoformat()
 
 
 def _path_filter(asked: str | None) -> Callable[[str], bool]:
     return lambda found: matches(found, asked or "")
 
 
-def _day(match: Match) -> str:
-    named = _DAY.search(match.path)
-    return named[1] if named else datetime.fromtimestamp(match.mtime, UTC).date().isoformat()
-
-
 def _recency(match: Match) -> float:
-    try:
-        age = (datetime.now(UTC).date() - datetime.fromisoformat(_day(match)).date()).days
-    except ValueError:
-        return 0.0  # the file name has an invalid date
+    age = (datetime.now().astimezone().date() - date.fromisoformat(match.days[0])).days
     return float(0.5 ** (max(0, age) / HALF_LIFE_DAYS))
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import date
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confide_daemon.embedding import LoadedModel
+from confide_daemon.retrieval.search.query import SearchQuery
+from confide_daemon.spaces.models import IndexSettings
+from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.tools.days import days_of
 
 SATURDAY = date(2026, 11, 21)
@@ -34,6 +42,30 @@ SATURDAY = date(2026, 11, 21)
         ("two weeks ago", "2026-11-04 to 2026-11-10"),
         ("last month", "2026-10-01 to 2026-10-31"),
         ("last year", "2025-01-01 to 2025-12-31"),
+        ("what is due tomorrow", "2026-11-22"),
+        ("from 3 March 2026 to 9 March 2026", "2026-03-03 to 2026-03-09"),
+        ("between 2026-03-03 and 2026-03-09", "2026-03-03 to 2026-03-09"),
+        ("what is due on 3/4/2026", "2026-04-03 or 2026-03-04"),
+        ("was haben wir gestern gemacht?", "2026-11-20"),
+        ("qu'avons-nous fait hier ?", "2026-11-20"),
+        ("¿qué hicimos ayer?", "2026-11-20"),
+        ("cosa abbiamo fatto ieri", "2026-11-20"),
+        ("o que fizemos ontem?", "2026-11-20"),
+        ("昨日何をしましたか", "2026-11-20"),
+        ("昨天我们做了什么", "2026-11-20"),
+        ("어제 우리는 무엇을 했나요", "2026-11-20"),
+        ("что мы делали вчера", "2026-11-20"),
+        ("हमने कल क्या किया", "2026-11-20"),
+        ("ماذا فعلنا أمس؟", "2026-11-20"),
+        ("am 3. März", "2026-03-03"),
+        ("3月3日に何を", "2026-03-03"),
+        ("в марте", "2026-03-01 to 2026-03-31"),
+        ("vor 3 Tagen", "2026-11-18"),
+        ("3日前", "2026-11-18"),
+        ("letzte Woche", "2026-11-09 to 2026-11-15"),
+        ("上周", "2026-11-09 to 2026-11-15"),
+        ("letzten Montag", "2026-11-16"),
+        ("月曜日", "2026-11-16"),
     ],
 )
 def test_words_that_name_days(asked: str, days: str) -> None:
@@ -54,6 +86,11 @@ def test_words_that_name_days(asked: str, days: str) -> None:
         "yesterday and last month",  # two different times
         "on 31 February",
         "2026-13-45",
+        "Was ist hier passiert?",
+        "por la mañana",
+        "version 1.2.2026",
+        "日曜大工",
+        "कला के बारे में",
         "",
     ],
 )
@@ -67,3 +104,81 @@ def test_no_text_is_too_strange(text: str, today: date) -> None:
     """Whatever is asked, and whenever."""
     found = days_of(f"in the last {text} days, {text} ago, in May {text}", today)
     assert found is None or found.first <= found.last
+
+
+@pytest_asyncio.fixture
+async def space(tmp_path: Path) -> AsyncIterator[Space]:
+    opened = await Space.open(
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s"
+    )
+    for path, text in DIARY.items():
+        await opened.documents.put("p", path, text, base=0, author="a")
+    yield opened
+    await opened.close()
+
+
+DIARY = {
+    "log.md": "# Log\n\n## 2026-11-19\n\n- moved the printer\n\n## Friday, 20 November 2026\n\n- watered the ferns\n",
+    "journals/2025_01_15.md": "- repaired the gate\n",
+    "20250118.md": "- sold the bicycle\n",
+    "log/2025/01/19.md": "- painted the fence\n",
+    "blog.md": "---\ndate: 2025-02-14\n---\n\nBought roses.\n",
+    "2024-W07.md": "# Week\n\n## Monday\n\n- sharpened the saw\n",
+    "memory/2026-10-14.md": "Met the electrician\n",
+    "bills.md": "- the rent is due on 3 March 2026\n\n- the tax is due on 4. April 2026\n",
+    "today.md": "- wrote a poem\n",
+}
+
+
+async def found(space: Space, asked: str, **limits: object) -> list[str]:
+    result = await space.index.searcher.search(SearchQuery(asked, **limits))  # type: ignore[arg-type]
+    return [hit.snippet for hit in result.hits]
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("what happened on 2026-11-19?", "printer"),
+        ("what happened on 20 November 2026?", "ferns"),
+        ("was ist am 20.11.2026 passiert?", "ferns"),
+        ("what did we do on 15 January 2025", "gate"),
+        ("2025年1月18日に何をしましたか", "bicycle"),
+        ("qu'avons-nous fait le 19 janvier 2025", "fence"),
+        ("what happened on 2025-02-14", "roses"),
+        ("what happened on 2024-02-12", "saw"),
+        ("Whom did we meet in October 2026?", "electrician"),
+        ("what is due on 2026-03-03?", "rent"),
+        ("¿qué vence el 3 de marzo de 2026? rent", "rent"),
+        ("what is due on 4/4/2026?", "tax"),
+    ],
+)
+async def test_a_day_is_found_where_people_write_it(space: Space, asked: str, first: str) -> None:
+    """Asked in one form and written in another."""
+    snippets = await found(space, asked)
+    assert snippets
+    assert first in snippets[0]
+
+
+async def test_an_old_diary_is_not_of_today(space: Space) -> None:
+    """Although its files are: only what states no day is of the day of its last change."""
+    snippets = await found(space, "what did we do today?")
+    assert [text for text in snippets if "poem" in text or "due" in text]
+    assert not [text for text in snippets if any(word in text for word in ("gate", "fence", "roses", "printer"))]
+
+
+async def test_chunks_of_other_days_are_left_out_of_a_time(space: Space) -> None:
+    """A log holds many days, of which the filter is asked for one."""
+    day = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    snippets = await found(space, "printer ferns", since=day, until=day, min_score=0.0)
+    assert len(snippets) == 1
+    assert "ferns" in snippets[0]
+
+
+async def test_a_day_begins_in_the_zone_of_who_asks(space: Space) -> None:
+    """A text of now is of tomorrow for half of the world, at some hours."""
+    for hours in (-12, 14):
+        zone = timezone(timedelta(hours=hours))
+        today = datetime.now(zone).date()
+        assert await found(space, f"poem of {today}", zone=zone, since=datetime.now(zone))
+        assert any("poem" in text for text in await found(space, "what did we do today?", zone=zone))
+        assert not any("poem" in text for text in await found(space, "what did we do yesterday?", zone=zone))

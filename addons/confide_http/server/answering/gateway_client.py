@@ -232,11 +232,11 @@ class TokenClient:
             return OF_MACHINES
         return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
 
-    def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:  # noqa: ARG002
-        """Return the provenance of a call."""
-        # No claim of the client is trusted: neither the provenance of a call, nor that it is a
-        # repetition.
-        return CallOrigin(class_=AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
+    def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
+        """Return the provenance of a call. Raises RequestError: it states a malformed time."""
+        # No other claim of the client is trusted: neither the provenance of a call, nor that it is
+        # a repetition.
+        return CallOrigin.of_client(meta, AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
 
     def surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
         """Return the context of a call that reports progress by `report`."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from confide_memory import front_matter, note_names
 from confide_memory.documents import iso
+from confide_memory.tools.written_days import StatedDay, dates_in, days_of_headings, stated_day, year_of_path
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
 from confide_transfer.local.formats.sections import Section, plain, sections, title_of
@@ -30,8 +31,8 @@ MAX_FILE_BYTES = 2**22
 _WHOLE_CHARS = 4000
 """Limit of a file that becomes one note if its front matter names it."""
 _MAX_TITLE_CHARS = 120
+_HEAD_CHARS = 4096
 _MAX_TAGS = 4
-_DAY = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 _CATEGORIES = {
     **dict.fromkeys(("decision", "decisions"), "decisions"),
     **dict.fromkeys(("preference", "preferences", "conventions", "style", "rules"), "preferences"),
@@ -71,6 +72,8 @@ class _MarkdownFile:
     fields: Fields
     text: str
     updated: str
+    head: str
+    """The text with its front matter, as far as a date is looked for in it."""
 
 
 class MarkdownReader(Reader):
@@ -146,7 +149,7 @@ def _records(
     except ValueError:
         raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
     updated = iso(path.stat().st_mtime)
-    file = _MarkdownFile(name, fields, body, updated)
+    file = _MarkdownFile(name, fields, body, updated, text[:_HEAD_CHARS])
     if is_decision(name, found):
         decisions[name] = _decided(file, found)
         return
@@ -208,6 +211,9 @@ def _sections(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecor
         usual = _usual(file, " / ".join(path) or document)
         usual["metadata"] = {"headings": list(section.headings)} if section.headings else {}
         usual |= _suggested(path or section.headings)
+        around = stated_day(file.name, file.head)
+        if of := days_of_headings(" > ".join(section.headings), around.span if around else year_of_path(file.name)):
+            usual |= _dated(StatedDay(of))
         if section.items:
             for item in section.items:
                 digest = hashlib.sha256(" ".join(item.text.split()).encode()).hexdigest()[:12]
@@ -239,9 +245,17 @@ def _note_id(file: _MarkdownFile) -> str | None:
 def _usual(file: _MarkdownFile, title: str | None) -> Fields:
     stem = file.name.rpartition("/")[2].rpartition(".")[0]
     usual: Fields = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
-    if day := _DAY.search(stem):
-        usual["created"] = f"{day[1]}T00:00:00Z"
-    return usual
+    return usual | _dated(stated_day(file.name, file.head))
+
+
+def _dated(stated: StatedDay | None) -> Fields:
+    """Return the times of a note that states its day: an old diary is not of the day on which its
+    files were copied.
+    """
+    if stated is None:
+        return {}
+    time = iso(stated.moment) if stated.moment is not None else f"{stated.span.first}T00:00:00Z"
+    return {"created": time, "updated": time}
 
 
 def _shared(file: _MarkdownFile) -> Fields:
@@ -255,13 +269,11 @@ def _suggested(headings: tuple[str, ...]) -> Fields:
         words = heading.lower().split()
         if len(words) <= 3 and (category := next((_CATEGORIES[word] for word in words if word in _CATEGORIES), None)):
             found["category"] = category
-        if day := _DAY.search(heading):
-            found["created"] = f"{day[1]}T00:00:00Z"
     return found
 
 
 def _tags(headings: tuple[str, ...]) -> tuple[str, ...]:
-    is_plain = [heading for heading in headings if not _DAY.search(heading)]
+    is_plain = [heading for heading in headings if not dates_in(heading)]
     return tuple(dict.fromkeys(tag for heading in is_plain if (tag := slug(heading))))[-_MAX_TAGS:]
 
 

@@ -15,7 +15,8 @@ from confide_daemon.store.database import Table
 from confide_daemon.store.rows import TextOrigin
 from confide_daemon.store.tables.class_table import lines_as_json, lines_in
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import day_of, has_clash, source_of
+from confide_memory.documents import has_clash, source_of
+from confide_memory.tools.written_days import days_of_path
 from confide_transfer.move.shared.moved import MovedDocument, MovedLink, MovedRevision, MovedSession
 
 _MICRO: Final = 1_000_000
@@ -82,8 +83,9 @@ class MovingTable(Table):
         if one.revision < newest:
             return int(document), False
         sql = """UPDATE document SET revision = ?, hash = ?, deleted = ?, author = ?, updated_at = ?, clash = ?,
-                 day = coalesce(nullif(?, ''), date(?, 'unixepoch')), made = ?, class = ? WHERE id = ?"""
-        newer = (one.revision, one.hash, text is None, one.author, seconds, clash, day, seconds)
+                 day = coalesce(nullif(?, ''), date(?, 'unixepoch')), moment = CASE ? WHEN '' THEN ? END,
+                 last_day = NULL, made = ?, class = ? WHERE id = ?"""
+        newer = (one.revision, one.hash, text is None, one.author, seconds, clash, day, seconds, day, seconds)
         self._rows(sql, (*newer, origin.made, class_, document))
         return int(document), True
 
@@ -93,11 +95,14 @@ class MovingTable(Table):
         Return the day that its path names, or "".
         """
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (one.project,))
-        sql = """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day)
-                 SELECT id, ?, ?, '', 1, ?, ?, ?, coalesce(nullif(?, ''), date(?, 'unixepoch')) FROM project WHERE name = ?
+        sql = """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, moment)
+                 SELECT id, ?, ?, '', 1, ?, ?, ?, coalesce(nullif(?, ''), date(?, 'unixepoch')),
+                 CASE ? WHEN '' THEN ? END FROM project WHERE name = ?
                  ON CONFLICT DO NOTHING"""
-        seconds, day = one.time / _MICRO, day_of(one.path) or ""
-        self._rows(sql, (one.path, revision, one.author, seconds, source_of(one.path), day, seconds, one.project))
+        seconds, span = one.time / _MICRO, days_of_path(one.path)
+        day = span.first.isoformat() if span else ""
+        source = source_of(one.path)
+        self._rows(sql, (one.path, revision, one.author, seconds, source, *(day, seconds) * 2, one.project))
         return day
 
     def _document(self, project: str, path: str) -> int | None:

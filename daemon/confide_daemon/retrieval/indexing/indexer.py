@@ -49,6 +49,7 @@ from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_note
 from confide_memory.front_matter import split
 from confide_memory.note import Note
+from confide_memory.tools.written_days import StatedDay, days_of_chunk, stated_day, year_of_path
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,12 @@ class Derivation:
     ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
         pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), judged)
+        stated = stated_day(row.path, text or "")
+        if row.source == "memory":
+            pieces = _dated(pieces, row.path, stated)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
+        store.documents.date(row, stated, pieces)
         if is_note(row.path):
             store.notes.replace(row, found, now=now)
         if row.source == "memory":
@@ -192,6 +197,18 @@ def _judged(pieces: Sequence[Piece], judged: provenance.Judged) -> list[Piece]:
         return judged.holds(piece.start_line, piece.end_line) or any(judged.holds(one, one) for one in piece.above)
 
     return [replace(piece, doubted=is_doubted(piece)) for piece in pieces]
+
+
+def _dated(pieces: Sequence[Piece], path: str, stated: StatedDay | None) -> list[Piece]:
+    """Return the chunks, each with the days that it states, or those of the document (`stated`)."""
+    around = stated.span if stated else year_of_path(path)
+    usual = stated.span if stated and stated.moment is None else None
+    found = []
+    for piece in pieces:
+        span = days_of_chunk(piece.heading, piece.text, around) or usual
+        days = None if span is None else (span.first.isoformat(), span.last.isoformat())
+        found.append(piece if days is None else replace(piece, days=days))
+    return found
 
 
 def _heading_below(title: str, heading: str) -> str:

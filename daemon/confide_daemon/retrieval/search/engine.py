@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.embedding.reranker import Reranker
-from confide_daemon.retrieval.search.query import SearchQuery, filter_of
+from confide_daemon.retrieval.search.query import SearchQuery, filter_of, zone_seconds
 from confide_daemon.retrieval.search.ranking import (
     NEUTRAL_IMPORTANCE,
     Legs,
@@ -60,7 +60,7 @@ from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.name_check import NameCheck
-from confide_memory.tools.question import MOST_TERMS, SearchQuestion, of_days, question, saturate, unknown_share
+from confide_memory.tools.question import SearchQuestion, of_days, question, saturate, unknown_share
 from confide_memory.tools.search_text import falling
 
 # Only the best chunks by relevance are read and scored: at most this many times the number of hits
@@ -154,17 +154,22 @@ class _Search:
         self._stemmed = stemmed
         self._query = query
         self._weights = weights
-        self._today = datetime.fromtimestamp(now, UTC).date()
+        self._today = datetime.fromtimestamp(now, query.zone).date()
+        self._zone_s = zone_seconds(query.zone)
         self._days: DayRange | None = days_of(query.text, self._today) if weights.dated else None
         self._question: SearchQuestion = question(
-            query.text, query.keywords, aside=self._days.words if self._days else ""
+            query.text,
+            query.keywords,
+            aside=self._days.words if self._days else "",
+            days=self._days.phrases() if self._days else (),
         )
-        wide = None if self._days is None else of_days(self._question, self._days.latest(MOST_TERMS))
+        wide = None if self._days is None else of_days(self._question, self._days)
         self._asks_for_days = wide is not None
         self._question = wide or self._question
         self._terms = QueryTerms(self._question.terms, self._question.also)
         self._names = NameCheck(self._question)
         self._name_terms = [QueryTerms([term]) for term in self._names.terms]
+        self._stated_days = QueryTerms((self._question.day,)) if self._question.day else None
         self._weighed: tuple[QueryTerms, float] | None = None
         self._unknown_share: float | None = None
         self._clock = _Clock(timings)
@@ -183,6 +188,9 @@ class _Search:
         if self._query.classes is not None:
             # Chunks of excluded classes are removed after the legs.
             limit += store.pieces.doubted(most=MOST_TAKEN_OUT)
+        if (self._query.since or self._query.until) is not None:
+            # So are chunks of other days than asked for.
+            limit += store.pieces.stating_days(most=MOST_TAKEN_OUT)
         keyword: dict[int, float] = {}
         for allowed in self._views(keyword):
             # Scores of the whole leg take precedence: among fewer rows the same words may weigh
@@ -193,6 +201,10 @@ class _Search:
             exact = dict(self._by_words(self._question.exact, filter_of(self._query), limit))
             # Exact matches that the other words push out of the leg.
             keyword |= {piece: score for piece, score in exact.items() if piece not in keyword}
+        if self._days is not None and self._asks_for_days:
+            allowed, (first, last) = filter_of(self._query), self._days.span
+            of_these = store.pieces.of_days(first, last, allowed, zone_s=self._zone_s, limit=limit)
+            keyword |= {piece: 0.0 for piece in of_these if piece not in keyword}
         self._clock.lap("keyword")
         if generation is None or vector is None:
             return Legs(_ordered(keyword), exact=exact)
@@ -223,7 +235,8 @@ class _Search:
             # There are always enough transcripts to fill a leg, so notes get a leg of their own.
             yield replace(allowed, sources=frozenset({"memory"}))
         if self._days is not None and allowed.since is None and allowed.until is None:
-            yield replace(allowed, since=self._days.first.isoformat(), until=self._days.last.isoformat())
+            first, last = self._days.span
+            yield replace(allowed, since=first, until=last, zone_s=self._zone_s)
 
     def ranked(self) -> list[int]:
         """Return the ids of the candidates by relevance, best first."""
@@ -234,7 +247,8 @@ class _Search:
             # Drop the candidates that both legs rank last, but keep exact matches of names.
             first = best_first(own)[: weights.compared]
             own = {piece: own[piece] for piece in (*first, *(legs.exact or {}))}
-        self._places = {place.id: place for place in self._store.pieces.places(list(own))}
+        places = self._store.pieces.places(list(own), zone_s=self._zone_s)
+        self._places = {place.id: place for place in places if self._is_of_time(place)}
         self._clock.lap("places")
         own = {piece: own[piece] for piece in self._places}
         gained = votes(own, self._places, weights)
@@ -248,12 +262,20 @@ class _Search:
                 own[piece],
                 gained[piece],
                 weights.exact * self._question.named * exact.get(piece, 0.0) / best if best > 0 else 0.0,
-                1 + weights.dated if days and days.holds(place.day) else 1.0,
+                1 + weights.dated if days and days.holds(place.day, place.last_day) else 1.0,
                 talk if place.source == "sessions" else 1.0,
             )
             ranked.append((-round(factors.rank * TIED), near.get(place.project, 1), piece))
         self._clock.lap("fuse")
         return [piece for _, _, piece in sorted(ranked)]
+
+    def _is_of_time(self, place: PiecePlace) -> bool:
+        """Return True if a chunk is of the time that `since` and `until` limit the search to: its
+        document may hold chunks of other days.
+        """
+        allowed = filter_of(self._query)
+        is_late = allowed.since is None or (place.last_day or place.day) >= allowed.since
+        return is_late and (allowed.until is None or place.day <= allowed.until)
 
     def _permitted(self, legs: Legs) -> Legs:
         """Remove chunks of classes that the query excludes: a document by an agent may hold
@@ -381,13 +403,13 @@ class _Search:
                 continue
             near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
             header = stemmed(piece_header(row.path, row.heading, row.words))
-            share = self._terms.share((*near, header))
+            is_dated = self._is_dated(piece, (near[REACH], header))
+            share = self._with_day(self._terms.share((*near, header)), is_dated=is_dated)
             cosine = (cosines or {}).get(piece)
             vector = scale.of(cosine) if cosine is not None and is_measured else None
             bm25 = legs.keyword.get(piece, 0.0)
             keyword = saturate(bm25)
             place, factors = self._places[piece], self._factors[piece]
-            is_dated = factors.dated > 1
             is_named = piece in (legs.exact or {}) or (self._asks_for_days and (is_dated or bm25 > 0))
             lacking = self._unknown() if vector is None else 0.0
             if self._names.is_needed:
@@ -400,7 +422,7 @@ class _Search:
                 weighed, size = self._weighed_terms()
                 evidence = evidence._replace(
                     covered=weighed.covered(bm25),
-                    stated=weighed.share((near[REACH], header)),
+                    stated=self._with_day(weighed.share((near[REACH], header)), is_dated=is_dated),
                     margin=margin,
                     everyday=everyday,
                     size=size,
@@ -438,6 +460,14 @@ class _Search:
         """
         text = "\n".join((row.path, row.heading, row.words, *around))
         return self._names.lacking(text, lambda place: self._name_terms[place].share(stems) > 0, is_dated=is_dated)
+
+    def _is_dated(self, piece: int, texts: Sequence[str]) -> bool:
+        """Return True if a chunk is of the days of the query, or names them."""
+        is_stated = self._stated_days is not None and self._stated_days.share(texts) > 0
+        return is_stated or self._factors[piece].dated > 1
+
+    def _with_day(self, share: float, *, is_dated: bool) -> float:
+        return self._question.with_day(share) if is_dated and self._question.day is not None else share
 
     def _margins(self, best: float | None) -> tuple[float, float]:
         return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
@@ -504,7 +534,7 @@ class _Search:
         for first in (self._store.pieces.of_document(one, limit=1) for one in newest if one not in best):
             pieces += first
         fresh = [piece for piece in pieces if piece not in self._places]
-        for place in self._store.pieces.places(fresh):
+        for place in self._store.pieces.places(fresh, zone_s=self._zone_s):
             self._places[place.id] = place
             self._factors[place.id] = Factors(relevance=0.0, votes=0.0, exact=0.0, dated=1.0, source=1.0)
         cosines = self._legs.cosines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from confide_daemon.store.rows import Filter
 
@@ -42,6 +42,7 @@ class SearchQuery:
     # Classes that hits, related notes and superseding notes may have; None: all classes.
     classes: frozenset[str] | None = None
     is_unasked: bool = False  # for a prompt without an explicit search: scores say if a hit helps
+    zone: tzinfo | None = None  # in which days begin and end: of who asks; None: the daemon's
     is_limited: bool = False  # the caller may read only a part, and scores must not reveal the rest
 
 
@@ -51,8 +52,9 @@ def filter_of(query: SearchQuery) -> Filter:
         projects=query.projects,
         sources=query.sources,
         path=query.path,
-        since=_day(query.since),
-        until=_day(query.until),
+        since=None if query.since is None else query.since.astimezone(query.zone).date().isoformat(),
+        until=None if query.until is None else query.until.astimezone(query.zone).date().isoformat(),
+        zone_s=0 if (query.since or query.until) is None else zone_seconds(query.zone),
         tags=query.tags,
         types=query.types,
         category=query.category,
@@ -64,5 +66,9 @@ def filter_of(query: SearchQuery) -> Filter:
     )
 
 
-def _day(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).date().isoformat()
+def zone_seconds(zone: tzinfo | None) -> int:
+    """Return the seconds by which a day of the zone begins before UTC's, as of now; None: the
+    daemon's zone.
+    """
+    offset = datetime.now(UTC).astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset else 0

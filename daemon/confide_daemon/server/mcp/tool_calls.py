@@ -23,7 +23,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import cache
 from typing import Any, Final
 
@@ -191,6 +191,7 @@ class CallOrigin:
 
     operation: str | None = None  # the id under which it may send it again
     said: datetime | None = None  # when it was made, by that machine's clock, with its time zone
+    zone: tzinfo | None = None  # of that machine; None: not said
     sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
     class_: str = AGENT  # of what the call stores
     classes: frozenset[str] | None = None  # that a search may give; None: all
@@ -212,7 +213,8 @@ class CallOrigin:
         try:
             if not isinstance(said, str) or len(said) > _MAX_SAID_CHARS:
                 raise ValueError
-            return cls(operation, datetime.fromisoformat(said), place)
+            moment = datetime.fromisoformat(said)
+            return cls(operation, moment, moment.tzinfo, place)
         except ValueError:
             raise RequestError("invalid", "the time of a call is not an ISO 8601 time") from None
 
@@ -233,12 +235,20 @@ class CallOrigin:
         told = tuple(printable(note[:MAX_NOTE_CHARS]) for note in notes if isinstance(note, str))
         return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds, notes=told)
 
+    @classmethod
+    def of_client(cls, meta: Mapping[str, object] | None, class_: str) -> CallOrigin:
+        """Return the origin of a call whose client is not trusted: of what it says only its time
+        zone counts. Raises RequestError: the time is malformed.
+        """
+        return cls(zone=cls.of(None, (meta or {}).get(SAID)).zone, class_=class_)
+
     def within(self, context: ToolContext) -> ToolContext:
         """Return the context of the call with these facts added."""
         return replace(
             context,
             operation=self.operation,
             said=self.said,
+            zone=self.zone,
             sent=self.sent,
             class_=self.class_,
             classes=self.classes,

@@ -19,6 +19,7 @@ from confide_daemon.store.rows import (
     Filter,
     ListedRow,
     OperationRow,
+    Piece,
     ProjectRow,
     RevisionEntry,
     RevisionRow,
@@ -30,7 +31,8 @@ from confide_daemon.store.tables.class_table import NOBODYS, lines_as_json
 from confide_daemon.store.tables.keyword import condition_of
 from confide_daemon.store.tables.receipt_table import NUMBERS
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import NOTES, TASKS, day_of, has_clash, source_of, text_hash
+from confide_memory.documents import NOTES, TASKS, has_clash, source_of, text_hash
+from confide_memory.tools.written_days import StatedDay, days_of_path
 
 UNCUTTABLE: Final = "~"
 """Prefix of the `chunking` column for a document that cannot be cut into chunks; the reason
@@ -67,6 +69,14 @@ def _below(path: str) -> tuple[str, str, str, str]:
 def iso_day(moment: float) -> str:
     """Return the UTC day of a time given in seconds since 1970."""
     return datetime.fromtimestamp(moment, UTC).date().isoformat()
+
+
+def _columns_of(stated: StatedDay | None, changed_at: float) -> tuple[str, str | None, float | None]:
+    """Return the columns `day`, `last_day` and `moment` of a document that states these days."""
+    if stated is None:
+        return iso_day(changed_at), None, changed_at
+    first, last = (day.isoformat() for day in stated.span)
+    return first, last if last != first else None, stated.moment
 
 
 def _names(projects: frozenset[str]) -> str:
@@ -161,14 +171,15 @@ class DocumentTable(Table):
         content_hash = "" if text is None else text_hash(text)
         packed = None if text is None else zlib.compress(text.encode())
         clash = text is not None and source_of(path) == "memory" and has_clash(text)
-        day = day_of(path) or iso_day(now)
+        span = days_of_path(path)
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (project,))
         self._rows(
             """INSERT INTO document (project, path, revision, hash, deleted, author, updated_at, source, day, clash, made, class)
                SELECT id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?
                ON CONFLICT (project, path) DO UPDATE SET revision = max(revision + 1, excluded.revision), hash = excluded.hash,
                deleted = excluded.deleted, author = excluded.author, updated_at = excluded.updated_at, day = excluded.day,
-               clash = excluded.clash, made = excluded.made, class = excluded.class""",
+               clash = excluded.clash, made = excluded.made,
+               class = excluded.class""",
             (
                 path,
                 self.number_behind(0),
@@ -177,7 +188,7 @@ class DocumentTable(Table):
                 author,
                 now,
                 source_of(path),
-                day,
+                span.first.isoformat() if span else iso_day(now),  # `date` says more, once the text is cut
                 clash,
                 origin.made,
                 UNTRUSTED if origin.doubted else origin.made,
@@ -196,6 +207,16 @@ class DocumentTable(Table):
             ),
         )
         return row
+
+    def date(self, document: DocumentRow, stated: StatedDay | None, pieces: Sequence[Piece]) -> None:
+        """Store the days that a document is of, and those that its chunks state.
+
+        `stated`: None if it states none; it is then of the day of its last change.
+        """
+        days = [piece.days for piece in pieces if piece.days is not None]
+        both = f"{min(first for first, _ in days)} {max(last for _, last in days)}" if days else None
+        sql = "UPDATE document SET day = ?, last_day = ?, moment = ?, piece_days = ? WHERE id = ?"
+        self._rows(sql, (*_columns_of(stated, document.updated_at), both, document.id))
 
     def number_behind(self, revision: int) -> int:
         """Return the number of the next revision; `revision` is 0 before the first.

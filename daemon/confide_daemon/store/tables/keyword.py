@@ -347,10 +347,14 @@ def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
             # "/" is followed by "0": everything that begins with "path/".
             conditions.append("(d.path = ? OR (d.path > ? AND d.path < ?))")
             values += [path, path + "/", path + "0"]
-    for condition, day in (("d.day >= ?", allowed.since), ("d.day <= ?", allowed.until)):
-        if day is not None:
-            conditions.append(condition)
-            values.append(day)
+    # Of a document with chunks of other days, `taken_out` removes those that are not asked for.
+    own = "coalesce(date(d.moment + ?, 'unixepoch'), {}d.day)"
+    if allowed.since is not None:
+        conditions.append(f"max({own.format('d.last_day, ')}, coalesce(substr(d.piece_days, 12), '')) >= ?")
+        values += [allowed.zone_s, allowed.since]
+    if allowed.until is not None:
+        conditions.append(f"min({own.format('')}, coalesce(substr(d.piece_days, 1, 10), '9999')) <= ?")
+        values += [allowed.zone_s, allowed.until]
     if allowed.classes is not None:
         some = " OR d.class = 'untrusted'" if UNTRUSTED in allowed.classes else ""
         conditions.append(f"(d.made {AMONG}{some})")

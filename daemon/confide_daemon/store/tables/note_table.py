@@ -95,8 +95,11 @@ class NoteTable(Table):
         )
         if (note.created, note.updated) != (None, None):
             day = "date(?, 'unixepoch')"
-            sql = f"UPDATE document SET day = {day} WHERE id = ? AND {day} BETWEEN '1970' AND '9999'"
-            self._rows(sql, (updated, document.id, updated))
+            # Midnight in UTC is how programs store a day without a time.
+            moment = "CASE WHEN CAST(? AS INTEGER) % 86400 THEN ? END"
+            sql = f"""UPDATE document SET day = {day}, last_day = NULL, moment = {moment}
+                      WHERE id = ? AND {day} BETWEEN '1970' AND '9999'"""
+            self._rows(sql, (updated, updated, updated, document.id, updated))
         for tag in tags:
             self._rows("INSERT INTO note_tag (document, tag) VALUES (?, ?)", (document.id, tag))
         for kind, other in relations:

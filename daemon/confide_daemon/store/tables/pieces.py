@@ -17,7 +17,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 from confide_daemon.embedding.embedder import Vectors, is_blank
 from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, carried
 from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, PiecePlace, WaitingPiece
-from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents
+from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents, piece_header
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
 
 # Vectors that the cache keeps in case their text or model returns: 4 MB at 384 dimensions. A larger
@@ -473,8 +473,8 @@ class PieceTable(Table):
         """
         other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
-            """SELECT id, hash, position, start_line, end_line, heading, doubted FROM chunk WHERE document = ?
-               ORDER BY position""",
+            """SELECT id, hash, position, start_line, end_line, heading, doubted, day, last_day FROM chunk
+               WHERE document = ? ORDER BY position""",
             (document.id,),
         )
         hashes = [piece_hash(piece.text) for piece in pieces]
@@ -485,12 +485,15 @@ class PieceTable(Table):
         for position, (piece, digest) in enumerate(zip(pieces, hashes, strict=True)):
             if position in kept:
                 row = present[kept[position]]
-                place = (position, piece.start_line, piece.end_line, piece.heading, int(piece.doubted))
+                lines = (position, piece.start_line, piece.end_line, piece.heading)
+                place = (*lines, int(piece.doubted), *_day_columns(piece))
                 if row[2:] != place:
-                    sql = "UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ?, doubted = ? WHERE id = ?"
+                    sql = """UPDATE chunk SET position = ?, start_line = ?, end_line = ?, heading = ?, doubted = ?, day = ?,
+                             last_day = ? WHERE id = ?"""
                     self._rows(sql, (*place, row[0]))
-                if row[5] != piece.heading or document.chunking != chunking or other_words:
-                    self._keywords.update(row[0], document.path, piece.heading, piece.text, words)
+                if (row[5], *row[7:]) != (piece.heading, *place[5:]) or document.chunking != chunking or other_words:
+                    said = _with_days(words, document.path, piece)
+                    self._keywords.update(row[0], document.path, piece.heading, piece.text, said)
                 continue
             self._add(document, position, piece, digest, now=now, words=words)
             added += 1
@@ -503,11 +506,12 @@ class PieceTable(Table):
     ) -> None:
         place = (document.id, position, piece.start_line, piece.end_line, piece.heading)
         identity = self._one(
-            """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at, doubted)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
-            (*place, piece.tokens, digest, piece.text, now, int(piece.doubted)),
+            """INSERT INTO chunk (document, position, start_line, end_line, heading, tokens, hash, text, added_at, doubted, day,
+               last_day) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
+            (*place, piece.tokens, digest, piece.text, now, int(piece.doubted), *_day_columns(piece)),
         )
-        self._keywords.add(identity, document.path, piece.heading, piece.text, words)
+        said = _with_days(words, document.path, piece)
+        self._keywords.add(identity, document.path, piece.heading, piece.text, said)
 
     def remove(self, pieces: Sequence[int], *, now: float) -> None:
         """Remove chunks with all data derived from them."""
@@ -533,12 +537,33 @@ class PieceTable(Table):
                   WHERE c.document = ? AND c.doubted IS 0 AND d.made <> 'untrusted' ORDER BY c.position {order} LIMIT ?"""
         return [row[0] for row in self._rows(sql, (document, limit))]
 
-    def places(self, pieces: Sequence[int]) -> list[PiecePlace]:
+    def places(self, pieces: Sequence[int], *, zone_s: int = 0) -> list[PiecePlace]:
+        """Return the places of those chunks that exist. `zone_s`: seconds by which a day begins
+        before UTC's.
+        """
         if not pieces:
             return []
-        sql = """SELECT c.id, c.document, c.position, d.day, p.name, d.source, d.pieces FROM carray(?) j
+        sql = f"""SELECT c.id, c.document, c.position, {_DAY}, p.name, d.source, d.pieces, {_LAST_DAY} FROM carray(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
-        return [PiecePlace._make(row) for row in self._rows(sql, (carried(pieces),))]
+        return [PiecePlace._make(row) for row in self._rows(sql, (zone_s, carried(pieces)))]
+
+    def of_days(self, first: str, last: str, allowed: Filter, *, zone_s: int, limit: int) -> list[int]:
+        """Return the chunks of some days (ISO, both included), memory before transcripts, the newest
+        first.
+        """
+        documents = allowed_documents(self._database, replace(allowed, since=first, until=last, zone_s=zone_s))
+        some = "NOT d.deleted" if documents is None else f"d.id {AMONG}"
+        values = [] if documents is None else [json.dumps(list(documents))]
+        sql = f"""SELECT c.id FROM document d JOIN chunk c ON c.document = d.id WHERE {some}
+                  AND {_DAY} <= ? AND coalesce({_LAST_DAY}, {_DAY}) >= ?
+                  ORDER BY d.source = 'sessions', c.id DESC LIMIT ?"""
+        return [row[0] for row in self._rows(sql, (*values, zone_s, last, zone_s, first, limit))]
+
+    def stating_days(self, *, most: int) -> int:
+        """Count the chunks of documents in which some state days of their own, up to `most`."""
+        sql = """SELECT count(*) FROM (SELECT 1 FROM document d JOIN chunk c ON c.document = d.id
+                 WHERE d.piece_days IS NOT NULL AND NOT d.deleted LIMIT ?)"""
+        return self._database.remembered.get(("stating", most), lambda: int(self._one(sql, (most,))))
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         if not pieces:
@@ -576,6 +601,27 @@ class PieceTable(Table):
                  CROSS JOIN chunk n ON n.document = c.document AND n.position BETWEEN c.position - ? AND c.position + ?"""
         found = self._rows(sql, (carried(pieces), reach, reach))
         return {(document, position): text for document, position, text in found}
+
+
+# The first and the last day of a chunk `c` of a document `d`; the parameter is the zone.
+_DAY = "coalesce(c.day, date(d.moment + ?, 'unixepoch'), d.day)"
+_LAST_DAY = "CASE WHEN c.day IS NULL THEN d.last_day ELSE c.last_day END"
+
+
+def _day_columns(piece: Piece) -> tuple[str | None, str | None]:
+    first, last = piece.days or (None, None)
+    return first, None if last == first else last
+
+
+def _with_days(words: str, path: str, piece: Piece) -> str:
+    """Return the words of a chunk's header with the day that the chunk is of, unless it is in the
+    header as the index knows it.
+    """
+    first, last = piece.days or (None, None)
+    if first is None or first != last:
+        return words
+    day = first.replace("-", " ")
+    return words if day in piece_header(path, piece.heading, words) else f"{words} {day}".strip()
 
 
 def match_pieces(old: Sequence[bytes], new: Sequence[bytes]) -> dict[int, int]:

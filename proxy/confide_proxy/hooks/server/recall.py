@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
+from confide_memory.tools.call import SAID, said_now
 from confide_memory.wire.revisions import BRIEFING, BriefingAnswer
 from confide_memory.wire.session import LOOKUP, LookupRequest
 from confide_proxy import addons
@@ -359,7 +360,7 @@ async def _looked_up(
     link: RequestChannel, project: str, tool: str, arguments: Mapping[str, object]
 ) -> dict[str, object]:
     # The daemon searches only these classes; `form` drops others that it returns anyway.
-    meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True}
+    meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True, SAID: said_now()}
     body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
     return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
 

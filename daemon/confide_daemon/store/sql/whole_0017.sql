@@ -1,4 +1,4 @@
--- All steps up to 16, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
+-- All steps up to 17, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
 
 
 CREATE TABLE migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL, program TEXT);
@@ -19,7 +19,7 @@ CREATE TABLE document (
     updated_at REAL    NOT NULL,            -- seconds since 1970
     source     TEXT    NOT NULL,            -- memory, sessions
     day        TEXT    NOT NULL,            -- ISO day it is about: of its name, else of its last change
-    chunking   TEXT, clash INTEGER NOT NULL DEFAULT 0, cut_hash TEXT, pieces INTEGER, words TEXT NOT NULL DEFAULT '', importance REAL, mentions INTEGER, made TEXT NOT NULL DEFAULT 'untrusted', class TEXT NOT NULL DEFAULT 'untrusted', made_before TEXT,                        -- the settings its pieces were cut by; NULL: not cut yet
+    chunking   TEXT, clash INTEGER NOT NULL DEFAULT 0, cut_hash TEXT, pieces INTEGER, words TEXT NOT NULL DEFAULT '', importance REAL, mentions INTEGER, made TEXT NOT NULL DEFAULT 'untrusted', class TEXT NOT NULL DEFAULT 'untrusted', made_before TEXT, last_day TEXT, moment REAL, piece_days TEXT,                        -- the settings its pieces were cut by; NULL: not cut yet
     UNIQUE (project, path)
 );
 
@@ -45,7 +45,7 @@ CREATE TABLE chunk (
     hash       BLOB    NOT NULL,            -- of the text: pieces that did not change keep their vectors
     text       TEXT    NOT NULL,
     added_at   REAL    NOT NULL
-, doubted INTEGER);
+, doubted INTEGER, day TEXT, last_day TEXT);
 
 CREATE INDEX chunk_order ON chunk (document, position);
 
@@ -409,6 +409,8 @@ CREATE TABLE recall (
     uses    INTEGER NOT NULL,
     PRIMARY KEY (hour, project, source)
 ) WITHOUT ROWID;
+
+CREATE INDEX chunk_day ON chunk (day) WHERE day IS NOT NULL;
 
 WITH RECURSIVE background (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM background WHERE id < 256)
 INSERT INTO keyword (rowid, header, body)

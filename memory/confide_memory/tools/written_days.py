@@ -1,0 +1,481 @@
+"""Days that a stored text states: in its path, its front matter, its headings, at the beginning of
+its entries, and anywhere in its lines.
+
+A day is read if it exists in the calendar, from 1970 to 2099, and if its form leaves no doubt: the
+year has four digits. `3/4/2026` may be two days and is read as both where a text mentions it, and
+as none where it would date a text. Reading costs the same for any text: at most `MOST_DATES` are
+read of one.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from functools import cache
+from typing import Final, NamedTuple
+
+from confide_memory.documents import is_note
+from confide_memory.tools.day_names import MONTHS, WEEKDAYS
+
+MOST_DATES: Final = 16
+"""Dates that are read of one text. A chunk has fewer; a list of numbers may look like thousands."""
+_WIDEST_ENTRY_DAYS: Final = 31
+"""Entries in one chunk that are further apart date nothing: it is a list of dates, no log."""
+_FIRST_YEAR, _LAST_YEAR = 1970, 2099
+_MATTER_CHARS: Final = 4096
+"""Front matter is searched for a date up to here."""
+
+# Four digits that may be a year, and how far a date reaches before and behind it.
+_YEAR = re.compile(r"(?<![0-9])(?:19[7-9][0-9]|20[0-9]{2})(?![0-9])")
+_REACH: Final = 48
+_WORD = r"[^\s\d.,،;:()\[\]/|*_#-]{2,24}(?:[ ](?:الثاني|الأول))?"
+_TH = r"(?:st|nd|rd|th|er|ère|re|[.º°ª])?"
+_OF = r"(?:of|de|del|do|di|du|d['’])"
+# A number next to one of these is part of a path, a version, an address or a longer number.
+_BEFORE = r"(?<![A-Za-z0-9_/.-])"
+_BEHIND = r"(?:(?=[T_][0-9]{2})|(?![A-Za-z0-9_/-]|\.[A-Za-z0-9]))"
+
+# Behind a year. Each has the groups month and day, or month alone.
+_YEAR_FIRST = (
+    re.compile(rf"([-/.])(?P<m>[0-9]{{1,2}})\1(?P<d>[0-9]{{1,2}}){_BEHIND}"),
+    re.compile(r"\s?[年년]\s?(?P<m>[0-9]{1,2})\s?[月월](?:\s?(?P<d>[0-9]{1,2})\s?[日號号일])?"),
+    re.compile(rf"\.\s(?P<m>[0-9]{{1,2}})\.\s(?P<d>[0-9]{{1,2}})\.?{_BEHIND}"),
+    re.compile(rf"\.?\s+(?P<name>{_WORD})\.?\s+(?P<d>[0-9]{{1,2}})(?![0-9])"),
+)
+# Before a year, up to it.
+_YEAR_LAST = (
+    re.compile(rf"{_BEFORE}(?P<a>[0-9]{{1,2}})([-/.])(?P<b>[0-9]{{1,2}})\2\Z"),
+    re.compile(rf"{_BEFORE}(?P<d>[0-9]{{1,2}})\.\s(?P<m>[0-9]{{1,2}})\.\s\Z"),
+    re.compile(
+        rf"{_BEFORE}(?P<d>[0-9]{{1,2}}){_TH}(?:\s*-?|\s+{_OF}\s*)(?P<name>{_WORD})"
+        rf"(?:\.?[,،]?\s+(?:{_OF}\s+)?|-)\Z"
+    ),
+    re.compile(rf"(?P<name>{_WORD})\.?\s+(?P<d>[0-9]{{1,2}})(?:st|nd|rd|th)?(?:,\s*|\s+)\Z"),
+    re.compile(rf"(?P<name>{_WORD})\.?,?\s+(?:{_OF}\s+)?\Z"),
+)
+_JOINTS: Final = frozenset("-/.")
+"""Characters between the numbers of a date without blanks."""
+_VERSION = re.compile(r"(?:version|release|ver|build|v)\.?\s*\Z", re.IGNORECASE)
+_DIGITS: Final = {first + value: str(value) for first in (0x660, 0x6F0, 0x966, 0x9E6, 0xFF10) for value in range(10)}
+"""Digits of Arabic, Persian, Hindi and Bengali, and full-width ones, one character each."""
+
+
+class DaySpan(NamedTuple):
+    """Some days in a row, both ends included."""
+
+    first: date
+    last: date
+
+    @property
+    def is_day(self) -> bool:
+        return self.first == self.last
+
+    @property
+    def is_month(self) -> bool:
+        return self == month_of(self.first.year, self.first.month)
+
+    def within(self, other: DaySpan) -> bool:
+        """Return True if the other span holds all of this one."""
+        return other.first <= self.first and self.last <= other.last
+
+
+class WrittenDay(NamedTuple):
+    """A date in a text, from `start` to `end`; `spans` are the one or two that it can mean."""
+
+    start: int
+    end: int
+    spans: tuple[DaySpan, ...]
+
+
+def day_span(year: int, month: int, day: int) -> DaySpan | None:
+    """Return the span of one day, or None if the calendar has no such day."""
+    if not _FIRST_YEAR <= year <= _LAST_YEAR:
+        return None
+    try:
+        found = date(year, month, day)
+    except ValueError:
+        return None
+    return DaySpan(found, found)
+
+
+def month_of(year: int, month: int) -> DaySpan | None:
+    """Return the span of a month, or None if there is none of that number."""
+    if not (_FIRST_YEAR <= year <= _LAST_YEAR and 1 <= month <= 12):
+        return None
+    return DaySpan(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
+
+
+def week_of(year: int, week: int) -> DaySpan | None:
+    """Return the span of an ISO week, Monday to Sunday, or None if the year lacks it."""
+    if not _FIRST_YEAR <= year <= _LAST_YEAR:
+        return None
+    try:
+        monday = date.fromisocalendar(year, week, 1)
+    except ValueError:
+        return None
+    return DaySpan(monday, monday + timedelta(6))
+
+
+@cache
+def month_numbers() -> dict[str, int]:
+    """Return the number of each month's name, from 1, by the name in lower case."""
+    return {name.replace("_", " "): number for number, names in enumerate(MONTHS, 1) for name in names.split()}
+
+
+@cache
+def weekday_numbers() -> dict[str, int]:
+    """Return the number of each weekday's name, Monday as 0, by the name in lower case."""
+    return {name: number for number, names in enumerate(WEEKDAYS) for name in names.split()}
+
+
+def with_plain_digits(text: str) -> str:
+    """Return the text with digits of other scripts as ASCII ones, character by character."""
+    return text if text.isascii() else text.translate(_DIGITS)
+
+
+def dates_in(text: str, *, most: int = MOST_DATES) -> list[WrittenDay]:
+    """Return the dates that a text states with their year, in order, `most` of them: days, and
+    months such as "October 2026".
+    """
+    text = with_plain_digits(text)
+    found: list[WrittenDay] = []
+    for tried, year in enumerate(_YEAR.finditer(text)):
+        if tried == most:
+            break
+        date_here = _behind_year(text, year) or _before_year(text, year)
+        if date_here is not None and (not found or date_here.start >= found[-1].end):
+            found.append(date_here)
+    return found
+
+
+def _behind_year(text: str, year: re.Match[str]) -> WrittenDay | None:
+    start, stop = year.span()
+    if start and re.match(r"[A-Za-z0-9_/.-]", text[start - 1]):
+        return None
+    behind = text[stop : stop + _REACH]
+    for form in _YEAR_FIRST:
+        if match := form.match(behind):
+            said = match.groupdict()
+            number = _number(said)
+            days = int(said["d"]) if said["d"] else None
+            span = month_of(int(year[0]), number) if days is None else day_span(int(year[0]), number, days)
+            return WrittenDay(start, stop + match.end(), (span,)) if span else None
+    return None
+
+
+def _before_year(text: str, year: re.Match[str]) -> WrittenDay | None:
+    start, stop = year.span()
+    # Behind a dash another date may follow.
+    if re.match(r"[A-Za-z0-9_/]|-(?![0-9]{1,2}\.[0-9])|\.[A-Za-z0-9]", text[stop : stop + 5]):
+        return None
+    joint = text[start - 1 : start]
+    forms = _YEAR_LAST[1:] if joint.isspace() else (_YEAR_LAST[0], _YEAR_LAST[2]) if joint in _JOINTS else ()
+    begin = max(0, start - _REACH)
+    before = text[begin:start]
+    for form in forms:
+        match = form.search(before)
+        if match is None:
+            continue
+        said = match.groupdict()
+        if "a" in said:
+            if match[2] == "." and _VERSION.search(before, 0, match.start()):
+                return None
+            spans = _of_numbers(int(said["a"]), int(said["b"]), int(year[0]), match[2])
+        elif not (number := _number(said)):
+            continue
+        elif "d" in said:
+            span = day_span(int(year[0]), number, int(said["d"]))
+            spans = (span,) if span else ()
+        else:
+            span = month_of(int(year[0]), number)
+            spans = (span,) if span else ()
+        return WrittenDay(begin + match.start(), stop, spans) if spans else None
+    return None
+
+
+def _number(said: dict[str, str | None]) -> int:
+    """Return the number of the month that a form names, 0 if it names no month."""
+    if (digits := said.get("m")) is not None:
+        return int(digits)
+    name = (said.get("name") or "").casefold()
+    return month_numbers().get(name if name.isascii() else unicodedata.normalize("NFC", name), 0)
+
+
+def _of_numbers(one: int, other: int, year: int, mark: str) -> tuple[DaySpan, ...]:
+    """Return the days that two numbers and a year can mean. With points the day is first
+    everywhere; with slashes and dashes the month may be.
+    """
+    spans = [day_span(year, other, one)]
+    if mark != ".":
+        spans.append(day_span(year, one, other))
+    return tuple(dict.fromkeys(span for span in spans if span))
+
+
+def phrase(span: DaySpan) -> str:
+    """Return the words by which the index knows a day or a month: "2026 03 03", "2026 03"."""
+    return f"{span.first:%Y %m %d}" if span.is_day else f"{span.first:%Y %m}"
+
+
+def other_forms(text: str) -> list[str]:
+    """Return the index words of the dates that a text states in another form than 2026-03-03."""
+    if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
+        return []
+    found = [phrase(span) for one in dates_in(text) for span in one.spans if not _is_plain(text[one.start : one.end])]
+    return list(dict.fromkeys(found))
+
+
+_PLAIN = re.compile(r"[0-9]{4}[-/.][0-9]{2}[-/.][0-9]{2}")
+
+
+def _is_plain(stated: str) -> bool:
+    return _PLAIN.fullmatch(stated) is not None
+
+
+# The path ----------------------------------------------------------------------------------------
+
+_PATH_DAYS = (
+    re.compile(r"(?<![0-9])([0-9]{4})([-_.])([0-9]{1,2})\2([0-9]{1,2})(?![0-9])"),
+    # A folder for each year and each month: 2025/01/19, 2025/01-January/19, 2025/2025-01/19.
+    re.compile(r"(?<![0-9])([0-9]{4})(/)(?:[0-9]{4}-)?([0-9]{1,2})(?:[-_ .][^/0-9]*)?/([0-9]{1,2})(?![0-9])"),
+    re.compile(r"(?<![0-9])([0-9]{4})([-_])([0-9]{2})/([0-9]{1,2})(?![0-9])"),
+    # 20250118, and the ids of a Zettelkasten: 202501181030, 20250118103000.
+    re.compile(r"(?<![0-9])([0-9]{4})()([0-9]{2})([0-9]{2})(?:[0-2][0-9][0-5][0-9](?:[0-5][0-9])?)?(?![0-9])"),
+)
+_PATH_WEEK = re.compile(r"(?<![0-9])([0-9]{4})[-_ /]?(?:W|KW[-_ ]?|Week[-_ ]?)([0-9]{1,2})(?![0-9])", re.IGNORECASE)
+_PATH_MONTH = re.compile(r"(?<![0-9])([0-9]{4})[-_/]([0-9]{2})(?![0-9-])")
+_PATH_YEAR = re.compile(r"(?:^|[/_ -])((?:19[7-9]|20[0-9])[0-9])(?=$|[/_ -])")
+
+
+def days_of_path(path: str) -> DaySpan | None:
+    """Return the day, week or month that a path names: `memory/2026-11-21.md`,
+    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025-W07.md`, `2025-02.md`.
+    """
+    stem = with_plain_digits(path.removesuffix(".md"))
+    if not re.search(r"[0-9]{4}", stem):
+        return None
+    for form in _PATH_DAYS:
+        for match in form.finditer(stem):
+            if span := day_span(int(match[1]), int(match[3]), int(match[4])):
+                return span
+    name = stem.rpartition("/")[2].replace("_", " ")
+    for one in dates_in(name):
+        if len(one.spans) == 1 and one.spans[0].is_day:
+            return one.spans[0]
+    for match in _PATH_WEEK.finditer(stem):
+        if span := week_of(int(match[1]), int(match[2])):
+            return span
+    for match in _PATH_MONTH.finditer(stem):
+        if span := month_of(int(match[1]), int(match[2])):
+            return span
+    return next((one.spans[0] for one in dates_in(name) if len(one.spans) == 1), None)
+
+
+def year_of_path(path: str) -> DaySpan | None:
+    """Return the year that a folder or a file is named after, for headings that state none."""
+    found = _PATH_YEAR.findall(with_plain_digits(path.removesuffix(".md")))
+    return DaySpan(date(int(found[-1]), 1, 1), date(int(found[-1]), 12, 31)) if found else None
+
+
+# The front matter --------------------------------------------------------------------------------
+
+_MATTER = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
+_MATTER_FIELD = re.compile(
+    r"^(date|day|created|updated)[ \t]*(?:::?|=)[ \t]*[\"'\[]*([^\n\"'\]]{1,64})", re.IGNORECASE | re.MULTILINE
+)
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-]00:?00)")
+_FIELDS = ("date", "day", "created")
+_NOTE_FIELDS = ("updated", "created")
+
+
+class StatedDay(NamedTuple):
+    """The days that a document is about. `moment`: seconds since 1970 where a program stated a
+    moment in UTC, so that the day depends on the reader's zone.
+    """
+
+    span: DaySpan
+    moment: float | None = None
+
+    @property
+    def here(self) -> DaySpan:
+        """The days in the time zone of this machine."""
+        if self.moment is None:
+            return self.span
+        day = datetime.fromtimestamp(self.moment).astimezone().date()
+        return DaySpan(day, day)
+
+
+def day_of_matter(text: str, fields: Sequence[str] = _FIELDS) -> StatedDay | None:
+    """Return the day that the first of some fields of the front matter states (YAML, TOML or
+    Logseq's properties), or None.
+
+    A time with an offset is of the day that its author wrote; a time in UTC is a moment.
+    """
+    head = text[:_MATTER_CHARS].replace("\r\n", "\n")
+    matter = _MATTER.match(head)
+    if matter is not None:
+        lines = matter[2]
+    else:
+        properties = re.match(r"(?:[\w-]+:: [^\n]*\n)+", head + "\n")
+        if properties is None:
+            return None
+        lines = properties[0]
+    stated = {name.lower(): value.strip() for name, value in reversed(_MATTER_FIELD.findall(lines))}
+    for name in fields:
+        if found := _stated(stated.get(name, "")):
+            return found
+    return None
+
+
+def _stated(value: str) -> StatedDay | None:
+    if match := _MOMENT.match(value):
+        try:
+            moment = datetime.fromisoformat(match[0]).timestamp()
+        except ValueError:
+            return None
+        span = day_span(int(value[:4]), int(value[5:7]), int(value[8:10]))
+        # Midnight in UTC is how many programs store a day without a time.
+        return StatedDay(span, moment if moment % 86_400 else None) if span else None
+    dates = dates_in(re.sub(r"(?<=[0-9])[T ][0-9]{2}:.*", "", value))
+    return StatedDay(dates[0].spans[0]) if len(dates) == 1 and len(dates[0].spans) == 1 else None
+
+
+def stated_day(path: str, text: str) -> StatedDay | None:
+    """Return the days that a document states: the day in its path, else that of its front matter,
+    else the week or month in its path; None if it states none. A note is of the day on which its
+    fields say that it was changed.
+    """
+    if is_note(path) and (changed := day_of_matter(text, _NOTE_FIELDS)):
+        return changed
+    span = days_of_path(path)
+    if span is not None and span.is_day:
+        return StatedDay(span)
+    return day_of_matter(text) or (StatedDay(span) if span else None)
+
+
+# Headings and entries ----------------------------------------------------------------------------
+
+# Before a date, these make it a date to come, not the day of the text.
+_AHEAD = re.compile(
+    r"(?:\b(?:due|until|till|by|before|after|deadline|for|expires?|since|from|bis|fällig|für|vor|ab|seit|frist|"
+    r"hasta|para|antes|vence|desde|jusqu'au|pour|avant|échéance|entro|scadenza|prima|até|prazo|срок|до|к)\W*)\Z",
+    re.IGNORECASE,
+)
+_TITLE_MARKS = " \t[]()*_~`#:.,،-–—|<>"
+
+
+def days_of_headings(heading: str, around: DaySpan | None) -> DaySpan | None:
+    """Return the days that the headings above a chunk state, or None.
+
+    Args:
+        heading: the titles, as "Outer > Inner".
+        around: the days of the document, which complete titles such as "Nov 24".
+    """
+    found: DaySpan | None = None
+    for title in heading.split(" > "):
+        stated = _day_of_title(title, found or around)
+        if stated is None:
+            continue
+        # A month above a day does not widen it.
+        wider = around if found is None else found
+        if wider is None or not (wider.is_day and wider.within(stated)):
+            found = stated
+    return found
+
+
+def _day_of_title(title: str, around: DaySpan | None) -> DaySpan | None:
+    title = with_plain_digits(title)[:160]
+    dates = [one for one in dates_in(title) if len(one.spans) == 1]
+    if dates:
+        first = dates[0]
+        if len({one.spans for one in dates}) > 1 or _AHEAD.search(title[: first.start].rstrip()):
+            return None
+        return first.spans[0]
+    if match := re.search(r"(?<![0-9])([0-9]{8})(?![0-9])", title):
+        span = days_of_path(match[0])
+        return span if span and span.is_day and title.strip(_TITLE_MARKS).startswith(match[0]) else None
+    if match := _PATH_WEEK.search(title):
+        return week_of(int(match[1]), int(match[2]))
+    if (match := _SHORT.fullmatch(title.strip())) and around and around.first.year == around.last.year:
+        return day_span(around.first.year, int(match[2]), int(match[1]))
+    return _partial(title.strip(_TITLE_MARKS).casefold(), around)
+
+
+# "24.11." and "Di, 24.11."; "24.11" may be the number of a section.
+_SHORT = re.compile(r"(?:[^\W\d_]{2,12}[.,]?\s+)?([0-9]{1,2})\.\s?([0-9]{1,2})\.")
+_PARTS = re.compile(r"[^\s,،.:()\[\]/–—-]+(?:-feira)?")
+
+
+def _partial(title: str, around: DaySpan | None) -> DaySpan | None:
+    """Return the days of a title without a year: "Nov 24", "Fri 24", "24.", "November", "Monday",
+    "2026".
+    """
+    if re.fullmatch(r"(?:19[7-9]|20[0-9])[0-9]", title):
+        return DaySpan(date(int(title), 1, 1), date(int(title), 12, 31))
+    if around is None:
+        return None
+    year, has_month = around.first.year, around.is_day or (around.first.month == around.last.month)
+    is_year_known = around.first.year == around.last.year
+    if match := re.match(r"([0-9]{1,2})\s?[月월]\s?([0-9]{1,2})\s?[日号號일]", title):
+        return day_span(year, int(match[1]), int(match[2])) if is_year_known else None
+    words = _PARTS.findall(title)[:4]
+    weekday = next((weekday_numbers()[word] for word in words[:1] if word in weekday_numbers()), None)
+    rest = words[1:] if weekday is not None else words
+    if weekday is not None and not rest and around.last - around.first == timedelta(6):
+        day = around.first + timedelta((weekday - around.first.weekday()) % 7)
+        return DaySpan(day, day)
+    numbers = [
+        int(match[1]) for word in rest[:3] if (match := re.fullmatch(r"([0-9]{1,2})(?:st|nd|rd|th|er|º|ª)?", word))
+    ]
+    months = [month_numbers()[word] for word in rest[:3] if word in month_numbers()]
+    if is_year_known and len(months) == 1:
+        if len(numbers) == 1 and _is_led(rest):
+            return day_span(year, months[0], numbers[0])
+        return month_of(year, months[0]) if len(rest) == 1 else None
+    if has_month and len(numbers) == 1 and len(rest) == 1:
+        return day_span(year, around.first.month, numbers[0])
+    return None
+
+
+def _is_led(words: Sequence[str]) -> bool:
+    """Return True if a title begins with a day and a month, in either order."""
+    first = [word for word in words if word not in ("of", "de", "di", "do")][:2]
+    return len(first) == 2 and all(word[0].isdigit() or word in month_numbers() for word in first)
+
+
+_ENTRY = re.compile(r"[ \t]*(?:[-*+•|>][ \t]+|[0-9]{1,3}[.)][ \t]+)*(?:\[[ xX]\][ \t]+)?[\[(*_`|]{0,4}[ \t]*")
+
+
+def days_of_entries(text: str) -> DaySpan | None:
+    """Return the days with which the lines of a chunk begin, as in a log: `- 2026-11-24: …`,
+    `[24.11.2026] …`; None if no line does, or if they are more than a month apart.
+    """
+    if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
+        return None
+    found: list[DaySpan] = []
+    for line in text.split("\n")[: 4 * MOST_DATES]:
+        start = _ENTRY.match(line)
+        begin = start.end() if start else 0
+        head = line[begin : begin + _REACH]
+        dates = dates_in(head, most=1)
+        if dates and len(dates[0].spans) == 1 and dates[0].spans[0].is_day and _leads(head[: dates[0].start]):
+            found.append(dates[0].spans[0])
+    if not found:
+        return None
+    span = DaySpan(min(one.first for one in found), max(one.last for one in found))
+    return span if (span.last - span.first).days <= _WIDEST_ENTRY_DAYS else None
+
+
+def _leads(before: str) -> bool:
+    """Return True if what stands before a date is nothing, or a weekday."""
+    word = before.strip(_TITLE_MARKS).casefold()
+    return not word or word in weekday_numbers()
+
+
+def days_of_chunk(heading: str, text: str, around: DaySpan | None) -> DaySpan | None:
+    """Return the days that a chunk states by its entries, else by its headings; None: it is of its
+    document's days.
+    """
+    return days_of_entries(text) or (days_of_headings(heading, around) if heading else None)
