@@ -90,7 +90,7 @@ mutants: $(STAMP)
 
 # Every fault point of a write and of a backup, kills at every moment of keys, changing models, a database that gets a new key and a growing space, and then `schedules`.
 chaos: $(STAMP)
-	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/test_sync_write_faults.py tests/e2e/link/test_key_kills.py
+	CONFIDE_EVERY_FAULT=1 $(BIN)/python -m pytest -n 2 --timeout 1200 tests/proxy/sync/replication/test_local_files_write_faults.py tests/e2e/link/test_key_kills.py
 	CONFIDE_EVERY_KILL=200 CONFIDE_CRASH_ROUNDS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/daemon/retrieval/test_generation_kills.py tests/daemon/store/test_store_crash.py
 	CONFIDE_MOVE_KILLS=60 $(BIN)/python -m pytest --timeout 4000 tests/addons/transfer/e2e/test_move.py -k killed
 	CONFIDE_BACKUP_STRIDE=1 CONFIDE_BACKUP_PIECE=8192 CONFIDE_FLIPPED_BITS=200 CONFIDE_BACKUP_COPIES=200 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/addons/backup

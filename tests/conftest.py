@@ -93,7 +93,7 @@ E2E = {
     *("backup", "test_generation_kills.py", "test_store_crash.py", "test_oauth_killed.py"),
     *(
         "test_migration_kills.py",
-        "test_sync_write_faults.py",
+        "test_local_files_write_faults.py",
         "test_store_cli.py",
         "test_backup_cli.py",
         "test_forked.py",

@@ -21,7 +21,7 @@ from confide_proxy.offline.journal import QueuedCall
 from confide_proxy.offline.queued_writes import placed
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 from confide_transfer.local.export import tree as export_tree
 
 

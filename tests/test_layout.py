@@ -115,7 +115,7 @@ def test_the_start_path_is_lean(tmp_path: Path) -> None:
         "import json, sys\n"
         "sys.argv = ['confide', 'mcp']\n"
         "from confide_proxy.mcp import stdio, agent_session, client, tunnel\n"
-        "from confide_proxy.link import daemon_link; from confide_proxy.sync import replica\n"
+        "from confide_proxy.link import daemon_link; from confide_proxy.sync.replication import replica\n"
         "import confide_crypto.transport.open_channel\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
     )

@@ -26,7 +26,7 @@ from confide_crypto.transport.open_channel import Connection
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 LONGEST_LAG_S: Final = 0.02
 LONGEST_WORK_S: Final = 0.01

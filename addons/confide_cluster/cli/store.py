@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from confide_cluster.settings import StoreConfig
+from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
@@ -194,8 +195,6 @@ def _of_log(
 
 def _require(url: str) -> None:
     if not url:
-        from confide_crypto.errors import EXIT_CONFIG, ConfideError
-
         error = ConfideError("daemon.toml names no store", hint="set url of [store]; see docs/cluster.md")
         error.exit_code = EXIT_CONFIG
         raise error

@@ -82,6 +82,20 @@ def allow(
         return _registered_app(here, name, space, redirect, has_secret=secret)
     if secret:
         raise typer.BadParameter("needs --redirect", param_hint="--secret")
+    return _allowed_with_token(here, name, space, scope, project, days, is_trusted=trusted)
+
+
+def _allowed_with_token(
+    here: CommandContext,
+    name: str,
+    space: str,
+    scope: str | None,
+    projects: list[str] | None,
+    days: int | None,
+    *,
+    is_trusted: bool,
+) -> Output:
+    """Make a token for an app, and show it once."""
     config = here.config().table(GatewayConfig)
     with here.opened() as state:
         text, caller = server_tokens.allow(
@@ -89,9 +103,9 @@ def allow(
             name,
             space=space,
             scope=scope or "read",
-            projects=project or (),
+            projects=projects or (),
             days=_DAYS if days is None else days,
-            gateway="trusted" if trusted else "untrusted",
+            gateway="trusted" if is_trusted else "untrusted",
         )
 
     def print_text() -> None:

@@ -232,11 +232,30 @@ class Mirror:
             env={**_environment(os.environ), **(self._origin() if goes_out else {})},
             start_new_session=True,
         )
+        out, err = await self._output(process, deadline_s or self._limits.clone_s, grows)
+        if grows is not None and await self._is_too_large(grows):
+            problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"
+            raise RepositoryError(problem, hint="clone_mib in [limits] of runner.toml is the limit")
+        if process.returncode:
+            # Show only the line with the error, without the address, which may contain a password.
+            said = err[:_MOST_SAID].decode("utf-8", "replace").strip().splitlines()
+            line = next((each for each in said if each.startswith(("fatal:", "error:"))), "git failed")
+            shown = line.replace(self._url, self.name)
+            raise RepositoryError(f"git cannot {told or words[0]} the repository {self.name}: {shown[:200]}")
+        return out[:_MOST_SAID].decode("utf-8", "replace")
+
+    async def _output(
+        self, process: asyncio.subprocess.Process, deadline_s: float, grows: Path | None
+    ) -> tuple[bytes, bytes]:
+        """Return what git wrote to its output and as errors. It has ended, or is killed, after that.
+
+        Raises RepositoryError: git takes longer than `deadline_s`.
+        """
         try:
-            async with asyncio.timeout(deadline_s or self._limits.clone_s):
+            async with asyncio.timeout(deadline_s):
                 watching = asyncio.create_task(self._watch(grows, process)) if grows is not None else None
                 try:
-                    out, err = await process.communicate()
+                    return await process.communicate()
                 finally:
                     if watching is not None:
                         watching.cancel()
@@ -248,16 +267,6 @@ class Mirror:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ENDED_S):
                     await process.communicate()
-        if grows is not None and await self._is_too_large(grows):
-            problem = f"the repository {self.name} is larger than {self._limits.clone_mib:,} MiB"
-            raise RepositoryError(problem, hint="clone_mib in [limits] of runner.toml is the limit")
-        if process.returncode:
-            # Show only the line with the error, without the address, which may contain a password.
-            said = err[:_MOST_SAID].decode("utf-8", "replace").strip().splitlines()
-            line = next((each for each in said if each.startswith(("fatal:", "error:"))), "git failed")
-            shown = line.replace(self._url, self.name)
-            raise RepositoryError(f"git cannot {told or words[0]} the repository {self.name}: {shown[:200]}")
-        return out[:_MOST_SAID].decode("utf-8", "replace")
 
     def _origin(self) -> dict[str, str]:
         """Return variables that pass the address and its password to git, so that they appear in no

@@ -100,24 +100,38 @@ def invite(
         )
         if state.registry.shared is not None:
             time.sleep(HEARD_S)
-        text = made.invite.to_string()
-        if here.is_quiet:
-            print_json({"invite": text, **facts(made.entry)})
-        else:
-            say(text)
-            remark(f"On {name}: run confide join and paste it   (works once, until {clock(made.entry.expires_at)})")
-            _advise(state, settings, address)
-            if space is None and made.entry.grants.scope == "read":
-                remark(
-                    f"note: {name} may only read, and its new space stays empty; "
-                    f"to share the space of another device, use --space"
-                )
-        if qr:
-            _show_code(text)
+        _show(here, state, made, settings, address, has_own_space=space is None, as_code=qr)
         sys.stdout.flush()
         if sys.stdout.isatty() if wait is None else wait:
             _await_join(state, made, as_json=here.is_quiet)
     return None
+
+
+def _show(
+    here: CommandContext,
+    state: RegistryState,
+    made: MadeInvite,
+    settings: DaemonConfig,
+    address: str,
+    *,
+    has_own_space: bool,
+    as_code: bool,
+) -> None:
+    """Print a new invite, with what its user has to do for it to work."""
+    text, name = made.invite.to_string(), made.entry.alias
+    if here.is_quiet:
+        print_json({"invite": text, **facts(made.entry)})
+    else:
+        say(text)
+        remark(f"On {name}: run confide join and paste it   (works once, until {clock(made.entry.expires_at)})")
+        _advise(state, settings, address)
+        if has_own_space and made.entry.grants.scope == "read":
+            remark(
+                f"note: {name} may only read, and its new space stays empty; "
+                f"to share the space of another device, use --space"
+            )
+    if as_code:
+        _show_code(text)
 
 
 def _open_invites(here: CommandContext) -> Output:

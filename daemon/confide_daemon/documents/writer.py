@@ -141,14 +141,21 @@ class Writer:
                 if not is_late:
                     self._note_overtaken(key, digest, known, sent)
             else:
-                saved = self._save(row, project, path, text, author=author, by=by)
-                self._save(saved, project, path, None, author=author, by=by)
-                # A second time it is accepted: another folder of the device, which knows nothing of
-                # the deletion, may have such a file.
-                self._overtaken[key] = replace(self._overtaken[key], hashes=self._overtaken[key].hashes - {digest})
+                self._save_deleted(row, project, path, text, author=author, by=by)
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
         return replace(result, queued=self._queued())
+
+    def _save_deleted(
+        self, row: DocumentRow | None, project: str, path: str, text: str, *, author: str, by: str
+    ) -> None:
+        """Keep a late version in the history of a document that stays deleted."""
+        saved = self._save(row, project, path, text, author=author, by=by)
+        self._save(saved, project, path, None, author=author, by=by)
+        # A second time it is accepted: another folder of the device, which knows nothing of the
+        # deletion, may have such a file.
+        overtaken = self._overtaken[project, path, author]
+        self._overtaken[project, path, author] = replace(overtaken, hashes=overtaken.hashes - {text_hash(text)})
 
     def _earlier(self, row: DocumentRow, digest: str, base: int, base_hash: str | None) -> int:
         """Return the revision that a device's text comes from if its base is missing or unknown

@@ -118,24 +118,15 @@ async def rm(
         outage(error, began)
         targets = await asyncio.to_thread(_found_here, here, this, list(dict.fromkeys(names)), is_global)
         await agreed(_question(targets), is_sure=yes)
-        done = []
-        for target in targets:
-            asked = _said("memory_delete", _arguments(target))
-            done.append(_outcome(target, await without_daemon(here, this, asked, error, began)))
+        asked = [_said("memory_delete", _arguments(target)) for target in targets]
+        answers = [await without_daemon(here, this, each, error, began) for each in asked]
+        done = [_outcome(*each) for each in zip(targets, answers, strict=True)]
     warnings = [warning for each in done for warning in each["warnings"]]
     is_done = all(each["deleted"] or each["queued"] for each in done)
 
     def print_text() -> None:
         for each in done:
-            again = (
-                f"confide restore {shlex.quote(each['path'])}{' --global' if each['project'] == GLOBAL_PROJECT else ''}"
-            )
-            if until := each["restorableUntil"]:
-                row(f"deleted {each['path']}; until {local_time(until)} it comes back with: {again}")
-            elif each["queued"]:
-                row(f"the deletion of {each['path']} is queued until the server is reachable: confide sync --queue")
-            else:
-                row(f"{each['path']} is not deleted")
+            row(_sentence(each))
 
     return Output({"project": this.name, "deleted": done}, print_text, warnings, exit_code=0 if is_done else 1)
 
@@ -347,6 +338,17 @@ async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
+
+
+def _sentence(done: DeleteOutcome) -> str:
+    """Say what became of a document, and how its deletion is undone."""
+    path, of_all = done["path"], " --global" if done["project"] == GLOBAL_PROJECT else ""
+    if until := done["restorableUntil"]:
+        again = f"confide restore {shlex.quote(path)}{of_all}"
+        return f"deleted {path}; until {local_time(until)} it comes back with: {again}"
+    if done["queued"]:
+        return f"the deletion of {path} is queued until the server is reachable: confide sync --queue"
+    return f"{path} is not deleted"
 
 
 async def _removed(client: CommandClient, target: EditTarget) -> DeleteOutcome:

@@ -112,6 +112,15 @@ def scan(
         raise typer.BadParameter("goes with --stored", param_hint="--dry-run" if dry_run else "--yes")
     if allow:
         return _allow(here, allow)
+    return _scan_outgoing(here, paths or [], project, shows_all=everything)
+
+
+def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, shows_all: bool) -> Output:
+    """Search files, or without paths what would be sent of the project, for credentials.
+
+    Args:
+        shows_all: show those too that are let through.
+    """
     passed: Passed = []
     texts = (
         of_files([path.expanduser() for path in paths], here.config, passed)
@@ -127,7 +136,7 @@ def scan(
         count += 1
         seen += _sights(text, here.config.secrets, prints)
     held = [sight for sight in seen if sight["action"] != "allow"]
-    shown = seen if everything else held
+    shown = seen if shows_all else held
 
     def print_text() -> None:
         for sight in shown:

@@ -24,7 +24,7 @@ from confide_memory.commands.group import parsed_by
 from confide_memory.documents import composed, has_clash, local_time
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
-from confide_memory.tools.search_text import wanted_words
+from confide_memory.tools.search_text import ResultHit, wanted_words
 from confide_proxy.cli.completion import PathOf
 from confide_proxy.cli.console import (
     CommandContext,
@@ -63,7 +63,6 @@ from confide_proxy.sync.project import Project
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from confide_memory.tools.search_text import ResultHit
     from confide_proxy.mcp.client import CommandClient
     from confide_proxy.offline.outage import Outage
     from confide_proxy.sealing.sealed_calls import SealedCalls

@@ -141,7 +141,7 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
 
     Files that every sync skips (not memory here, or erased) are counted in one line with a hint.
     """
-    from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN
+    from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
 
     for item in skipped:
         if item["reason"] not in (ELSEWHERE, FORGOTTEN):

@@ -20,7 +20,7 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger, SyncReport
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import ProjectNames
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 from confide_proxy.sync.workspace import extra_of
 
 MOST_FOLDERS: Final = 64

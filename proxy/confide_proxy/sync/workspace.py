@@ -26,7 +26,8 @@ from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
-from confide_proxy.sync.replica import ELSEWHERE, FORGOTTEN, Replica
+from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
+from confide_proxy.sync.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 

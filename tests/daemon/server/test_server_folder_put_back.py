@@ -14,7 +14,7 @@ from tests.support.daemon.loopback import Machine, Serving, serving, text_hash
 from confide_crypto.keys.identity import Identity
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 PATH = "memory/plan.md"
 FIRST = "# Plan\n\n- first\n"

@@ -14,7 +14,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.sync.absence.rule import HOLD_S, LATE_S, Absence, is_wholesale
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 NOTES: Final = [f"memory/n{number}.md" for number in range(6)]
 ALL: Final = ["MEMORY.md", *NOTES]
@@ -45,8 +45,9 @@ class Home:
         """Another process, which knows what is on the disk."""
         folder = Folder("proj", self.root, extra)
         self.ledger = SyncLedger(self._ledgers, "s", self.root)
-        self.replica = Replica(folder, self.ledger, self._laptop.connection)
-        self.replica.absence = Absence(folder, self.ledger, clock=self.clock)
+        self.replica = Replica(
+            folder, self.ledger, self._laptop.connection, absence=Absence(folder, self.ledger, clock=self.clock)
+        )
 
     def write(self, *paths: str) -> None:
         for path in paths:

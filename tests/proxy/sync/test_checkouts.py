@@ -14,11 +14,12 @@ from tests.support.daemon.loopback import machine, serving, text_hash
 from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.errors import FolderError
-from confide_proxy.sync import replica
 from confide_proxy.sync.absence import checkout
 from confide_proxy.sync.absence.rule import HOLD_S
 from confide_proxy.sync.folder import Content
 from confide_proxy.sync.ledger import Confirmed
+from confide_proxy.sync.replication import local_files
+from confide_proxy.sync.replication.file_transfer import FileTransfer
 
 PLAN, GONE, LATER, KEPT = "memory/plan.md", "memory/gone.md", "memory/later.md", "memory/kept.md"
 NOW = sorted([PLAN, LATER, KEPT])
@@ -114,16 +115,16 @@ async def test_a_text_that_git_replaces_while_it_is_looked_at_goes_nowhere(
     home.git("checkout", "-q", before)
     if before == "main":
         (home.root / PLAN).write_text(FRIDAY + "- who: ann\n")  # which the checkout throws away
-    asked = home.replica._waits_for_git
+    asked = FileTransfer._waits_for_git
     flips = ["checkout", "-q", "--force", after]
 
-    async def late(path: str, content: Content, known: Confirmed | None) -> bool:
+    async def late(self: FileTransfer, path: str, content: Content, known: Confirmed | None) -> bool:
         if flips:
             home.git(*flips)
             flips.clear()
-        return await asked(path, content, known)
+        return await asked(self, path, content, known)
 
-    monkeypatch.setattr(home.replica, "_waits_for_git", late)
+    monkeypatch.setattr(FileTransfer, "_waits_for_git", late)
     await home.replica.changed([PLAN])
     assert not flips
     assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
@@ -134,7 +135,7 @@ async def test_a_checkout_that_has_not_said_yet_where_it_stands_is_waited_for(
 ) -> None:
     """The files and the index are those of the old commit, and the branch is the one before still."""
     monkeypatch.setattr(checkout, "_JUST_S", DEADLINE_S)
-    monkeypatch.setattr(replica, "_BUSY_S", DEADLINE_S)
+    monkeypatch.setattr(local_files, "_BUSY_S", DEADLINE_S)
     home.git("checkout", "-q", "old")
     home.git("symbolic-ref", "HEAD", "refs/heads/main")
     looking = asyncio.create_task(home.replica.changed([PLAN]))

@@ -18,7 +18,7 @@ from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.project import Basis, Claim, Project
 from confide_proxy.sync.project_names import ClaimOutcome, NameOrigin, ProjectNames, named_over
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 SPACE = "s"
 

@@ -15,7 +15,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.transport.open_channel import Connection
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 PATH: Final = "memory/log.md"
 

@@ -14,7 +14,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_memory.documents import REMOVED
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 
 class Meanwhile:

@@ -15,10 +15,10 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.errors import FolderError
 from confide_proxy.sync import folder as folders
-from confide_proxy.sync import replica as replicas
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, Writing
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication import local_files
+from confide_proxy.sync.replication.replica import Replica
 
 PATH = "memory/log.md"
 BEGUN = "- begun\n"
@@ -261,7 +261,7 @@ async def test_a_program_that_saves_slowly_is_waited_for(desk: Desk, monkeypatch
             else:
                 os.utime(desk.file, (0, 0))  # nobody has written for long
 
-        monkeypatch.setattr(replicas, "_moment", moment)
+        monkeypatch.setattr(local_files, "_moment", moment)
         await moment()
         if by == "a watcher":
             await desk.replica().changed([PATH])

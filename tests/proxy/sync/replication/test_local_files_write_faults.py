@@ -13,7 +13,7 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.pair import pair
 from tests.support.programs.processes import Machine
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MOST_STEPS = 120
 STRIDE = 1 if os.environ.get("CONFIDE_EVERY_FAULT") else 30
 """Every 30th step in the suite, each kind of fault at others; all of them (a minute) where that variable is set."""

@@ -11,7 +11,7 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving, te
 
 from confide_crypto.errors import ConnectionLost
 from confide_memory.documents import has_clash
-from confide_proxy.sync.replica import Replica
+from confide_proxy.sync.replication.replica import Replica
 
 BEGUN = "# Log\n\nstatus: x\n\n- begun\n"
 FIRST = "# Log\n\nstatus: first\n\n- begun\n- typo\n"

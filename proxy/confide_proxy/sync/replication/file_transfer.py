@@ -1,0 +1,441 @@
+"""Transfer of one file of a folder to the daemon or from it: its text, or its deletion.
+
+The daemon decides what becomes of an edit of an old revision; this side never overwrites a text
+that the daemon has not seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from confide_crypto.errors import RequestError
+from confide_memory.classes import OWNER, UNTRUSTED
+from confide_memory.documents import REMOVED, is_in_memory, text_hash
+from confide_memory.wire.files import PULL, PUT, REMOVE, PullRequest, PutRequest, RemoveRequest, Upon
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.link.daemon_link import RetryingLink
+from confide_proxy.sealing.context import Deposit
+from confide_proxy.sync.absence.rule import ReportedDeletion
+from confide_proxy.sync.commits import Commits
+from confide_proxy.sync.folder import Content
+from confide_proxy.sync.ledger import (
+    UNREAD,
+    Confirmed,
+    SyncReport,
+    check_sendable,
+    is_confirmed,
+    is_in_clear,
+    is_less,
+    note_touched,
+    readable,
+)
+from confide_proxy.sync.replication.local_files import LocalFiles
+from confide_proxy.sync.steps import through
+
+_PUT_DEADLINE_S = 60.0
+_PUT_BYTES_S = 30_000
+"""Bytes per second by which the deadline of a large file grows: the daemon indexes it before it
+responds, possibly after others.
+"""
+_SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
+_TRIES = 16
+"""Attempts to read a file that keeps changing; then it is left to the next comparison."""
+
+ELSEWHERE: Final = "is not a memory file on this device"
+FORGOTTEN: Final = "was erased, and is not sent"
+"""Reason for skipping an erased file, the same each time: commands report all such files together.
+"""
+
+
+class FileTransfer:
+    """Sends and fetches single files of one folder.
+
+    Attributes:
+        is_compared: the folder was compared over this connection. Until then the daemon may not have
+            what it once confirmed.
+    """
+
+    def __init__(self, files: LocalFiles, link: RetryingLink, records: Deposit | None = None) -> None:
+        """`records` uploads the records of sealed credentials."""
+        self.is_compared = False
+        self._files = files
+        self._folder = files.folder
+        self._ledger = files.ledger
+        self._paths = files.paths
+        self._absence = files.absence
+        self._link = link
+        self._records = records
+        self._commits = Commits()
+
+    async def apply(self, body: dict[str, Any]) -> dict[str, object]:
+        """Write a revision from the daemon (`apply`), unless the file has a text that the daemon
+        has not seen.
+
+        Raises FolderError: the path may not be written here, or the disk fails.
+        """
+        path, text, revision = str(body["path"]), body["text"], int(body["revision"])
+        if not self._folder.is_memory(path):
+            raise FolderError("the daemon's path", self._folder.why_not(path))
+        async with self._paths.held(path):
+            for _ in range(_TRIES):
+                # Read once for all decisions: a comparison may end in between, and a superseded
+                # revision would count as older.
+                is_compared = self.is_compared
+                local = await self._files.whole(path, partial(self._folder.read, path))
+                known = await through(self._files.known, path)
+                if await asyncio.to_thread(self._ledger.writing, path) is not None:
+                    # Finding the base of this edit takes a request, which the next comparison or
+                    # file event makes.
+                    raise FolderError(path, "is one that a process wrote when it ended, and was changed since")
+                if await asyncio.to_thread(self._is_passed, body, local, known, is_compared=is_compared):
+                    return {"applied": True}
+                is_agreed = known.matches(local.hash) if known and local else known is None and local is None
+                if not is_agreed and await asyncio.to_thread(self._absence.is_set_back, path):
+                    raise FolderError(path, _SET_BACK)
+                sent = await asyncio.to_thread(self._ledger.sent, path)
+                # A confirmed text is in the daemon's history, so it may be replaced even if the
+                # daemon used another base. Unless the daemon was restored from an older copy since:
+                # then this file may be the only copy.
+                ours = (body["hash"], body["baseHash"])
+                # A late revision, whose base text a newer one has again, would pass for its
+                # successor.
+                is_late = known is not None and known.revision > revision and not sent
+                if local is not None and not (
+                    local.hash == body["hash"]
+                    or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]) and not is_late)
+                    or (
+                        is_confirmed(known, local, sent)
+                        and (is_compared or (known is not None and known.hash in ours and not is_late))
+                    )
+                ):
+                    check_sendable(self._folder, path, known, local)
+                    await self._deposit(path, local)
+                    said = await asyncio.to_thread(self._files.said, path, known)
+                    if not is_confirmed(known, local, sent):  # a confirmed text is no news to the daemon
+                        await through(self._ledger.note_sent, path, local.hash)
+                    return {"applied": False, "hash": local.hash, "text": local.text, **said}
+                try:
+                    await self._files.write(path, text, revision, local)
+                except ChangedMeanwhileError:
+                    continue  # a user has just saved it: decide again by its new text
+                return {"applied": True}
+            raise ChangedMeanwhileError(path)
+
+    def _is_passed(
+        self, body: dict[str, Any], local: Content | None, known: Confirmed | None, *, is_compared: bool
+    ) -> bool:
+        """Return True if this device has confirmed a newer revision already, over another
+        connection or earlier.
+        """
+        revision = int(body["revision"])
+        path = str(body["path"])
+        if local is None:
+            # A confirmed file that does not exist was deleted by a user, which is still to be
+            # reported.
+            is_had = known is not None and (known.revision > revision or known.hash == body["hash"])
+            return self._ledger.removed_at(path) > revision or is_had or body["hash"] in self._ledger.sent(path)
+        return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
+
+    async def send(self, path: str, report: SyncReport, *, is_asked: bool = False, is_deleted: bool = False) -> None:
+        """Send a file if it has changed, or with `is_asked` also if the daemon lacks it, as after a
+        restore or damage.
+
+        `is_deleted`: if it is missing, a user deleted it; otherwise this is decided here.
+        """
+        if path in await asyncio.to_thread(self._ledger.forgotten):
+            return
+        async with self._paths.held(path):
+            skipped = len(report.skipped)
+            for _ in range(_TRIES):
+                content = await self._files.whole(path, partial(readable, self._folder, path, report))
+                known = await self._settled(path, content)
+                sent = await asyncio.to_thread(self._ledger.sent, path)
+                is_due = content is not None and not is_confirmed(known, content, sent)
+                if content is None or not is_due:
+                    break
+                check_sendable(self._folder, path, known, content)
+                if await self._waits_for_git(path, content, known):
+                    raise FolderError(path, _SET_BACK)
+                # Git's facts may be about another text than was read, since a checkout replaces
+                # files in between.
+                if await asyncio.to_thread(self._folder.is_still, path, content):
+                    break
+            if content is not None and (is_due or (is_asked and not is_less(known, content))):
+                if not is_due:
+                    check_sendable(self._folder, path, known, content)
+                await self._put(path, content, known)
+                report.sent += 1
+            elif content is not None and known is not None:
+                if is_in_clear(self._folder, path, content):
+                    await self._deposit(path, content)
+                    await self._files.confirm(path, content, known.revision)
+                else:
+                    await through(note_touched, self._ledger, path, known, content)
+            elif (known is not None or sent) and len(report.skipped) == skipped and self._folder.is_missing(path):
+                if not is_deleted:
+                    judged = await asyncio.to_thread(self._absence.judge, [path], is_patient=True)
+                    is_deleted = path in judged.deleted
+                if is_deleted:
+                    await self._remove(path, known, report)
+                else:
+                    report.is_held = True
+
+    async def send_asked(self, path: str, report: SyncReport) -> None:
+        """Send a file that a comparison requested. If it was removed since (as by a rename) and is
+        not confirmed, fetch the daemon's.
+        """
+        await self.send(path, report, is_asked=True)
+        known = await asyncio.to_thread(self._ledger.get, path)
+        if known is None and await asyncio.to_thread(self._folder.is_missing, path):
+            try:
+                await self.pull(path, report, before=None, told=None)
+            except RequestError as error:
+                if error.code != "not_found":
+                    raise
+
+    async def pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
+        """Fetch a file's text, unless the file has one that the daemon lacks: that is sent instead.
+
+        Args:
+            before: the confirmed state when the comparison began.
+            told: the hash of the file in the comparison; None if it was not part of it.
+        """
+        if self._folder.narrowing.excludes(path):
+            return  # excluded by the project: the daemon's copy stays as it is
+        if not self._folder.is_memory(path):
+            # In a memory folder, only the name can be invalid, which the user should know.
+            why = self._folder.why_not(path) if is_in_memory(path) else ELSEWHERE
+            report.skipped.append({"path": path, "reason": why})
+            return
+        async with self._paths.held(path):
+            answer = await PULL.ask(
+                self._link, {"project": self._folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            )
+            known = await through(self._files.known, path)
+            local = await asyncio.to_thread(self._folder.read, path)
+            # Sent after the comparison began, so not part of it, and deleted since: the deletion is
+            # still to be reported.
+            is_deleted = known is not None and known != before and known.revision >= answer["revision"]
+            sent = await asyncio.to_thread(self._ledger.sent, path)
+            is_had = (
+                local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
+            )
+            is_known = local is not None and (local.hash == answer["hash"] or is_had)
+            if is_known or (local is None and not is_deleted):
+                await self._files.write(path, answer["text"], answer["revision"], local)
+                report.pulled += 1
+                return
+        await self.send(path, report, is_asked=local is not None)
+
+    async def drop(
+        self, path: str, report: SyncReport, *, revision: int, before: Confirmed | None, told: str | None
+    ) -> None:
+        """Delete a file that the daemon deleted in `revision`, unless it has a text that the daemon
+        lacks: that is sent instead. `before` and `told` are as for `pull`.
+        """
+        if not self._folder.is_memory(path):
+            return
+        async with self._paths.held(path):
+            known = await through(self._files.known, path)
+            local = await asyncio.to_thread(self._folder.read, path)
+            # A state confirmed after the response is newer than the deletion.
+            sent = await asyncio.to_thread(self._ledger.sent, path)
+            is_had = (
+                local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
+            )
+            if known and is_had and known.revision < revision:
+                await self._files.write(path, None, revision, local)
+                report.remove(path)
+                return
+        if self._folder.is_watched(path):
+            # A file that exists although the comparison did not see it may be the only copy.
+            await self.send(path, report, is_asked=local is not None and not is_had)
+
+    async def _waits_for_git(self, path: str, content: Content, known: Confirmed | None) -> bool:
+        """Return True if git has set the file back to an earlier revision of the document; any
+        other text, such as a branch's own, is an edit.
+        """
+        if not await asyncio.to_thread(self._absence.is_set_back, path):
+            return False
+        found = await self._revision_with(path, content.hash)
+        return found > 0 and (known is None or found < known.revision)
+
+    async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
+        said = await asyncio.to_thread(self._files.said, path, known)
+        if (base := await self._base_by_git(path, known)) is not None:
+            said = {**said, **base}
+        params: PutRequest = {
+            "project": self._folder.project,
+            "path": path,
+            "text": content.text,
+            "hash": content.hash,
+            **said,
+            "class": OWNER,
+        }
+        if await asyncio.to_thread(self._folder.narrowing.own_notes.has, path):
+            params["class"] = UNTRUSTED  # an agent's own note may repeat a web page
+        elif await asyncio.to_thread(self._commits.has_a_strangers, self._place(path), content):
+            params["class"] = UNTRUSTED  # it came with a clone and was not changed here
+        deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
+        await self._deposit(path, content)
+        await through(self._ledger.note_sent, path, content.hash)
+        answer = await PUT.ask(self._link, params, timeout_s=deadline_s)
+        merged = answer["text"]
+        if merged is not None:
+            if not self._folder.is_memory(path):
+                return  # read only here: the next edit is merged again, with this text as its base
+            local = await asyncio.to_thread(self._folder.read, path)
+            if local is None or local.hash == content.hash:
+                await self._files.write(path, merged, answer["revision"], local)
+            # Otherwise it was edited again meanwhile: the base of that edit is the sent text, as
+            # the ledger records, and the next event sends it to be merged.
+            return
+        await self._files.confirm(path, content, answer["revision"])
+
+    async def _base_by_git(self, path: str, known: Confirmed | None) -> Upon | None:
+        """Return the base of an edit that a user made to a text which git had set back; None if the
+        confirmed state is the base.
+        """
+        text = await asyncio.to_thread(self._absence.made_from, path)
+        digest = text_hash(text) if text is not None else ""
+        if not digest or (known and known.hash == digest):
+            return None
+        found = await self._revision_with(path, digest)
+        return {"base": found, "baseHash": digest} if found else None
+
+    def _place(self, path: str) -> Path:
+        return self._folder.root / self._folder.spelled(path)
+
+    async def _deposit(self, path: str, content: Content) -> None:
+        """Upload the records of the credentials in a text, before the text itself. Raises as
+        `Deposit.keep_of_file`.
+        """
+        if self._records is not None and content.secrets:
+            await self._records.keep_of_file(self._link, path, content.secrets)
+
+    async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
+        said = await asyncio.to_thread(self._files.said, path, known)
+        params: RemoveRequest = {"project": self._folder.project, "path": path, **said}
+        # If the file is created again before the response, with its old text, that is an edit of a
+        # document that may be deleted.
+        await through(self._ledger.note_sent, path, REMOVED)
+        try:
+            answer = await REMOVE.ask(self._link, params, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found" or known is not None:
+                raise
+            await through(self._ledger.forget, path)  # the daemon never had it
+            return
+        newer = answer["text"]
+        if newer is not None and self._folder.is_memory(path):
+            await self._files.write(path, newer, answer["revision"], None)
+            report.pulled += 1
+            return
+        await through(self._ledger.forget, path, answer["revision"])
+        if known is not None:
+            self._absence.note_told(path, known, answer["revision"])
+        report.remove(path)
+
+    async def restore(self, told: ReportedDeletion) -> None:
+        """Make the daemon restore a document whose deletion was reported, unless it was created
+        again since. The caller holds the path.
+        """
+        text = await self._text_of(told.path, told.known.revision, told.known.hash)
+        if text is None or await self._is_alive(told.path):
+            return
+        body: PutRequest = {
+            "project": self._folder.project,
+            "path": told.path,
+            "text": text,
+            "hash": told.known.hash,
+            "base": told.revision,
+            "baseHash": REMOVED,
+        }
+        answer = await PUT.ask(self._link, body, timeout_s=_PUT_DEADLINE_S)
+        if answer["text"] is None:
+            await through(self._ledger.set, told.path, told.known._replace(revision=answer["revision"]))
+
+    async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
+        """Return `_known`, also for a file that was saved by a rename since: only its text shows
+        which revision it is based on.
+        """
+        known = await through(self._files.known, path)
+        writing = await asyncio.to_thread(self._ledger.writing, path)
+        if writing is None or content is None:
+            return known
+        written = await self._text_of(path, writing.revision, writing.hash)
+        sent = await asyncio.to_thread(self._ledger.sent, path)
+        # The replaced text was sent but not confirmed, so it has no revision number.
+        before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
+        # The inode is the old file's: either that file was edited in place, or a later one was
+        # saved by a rename and ext4 reused the number. Then only a text with all lines of the write
+        # counts as based on it, so that no line of other devices is deleted.
+        may_be_before = await asyncio.to_thread(self._folder.inode, path) == writing.over
+        is_whole = not may_be_before or (written is not None and _has_all(content.text, written))
+        if written is not None and is_whole and _comes_from(content.text, written, before):
+            await through(self._ledger.set, path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+        else:
+            await through(self._ledger.note_writing, path, None)
+        return await asyncio.to_thread(self._ledger.get, path)
+
+    async def _text_of(self, path: str, revision: int, digest: str) -> str | None:
+        """Return the text of a revision, or None if the daemon does not have it any more."""
+        body: PullRequest = {"project": self._folder.project, "path": path, "revision": revision}
+        try:
+            answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return None
+        return answer["text"] if answer["hash"] == digest else None
+
+    async def _revision_with(self, path: str, digest: str) -> int:
+        """Return the newest revision of a document with this text; 0 if none has it, or the daemon
+        does not support the query.
+        """
+        body: PullRequest = {"project": self._folder.project, "path": path, "hash": digest}
+        try:
+            answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return 0
+        return answer["revision"] if answer["hash"] == digest else 0
+
+    async def _is_alive(self, path: str) -> bool:
+        try:
+            await PULL.ask(
+                self._link, {"project": self._folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
+            )
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
+            return False
+        return True
+
+
+def _is_the_daemons(local: Content, known: Confirmed | None, before: Confirmed | None, told: str | None) -> bool:
+    """Return True if the daemon has the confirmed text of a file; a restored daemon may have lost
+    it. True if the text was part of this comparison, or was confirmed since; a file that was
+    missing at that moment was not part of it.
+    """
+    return local.hash == told or (known and known[:2]) != (before and before[:2])
+
+
+def _comes_from(text: str, written: str, before: str | None) -> bool:
+    """Return True if a text is based on `written` rather than on `before` (None if unknown). False
+    in doubt, so that no lines of other devices count as deleted.
+    """
+    lines, new = set(text.splitlines()), set(written.splitlines())
+    if before is None:
+        return _has_all(text, written)
+    old = set(before.splitlines())
+    return bool(lines & (new - old)) if new - old else not lines & (old - new)
+
+
+def _has_all(text: str, written: str) -> bool:
+    """Return True if `text` contains each line of `written`."""
+    return set(written.splitlines()) <= set(text.splitlines())

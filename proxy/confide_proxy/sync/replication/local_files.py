@@ -1,0 +1,225 @@
+"""Files of a folder together with what the ledger records of them: reading them once they are
+saved, writing a text from the daemon, and confirming it. It sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+from confide_memory.documents import REMOVED, text_hash
+from confide_memory.wire.files import Upon
+from confide_proxy.errors import ChangedMeanwhileError, FolderError
+from confide_proxy.sync.absence.rule import Absence
+from confide_proxy.sync.folder import MAX_FILES, Content, Folder, ScannedFile
+from confide_proxy.sync.ledger import (
+    UNREAD,
+    Confirmed,
+    SyncLedger,
+    SyncReport,
+    Writing,
+    confirmed_as,
+    is_confirmed,
+    is_in_clear,
+    note_touched,
+    path_locks,
+    readable,
+)
+from confide_proxy.sync.steps import through
+
+_BUSY_S = 5.0
+"""Longest time in seconds to wait for git while it changes the folder."""
+_BEING_SAVED_S = 0.06
+"""Seconds without a change after which a file counts as completely saved; a program that saves in
+parts is faster.
+"""
+_LONGEST_SAVE_S = 0.5
+
+
+class LocalFiles:
+    """The files of one folder, beside their ledger.
+
+    Attributes:
+        absence: the rule for missing files.
+        paths: the locks of the files, also against other processes.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        ledger: SyncLedger,
+        absence: Absence,
+        *,
+        before_write: Callable[[Folder], Awaitable[None]] | None = None,
+    ) -> None:
+        """`before_write` is called with the folder before each write of a text from the daemon."""
+        self.folder = folder
+        self.ledger = ledger
+        self.absence = absence
+        self.paths = path_locks(ledger.locks)
+        self._before_write = before_write
+
+    async def git_is_done(self) -> None:
+        """Wait while git changes the folder: it writes the files first and `HEAD` last."""
+        end = asyncio.get_running_loop().time() + _BUSY_S
+        while await asyncio.to_thread(self.absence.is_busy) and asyncio.get_running_loop().time() < end:
+            await _moment()
+
+    async def whole(self, path: str, read: Callable[[], Content | None]) -> Content | None:
+        """Return a file's text once no program seems to be writing it, or after `_LONGEST_SAVE_S`.
+
+        A program that saves in place keeps the file open; if a text from the daemon replaces the
+        file in the middle, the rest that the program writes is lost. A confirmed text counts as
+        complete.
+        """
+        end = asyncio.get_running_loop().time() + _LONGEST_SAVE_S
+        while True:
+            content = await asyncio.to_thread(read)
+            if content is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _BEING_SAVED_S:
+                return content
+            known, sent = await asyncio.to_thread(lambda: (self.ledger.get(path), self.ledger.sent(path)))
+            if is_confirmed(known, content, sent) or asyncio.get_running_loop().time() > end:
+                return content
+            await _moment()
+
+    def waiting(self) -> list[str]:
+        """Return the paths of files whose text the daemon has not confirmed. Blocks; reads those
+        that look changed. Raises FolderError: the folder has too many files.
+        """
+        confirmed, forgotten = self.ledger.all(), self.ledger.forgotten()
+        return [
+            file.path
+            for file in self.folder.walk()
+            if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path))
+        ]
+
+    def _is_pending(self, file: ScannedFile, known: Confirmed | None) -> bool:
+        """Return True if the daemon has not confirmed the file's text, and git has not set it back."""
+        if known is None or self.ledger.sent(file.path):
+            return True
+        if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
+            return False
+        content = readable(self.folder, file.path, SyncReport())
+        if content is None or not known.matches(content.hash):
+            return not self.absence.is_set_back(file.path)
+        note_touched(self.ledger, file.path, known, content)
+        return False
+
+    def known(self, path: str) -> Confirmed | None:
+        """Return the confirmed state of a file. The caller holds the path.
+
+        A process may have ended after it wrote a text from the daemon and before it confirmed that.
+        If that text counted as an edit of the previous one, lines of other devices would count as
+        this device's, and appear twice once a user changes the lines next to them.
+        """
+        writing = self.ledger.writing(path)
+        if writing is not None:
+            inode = self.folder.inode(path)
+            if inode == writing.inode:
+                self.ledger.set(path, Confirmed(writing.hash, writing.revision, UNREAD, 0))
+            elif inode == 0:
+                self.ledger.note_writing(path, None)
+        return self.ledger.get(path)
+
+    def said(self, path: str, known: Confirmed | None) -> Upon:
+        """Return the base of a file, with the hashes of the texts sent since."""
+        told = self.ledger.told(path)
+        said: Upon = {**self._base_of(path, known)}
+        if told:
+            said["sent"] = list(told)
+        return said
+
+    def _base_of(self, path: str, known: Confirmed | None) -> Upon:
+        """Return the base of a file for the daemon: the revision, and the hash of the text, or the
+        deletion, by which it can be checked.
+        """
+        if known:
+            return {"base": known.revision, "baseHash": known.hash}
+        gone = self.ledger.gone_at(path)
+        return {"base": gone, "baseHash": REMOVED} if gone else {"base": 0}
+
+    async def write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
+        """Write a text from the daemon, or delete the file for None, and confirm that.
+
+        Args:
+            local: the text that is replaced; None if there is no file.
+
+        Raises ChangedMeanwhileError: the file has another text now; FolderError: it cannot be
+        written, or the folder has too many files.
+        """
+        if self._before_write:
+            await self._before_write(self.folder)
+        if local is None and text is not None and await asyncio.to_thread(self.ledger.count) >= MAX_FILES:
+            raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
+        await through(self._write_and_confirm, path, text, revision, local)
+
+    def _write_and_confirm(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
+        if text is None:
+            if local is not None:
+                self.folder.delete(path, over=local)
+                self.absence.note_dropped()
+            self.ledger.forget(path, revision)
+            return
+        digest = text_hash(text)
+        if local is None or local.text != text:
+
+            def note(inode: int, over: int) -> None:
+                self.ledger.note_writing(path, Writing(digest, revision, inode, over))
+
+            try:
+                local = self.folder.write(path, text, over=local, before=note)
+            except FolderError:
+                self.ledger.note_writing(path, None)
+                raise
+        self.ledger.set(path, confirmed_as(local, digest, revision))
+
+    async def confirm(self, path: str, content: Content, revision: int) -> None:
+        """Record that the daemon has the file's text, and replace credentials in the file by
+        placeholders if the user has configured that.
+        """
+        stored = content
+        if is_in_clear(self.folder, path, content):
+            with suppress(ChangedMeanwhileError):  # an edit, sent like every other one
+                stored = await through(partial(self.folder.write, path, content.text, over=content))
+        await through(self.ledger.set, path, confirmed_as(stored, content.hash, revision))
+
+    async def adopt(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
+        """Record the revisions under which the daemon has files, as they were when they were
+        compared.
+        """
+        were = {path: (digest, base) for path, digest, base in entries}
+        for path, revision in {path: revision for path, revision in adopted if path in were}.items():
+            async with self.paths.held(path):
+                await through(self._adopt_one, path, revision, *were[path])
+
+    def _adopt_one(self, path: str, revision: int, digest: str, base: int) -> None:
+        content = readable(self.folder, path, SyncReport())
+        known = self.known(path)
+        if (known.revision if known else 0) != base:
+            return  # confirmed with another revision since
+        if content and content.hash == digest:
+            self.ledger.set(path, confirmed_as(content, content.hash, revision))
+        elif content and known and known.hash == digest and known.matches(content.hash):
+            self.ledger.set(path, known._replace(revision=revision))
+
+    async def forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
+        """Forget a file that was deleted, here and as `revision` of the daemon."""
+        async with self.paths.held(path):
+            # Unless another process has written and confirmed it meanwhile.
+            if await asyncio.to_thread(self.ledger.get, path) == was:
+                await through(self.ledger.forget, path, revision)
+
+    async def keep(self, path: str, was: Confirmed) -> None:
+        """Record that the daemon keeps a document whose deletion was reported, unless a text was
+        sent since.
+        """
+        async with self.paths.held(path):
+            if await asyncio.to_thread(lambda: (self.ledger.get(path), self.ledger.sent(path)) == (was, (REMOVED,))):
+                await through(self.ledger.set, path, was)
+
+
+async def _moment() -> None:
+    await asyncio.sleep(_BEING_SAVED_S)

@@ -1,0 +1,108 @@
+"""Treatment of missing files: the rule (`absence`) decides which were deleted, and the
+deletions that were reported just before a loss are undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from functools import partial
+
+from confide_proxy.errors import FolderError
+from confide_proxy.sync.absence.rule import Verdict
+from confide_proxy.sync.ledger import SyncReport, readable
+from confide_proxy.sync.replication.file_transfer import FileTransfer
+from confide_proxy.sync.replication.local_files import LocalFiles
+from confide_proxy.sync.steps import through
+
+
+class MissingFiles:
+    """Applies the rule for missing files to one folder, together with the daemon."""
+
+    def __init__(self, files: LocalFiles, transfer: FileTransfer) -> None:
+        self._folder = files.folder
+        self._ledger = files.ledger
+        self._paths = files.paths
+        self._absence = files.absence
+        self._transfer = transfer
+
+    async def judge(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
+        """Decide about missing files; undo reported deletions after a loss. Raises FolderError: the
+        folder does not exist.
+        """
+        if not missing:
+            return Verdict()
+        try:
+            verdict = await asyncio.to_thread(self._absence.judge, missing, is_patient=is_patient, is_meant=is_meant)
+        except FolderError:
+            await self._take_back()
+            raise
+        if verdict.is_loss:
+            await self._take_back()
+        return verdict
+
+    async def restart_if_replaced(self) -> dict[str, str]:
+        """Clear the ledger if another folder has the path now. Return the confirmed hashes, by
+        path, of the files that the new one lacks.
+        """
+        if not await asyncio.to_thread(self._absence.is_another):
+            return {}
+        await self._take_back()
+        self._transfer.is_compared = False
+        return await through(self._absence.restart)
+
+    def note_looked(self, verdict: Verdict, others: dict[str, str]) -> None:
+        """Record a verdict, and the notice to the user (`absence.notice`).
+
+        Args:
+            others: the files that the folder before this one had, as `restart_if_replaced` returns
+                them.
+        """
+        confirmed, notice = self._ledger.all(), self._absence.notice
+        kept = {path: confirmed[path].hash for path in verdict.kept if path in confirmed}
+        back = {path: digest for path, digest in others.items() if path in confirmed}
+        why = verdict.why or "the folder is another one than before, such as a new clone"
+        if kept and verdict.why:
+            notice.note_missing(kept, of=len(confirmed), why=why, is_waiting=bool(verdict.waiting))
+        elif back:
+            notice.note_missing(back, of=len(confirmed), why=why, is_waiting=False)
+        elif not verdict.waiting:
+            notice.note_found()
+        self._absence.note_looked(verdict.waiting)
+
+    async def delete_again(self) -> None:
+        """Delete the files that went missing and came back, unless they were changed since."""
+        for path, digest in (await asyncio.to_thread(self._absence.notice.missing)).items():
+            if not self._folder.is_memory(path):
+                continue
+            async with self._paths.held(path):
+                local = await asyncio.to_thread(readable, self._folder, path, SyncReport())
+                known = await asyncio.to_thread(self._ledger.get, path)
+                if local is not None and known is not None and known.matches(local.hash) and known.hash == digest:
+                    with suppress(FolderError):
+                        await through(partial(self._folder.delete, path, over=local))
+        await asyncio.to_thread(self._absence.notice.clear)
+
+    async def take_back(self) -> None:
+        """Undo the deletions that were reported just before the folder disappeared, since they are
+        part of that.
+        """
+        if not await asyncio.to_thread(self._folder.root.is_dir):
+            await self._take_back()
+
+    async def _take_back(self) -> None:
+        """Make the daemon restore documents whose deletion was reported shortly before a loss,
+        unless they were created again since.
+        """
+        for told in self._absence.take_reported_deletions():
+            async with self._paths.held(told.path):
+                if await asyncio.to_thread(self._ledger.get, told.path) is None:
+                    await self._transfer.restore(told)
+
+    def come_back(self, pulled: list[tuple[str, int, str]], present: set[str]) -> list[str]:
+        """Return the paths that were deleted on both sides, but that the daemon has with a revision
+        not newer than the deletion.
+        """
+        removed = [(path, self._ledger.gone_at(path), revision) for path, revision, _ in pulled if path not in present]
+        return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]
