@@ -33,6 +33,9 @@ RELATIONS = (
 IMPORTANCE: Mapping[str, float] = {"core": 1.0, "high": 0.75, "normal": 0.5, "low": 0.25}
 NEUTRAL = IMPORTANCE["normal"]
 
+# Fields of a note that name the one which supersedes it, as people write them.
+_SUCCEEDED_BY = ("superseded_by", "supersededBy", "superseded-by", "replaced_by", "replacedBy", "replaced-by")
+
 MAX_WORD = 100  # characters of a tag, a keyword, an entity, a type, ...
 MAX_TAGS = 32
 MAX_KEYWORDS = 32
@@ -124,6 +127,11 @@ def digest_of(body: str) -> bytes:
     return hashlib.blake2b(body.replace("\r\n", "\n").strip().encode(), digest_size=16).digest()
 
 
+def status_of(fields: Mapping[str, object]) -> object:
+    """Return the status that a note's fields state: `superseded` if they name a successor."""
+    return "superseded" if any(fields.get(name) for name in _SUCCEEDED_BY) else fields.get("status")
+
+
 def level_of(importance: float) -> str:
     """Return the word for an importance: the nearest of core, high, normal, low."""
     return min(IMPORTANCE, key=lambda word: (abs(IMPORTANCE[word] - importance), -IMPORTANCE[word]))
@@ -201,7 +209,7 @@ class _FieldReader:
             tags=self._words("tags", MAX_TAGS),
             keywords=self._words("keywords", MAX_KEYWORDS),
             importance=self._importance(),
-            status=self._word("status"),
+            status=self._status(),
             source=self._word("source"),
             sensitive=is_sensitive(self._parts.head),
             relations=self._relations(),
@@ -228,6 +236,10 @@ class _FieldReader:
     def _importance(self) -> float:
         found = self._take("importance", importance_of, f"'importance' is 0 to 1, or {', '.join(IMPORTANCE)}")
         return NEUTRAL if found is None else float(found)
+
+    def _status(self) -> str | None:
+        stated = status_of(self._fields)
+        return self._word("status") if stated is self._fields.get("status") else str(stated)
 
     def _word(self, name: str, most: int = MAX_WORD) -> str | None:
         value = self._fields.get(name)

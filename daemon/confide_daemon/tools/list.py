@@ -16,6 +16,7 @@ from confide_daemon.tools.tool_context import COUNT, TEXT, Definition, ToolConte
 from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import NOTICE
+from confide_memory.tools.past import is_over
 from confide_memory.tools.search_text import called
 
 SNIPPET_CHARS = 160
@@ -93,8 +94,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     if not found.total:
         await context.require_known(project)
-    older = await _superseded(context, [row.document for row, _ in found.notes]) if context.is_unasked else frozenset()
-    shown = [(row, text) for row, text in found.notes if row.document not in older]
+    past = await _past(context, [row for row, _ in found.notes]) if context.is_unasked else frozenset()
+    shown = [(row, text) for row, text in found.notes if row.document not in past]
     entries = [{**summary(context, row), "snippet": snippet(text), "problems": row.problems} for row, text in shown]
     structured = {"memories": entries, "total": found.total}
     await context.shorten(structured)
@@ -102,11 +103,13 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, _text(rows, entries, found.total, arguments["offset"]))
 
 
-async def _superseded(context: ToolContext, documents: Sequence[int]) -> frozenset[int]:
-    """Return the notes that another note supersedes, if the caller may read that note and its class
-    is requested.
+async def _past(context: ToolContext, rows: Sequence[NoteRow]) -> frozenset[int]:
+    """Return the notes, by document, that are done by their status, or that another note supersedes,
+    if the caller may read that note and its class is requested.
     """
-    return await context.space.notes.superseded(documents, context.grants.projects_among(None), classes=context.classes)
+    done = frozenset(row.document for row in rows if is_over(row.status))
+    reached, documents = context.grants.projects_among(None), [row.document for row in rows]
+    return done | await context.space.notes.superseded(documents, reached, classes=context.classes)
 
 
 def snippet(text: str) -> str:

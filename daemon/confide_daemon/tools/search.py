@@ -108,11 +108,12 @@ DEFINITION = Definition(
                         "title": TEXT,
                         "tags": TEXTS,
                         "supersededBy": {"type": "array", "items": record({**_NOTE, "shortId": TEXT})},
+                        "supersedes": {"type": "array", "items": record({**_NOTE, "shortId": TEXT})},
                         "related": {"type": "array", "items": RELATION},
                     },
                     # Results that a device finds by itself while the daemon is unreachable have no
                     # class, and count as untrusted.
-                    optional=("class", "id", "shortId", "title", "tags", "supersededBy", "related"),
+                    optional=("class", "id", "shortId", "title", "tags", "supersededBy", "supersedes", "related"),
                 ),
             },
             "searchMode": {"type": "string", "enum": ["hybrid", "vector", "keyword", "offline"]},
@@ -265,6 +266,8 @@ def _hit(hit: SearchHit) -> search_text.ResultHit:
         told |= {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
     if hit.superseded_by:
         told["supersededBy"] = [_beside(newer) for newer in hit.superseded_by]
+    if hit.supersedes:
+        told["supersedes"] = [_beside(older) for older in hit.supersedes]
     if hit.related is not None:
         told["related"] = [
             {"relation": one.relation, "direction": one.direction, **_beside(one.note)} for one in hit.related

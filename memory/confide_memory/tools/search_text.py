@@ -74,6 +74,7 @@ class ResultHit(_OfClass):
     title: NotRequired[str]
     tags: NotRequired[list[str]]
     supersededBy: NotRequired[list[Beside]]
+    supersedes: NotRequired[list[Beside]]  # those that match too; missing from older daemons
     related: NotRequired[list[Related]]
 
 
@@ -177,6 +178,8 @@ def _beside(hit: ResultHit) -> Iterator[str]:
     """Yield lines about notes that are related to the hit."""
     for newer in hit.get("supersededBy", ()):
         yield f"superseded by: {newer['title']} ({called(newer)})"
+    for older in hit.get("supersedes", ()):
+        yield f"supersedes: {older['title']} ({called(older)})"
     for one in hit.get("related", ()):
         how = one["relation"] if one["direction"] == "to" else f"{one['relation']} (stated there)"
         yield f"related, {how}: {one['title']} ({called(one)})"

@@ -137,6 +137,8 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
     say(styled((head, "bold"), ("\n".join([lines[0][len(head) :], *lines[1:]]), "dim")))
     for newer in hit.get("supersededBy", ()):
         row(f"    superseded by {newer['title']} ({newer.get('shortId') or newer['path']})")
+    for older in hit.get("supersedes", ()):
+        row(f"    supersedes {older['title']} ({older.get('shortId') or older['path']})")
     if has_clash(hit["snippet"]):
         row(f"    conflict: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():

@@ -24,7 +24,7 @@ from typing import Any, Final
 from confide_memory.documents import is_note
 from confide_memory.errors import NotFoundError
 from confide_memory.markdown_blocks import Heading, append_text, is_item, line_headings, lines_of, replace_section
-from confide_memory.note_names import digits_of
+from confide_memory.note_names import digits_of, may_mean
 from confide_memory.tools.days import DayRange
 from confide_memory.tools.name_check import NameCheck
 from confide_memory.tools.question import SATURATION, SearchQuestion, Term, saturate, unknown_share, words_score
@@ -33,6 +33,7 @@ from confide_memory.tools.written_days import DaySpan, days_of_chunk, phrase, st
 from confide_proxy.errors import FolderError, OfflineError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.journal import QueuedCall
+from confide_proxy.offline.local_notes import CURRENT, NoteState
 from confide_proxy.sync.folder import Content, Folder
 
 READ_BUDGET_S: Final = 6.0
@@ -52,6 +53,8 @@ AROUND: Final = range(-2, 3)
 """Offsets of the neighbouring chunks in which the query's terms may occur, as in the daemon's
 search.
 """
+MOST_FOLLOWED: Final = 2000
+"""Most notes that are followed from one that they supersede."""
 _FIELD = re.compile(r"(\w+):")
 _SEARCHED: Final = frozenset({"title", "tags", "keywords", "entity", "category", "type"})
 
@@ -114,6 +117,7 @@ class _Known:
     is_waiting: bool
     id: str = ""
     """The id of a note; "" for other documents."""
+    state: NoteState = CURRENT
 
 
 class LocalMemory:
@@ -193,6 +197,45 @@ class LocalMemory:
             digits = sorted(digits_of(each.id) for each in self._known.values() if each.id) if known else []
         return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
+    def over(self, documents: Iterable[Name]) -> set[Name]:
+        """Return those documents that are superseded or done by their own fields."""
+        with self._lock:
+            return {name for name in documents if (known := self._known.get(name)) and known.state.is_over}
+
+    def newer(self, documents: Iterable[Name], may_count: Callable[[str, str], bool]) -> dict[Name, list[Name]]:
+        """Return the notes that supersede each of the documents, directly or not, the nearest first;
+        notes that supersede each other in a circle left out.
+
+        `may_count`: takes project and path of a superseding note, and returns whether it counts.
+        """
+        with self._lock:
+            stating = {name: known for name, known in self._known.items() if known.state.supersedes}
+            if not stating:
+                return {}
+            newer: dict[Name, list[Name]] = {}
+            by_id = {known.id: name for name, known in self._known.items() if known.id}
+            for name, known in stating.items():
+                if not may_count(*name):
+                    continue
+                for said in known.state.supersedes:
+                    whole = [said] if said in by_id else [one for one in by_id if may_mean(said, one)]
+                    for older in whole[:1] if len(whole) == 1 else ():
+                        newer.setdefault(by_id[older], []).append(name)
+            above = {name: _reached(newer, name) for name in documents if name in newer}
+            return {
+                name: [one for one in found if one != name and name not in _reached(newer, one)]
+                for name, found in above.items()
+            }
+
+    def beginning(self, document: Name, *, score: float) -> Match | None:
+        """Return the first chunk of a document as a match with this score; None if it has none."""
+        with self._lock:
+            known, index = self._known.get(document), self._index
+            piece = index.first(document) if index is not None and known is not None else None
+            if known is None or piece is None:
+                return None
+            return Match(*document, piece, score, known.mtime, known.is_waiting)
+
     def close(self) -> bool:
         """Release the index; return True if there was one. The next search builds it again."""
         with self._lock:
@@ -243,13 +286,26 @@ class LocalMemory:
                 continue  # gone since the folder was listed
             text, mtime = _merged(content, those)
             index.put(name, text)
-            identity = local_notes.identity_of(*name, text) if is_note(name[1]) else ""
-            self._known[name] = _Known(stamp, mtime, bool(those), identity)
+            identity, state = "", CURRENT
+            if is_note(name[1]):
+                identity, state = local_notes.identity_of(*name, text), local_notes.state_of(text)
+            self._known[name] = _Known(stamp, mtime, bool(those), identity, state)
         return unread
 
     def _waiting(self) -> list[QueuedCall]:
         # Other queued calls change notes by their ids, which only the daemon can apply.
         return [entry for entry in self._all_waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
+
+
+def _reached(newer: Mapping[Name, Sequence[Name]], document: Name) -> list[Name]:
+    """Return all notes that lead from a document upwards, the nearest first, at most MOST_FOLLOWED."""
+    found: dict[Name, None] = {}
+    ahead = [document]
+    while ahead and len(found) < MOST_FOLLOWED:
+        nearest = dict.fromkeys(other for one in ahead for other in newer.get(one, ()))
+        ahead = [one for one in nearest if one not in found]
+        found.update(dict.fromkeys(ahead))
+    return list(found)
 
 
 def _merged(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float]:
@@ -313,6 +369,15 @@ class LocalIndex:
             self._places[row] = (name, piece.start_line, piece.end_line, piece.heading, days)
             self._rows.setdefault(name, []).append(row)
         self._db.execute("COMMIT")
+
+    def first(self, name: Name) -> LocalPiece | None:
+        """Return the first chunk of a document; None if it has none."""
+        rows = self._rows.get(name)
+        if not rows:
+            return None
+        _, start, end, heading = self._places[rows[0]]
+        ((body,),) = self._db.execute("SELECT body FROM piece WHERE rowid = ?", (rows[0],))
+        return LocalPiece(start, end, body, heading)
 
     def remove(self, name: Name) -> None:
         for row in self._rows.pop(name, ()):

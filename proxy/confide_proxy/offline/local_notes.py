@@ -7,14 +7,16 @@ long; the daemon parses it fully.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from confide_memory import note_names
 from confide_memory.documents import is_note
+from confide_memory.tools.past import is_over
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.sync.folder import Folder
 
@@ -24,6 +26,22 @@ MOST_CANDIDATES: Final = 5
 _MOST_LINES: Final = 60
 """Most lines of front matter in which an id is searched."""
 _ID: Final = re.compile(rf"""id: *["']?({note_names.ID.pattern})["']?\s*""")
+
+
+_STATUS: Final = re.compile(r"""status: *["']?(.+?)["']?\s*""")
+_SUCCEEDED: Final = re.compile(r"(?:superseded|replaced)(?:[_-]by|By): *\S.*")
+SUPERSEDES: Final = "supersedes"
+
+
+class NoteState(NamedTuple):
+    """What a note's front matter says of its place in time."""
+
+    is_over: bool = False
+    supersedes: frozenset[str] = frozenset()
+    """Ids, whole or short, of notes."""
+
+
+CURRENT: Final = NoteState()
 
 
 class NoteFile(NamedTuple):
@@ -36,14 +54,44 @@ class NoteFile(NamedTuple):
 
 def identity_of(project: str, path: str, text: str) -> str:
     """Return the id of a note: from its front matter, or else from its path."""
+    found = next((found[1] for line in _head(text) if (found := _ID.fullmatch(line))), None)
+    return found or note_names.id_of_path(project, path)
+
+
+def state_of(text: str) -> NoteState:
+    """Return whether a note is superseded or done by its own fields, and what it supersedes."""
+    lines = list(_head(text))
+    over = any(
+        _SUCCEEDED.fullmatch(line) or ((found := _STATUS.fullmatch(line)) and is_over(found[1])) for line in lines
+    )
+    if not any(SUPERSEDES in line for line in lines):
+        return NoteState(over)
+    # Imported late: it loads YAML, which most notes do not need.
+    from confide_memory.front_matter import split_fields
+
+    return NoteState(over, superseded_in(split_fields(text)[0].get("relations")))
+
+
+def superseded_in(relations: object) -> frozenset[str]:
+    """Return the ids of the notes that a note supersedes, from either form of `relations` that
+    users write.
+    """
+    if isinstance(relations, Mapping):
+        others = relations.get(SUPERSEDES)
+        found = others if isinstance(others, list) else [others]
+    elif isinstance(relations, list):
+        entries = (one for one in relations if isinstance(one, Mapping) and one.get("relation") == SUPERSEDES)
+        found = [one.get("id") for one in entries]
+    else:
+        found = []
+    return frozenset(one for one in found if isinstance(one, str))
+
+
+def _head(text: str) -> Iterator[str]:
+    """Yield the first lines of the front matter."""
     lines = text.split("\n", _MOST_LINES)[:_MOST_LINES]
     if lines[0].rstrip() == "---":
-        for line in lines[1:]:
-            if found := _ID.fullmatch(line):
-                return found[1]
-            if line.rstrip() in ("---", "..."):
-                break
-    return note_names.id_of_path(project, path)
+        yield from itertools.takewhile(lambda line: line.rstrip() not in ("---", "..."), lines[1:])
 
 
 def short_of(identity: str, digits: Sequence[str]) -> str:

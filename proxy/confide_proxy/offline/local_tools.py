@@ -12,7 +12,7 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,17 +23,20 @@ from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
 from confide_memory.tools.call import ToolAnswer
 from confide_memory.tools.days import DayRange, days_of
+from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former
 from confide_memory.tools.question import SearchQuestion, of_days, question
 from confide_memory.tools.read_text import page, placed
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
-from confide_proxy.offline.local_corpus import LocalMemory, Match
+from confide_proxy.offline.local_corpus import LocalMemory, Match, Name
 from confide_proxy.offline.outage import Outage
 from confide_proxy.offline.unindexed import Reason
 
 NOTHING: Final = "Nothing on this device matches. Try other words, or a lower minScore."
 MIN_SCORE: Final = 0.25
 """Default of `minScore`, the same as the daemon's."""
+MOST_TOLD: Final = 5
+"""Most superseded notes that a hit names."""
 CHARS_PER_TOKEN: Final = 4
 HALF_LIFE_DAYS: Final = 30.0
 NEUTRAL: Final = 0.5
@@ -72,24 +75,95 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     rank = arguments["rank"]
     factor = _factor(rank, project, notes)
     matches.sort(key=lambda match: (-factor(match), -match.score, match.project != project))
-    chosen = _within(matches, arguments["maxResults"], arguments.get("maxTokens"))
+
+    def may_count(name: str, path: str) -> bool:
+        return name in wanted and is_of_tasks(name, path)
+
+    present = _present(memory, arguments, matches, may_count)
+    chosen = _within(present.matches, arguments["maxResults"], arguments.get("maxTokens"))
     places = _newest_first([notes.fields(match.project, match.path) for match in chosen])
     chosen = [chosen[place] for place in places]
     # The displayed scores fall in order, although a newer note comes before the better match that
     # it supersedes.
     is_score = rank == "relevance"
     numbers = search_text.falling([match.score if is_score else factor(match) for match in chosen])
-    ids = memory.note_ids((match.project, match.path) for match in chosen)
+    shown = {(match.project, match.path) for match in chosen}
+    below = {older: newer for older, newer in present.below.items() if newer in shown}
+    ids = memory.note_ids([*shown, *below])
     hits = [
         _hit(match, notes, number if is_score else match.score, ids.get((match.project, match.path)))
         for match, number in zip(chosen, numbers, strict=True)
     ]
+    told: set[Name] = set()
+    for hit in hits:
+        name = (hit["project"], hit["path"])
+        older = [one for one, newer in below.items() if newer == name][:MOST_TOLD] if name not in told else []
+        if older:
+            hit["supersedes"] = [_beside(one, notes, ids.get(one)) for one in older]
+        told.add(name)
+    if len(present.matches) < len(matches) and not hits:
+        warnings.append(LEFT_OUT)
     if notes.unread:
         warnings.append(f"the fields of {notes.unread} notes could not be read, or not in time")
     if any(match.is_waiting for match in chosen):
         warnings.append("some of these files have changes in this device's queue that are not sent yet")
     structured: dict[str, Any] = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
     return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
+
+
+class Present(NamedTuple):
+    """Matches without those in notes of the past, and where the superseded ones belong: by the name
+    of each, the note that supersedes it.
+    """
+
+    matches: list[Match]
+    below: Mapping[Name, Name]
+
+
+def _present(
+    memory: LocalMemory, arguments: Mapping[str, Any], matches: list[Match], may_count: Callable[[str, str], bool]
+) -> Present:
+    """Leave out notes that are superseded or done unless they are asked for, as the daemon does, and
+    bring in the newest that supersedes one.
+    """
+    query, path = arguments["query"], arguments.get("path") or ""
+    days = days_of(query, datetime.now(UTC).date())
+    is_then = days is not None and days.last < datetime.now(UTC).date()
+    is_file = path.endswith(".md") and "*" not in path
+    if is_then or is_file or arguments.get("minScore") == 0 or asks_for_former(query):
+        return Present(matches, {})
+    names = list(dict.fromkeys((match.project, match.path) for match in matches))
+    newer = memory.newer(names, may_count)
+    gone = {name for name, above in newer.items() if above}
+    over = set() if asks_for_done(query) else memory.over([*names, *(one for above in newer.values() for one in above)])
+    own: dict[Name, Match] = {}
+    for match in matches:
+        own.setdefault((match.project, match.path), match)
+    present: dict[tuple[Name, int], Match] = {}
+    below: dict[Name, Name] = {}
+    for match in matches:
+        name = (match.project, match.path)
+        if name in gone:
+            current = next((one for one in reversed(newer[name]) if one not in over and one not in gone), None)
+            if current is None:
+                continue
+            below[name] = current
+            # A note that supersedes an answer is an answer as well, whatever its words are.
+            if first := own.get(current) or memory.beginning(current, score=match.score):
+                lifted = replace(first, score=max(first.score, match.score))
+                present.setdefault((current, first.piece.start_line), lifted)
+        elif name not in over:
+            present.setdefault((name, match.piece.start_line), match)
+    return Present(list(present.values()), below)
+
+
+def _beside(name: Name, notes: LocalNotes, ids: tuple[str, str] | None) -> search_text.Beside:
+    fields = notes.fields(*name)
+    title = (fields.shown.title if fields else None) or name[1].rpartition("/")[2].removesuffix(".md")
+    said: search_text.Beside = {"title": title, "project": name[0], "path": name[1]}
+    if ids:
+        said["id"], said["shortId"] = ids
+    return said
 
 
 def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str]) -> Sequence[Match]:
@@ -414,22 +488,9 @@ def _fields_of(text: str) -> FieldFilter:
     shown = ListedNote(tags, _word(fields.get("id")), _word(fields.get("title")))
     said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
     importance = NEUTRAL if importance is None else importance
-    return FieldFilter(frozenset(map(_folded, tags)), said, importance, _superseded(fields.get("relations")), shown)
-
-
-def _superseded(relations: Any) -> frozenset[str]:
-    """Return the ids of the notes that this note supersedes, from either form of `relations` that
-    users write.
-    """
-    if isinstance(relations, Mapping):
-        others = relations.get("supersedes")
-        found = others if isinstance(others, list) else [others]
-    elif isinstance(relations, list):
-        entries = (one for one in relations if isinstance(one, Mapping) and one.get("relation") == "supersedes")
-        found = [one.get("id") for one in entries]
-    else:
-        found = []
-    return frozenset(one for one in found if isinstance(one, str))
+    return FieldFilter(
+        frozenset(map(_folded, tags)), said, importance, local_notes.superseded_in(fields.get("relations")), shown
+    )
 
 
 def _words(value: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""A note that another one supersedes is never shown above it, and says by what it is superseded."""
+"""A note that another one supersedes is found where the past is asked for, or named by the newer one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_newer_note_that_does_not_match_is_brought_in(agent: Agent) -> N
     old = await agent.note("The build cache is on the NAS.", title="Build cache")
     other = await agent.note("The build takes nine minutes.", title="Build time")
     new = await agent.note("Gone since July.", title="Nothing there any more", relatedTo=[old], relation="supersedes")
-    result = await agent.call("memory_search", query="build cache on the NAS", explain=True)
+    result = await agent.call("memory_search", query="build cache on the NAS before?", explain=True)
     hits = result["results"]
     assert [hit["id"] for hit in hits][:2] == [new, old]
     # It is as good an answer as what it supersedes, whatever words it has.
@@ -57,7 +57,7 @@ async def test_a_newer_note_that_does_not_match_is_brought_in(agent: Agent) -> N
     # Where it is filtered out, the older one says what there is all the same.
     (alone,) = await found(agent, "build cache on the NAS", path=hits[1]["path"])
     assert (alone["id"], alone["supersededBy"][0]["title"]) == (old, "Nothing there any more")
-    text = (await agent.client.call_tool("memory_search", {"query": "build cache on the NAS"})).content[0]
+    text = (await agent.client.call_tool("memory_search", {"query": "build cache on the NAS before?"})).content[0]
     assert f"superseded by: Nothing there any more ({hits[0]['shortId']})" in str(getattr(text, "text", ""))
 
 
@@ -96,7 +96,8 @@ async def test_a_note_in_a_task_does_not_come_in_where_tasks_are_left_out(agent:
     old = await agent.note("Invoices are sent on the first.", title="Invoices")
     new = await agent.note("Not this time.", title="Once", taskId="audit", relatedTo=[old], relation="supersedes")
     assert [hit["id"] for hit in await found(agent, "invoices are sent")] == [old]
-    assert [hit["id"] for hit in await found(agent, "invoices are sent", taskId="audit")] == [new, old]
+    (hit,) = await found(agent, "invoices are sent", taskId="audit")
+    assert (hit["id"], [one["id"] for one in hit["supersedes"]]) == (new, [old])
 
 
 async def test_the_budget_of_tokens_holds(agent: Agent) -> None:
@@ -136,9 +137,73 @@ async def test_a_long_line_of_notes_is_followed_to_its_newest(agent: Agent, lapt
         text = f"The kettle of room {number} is green." if number else "The kettle descales itself by ultrasound."
         stated = f"relations:\n  supersedes: mem_k_1_{number - 1:08x}\n" if number else ""
         await laptop.put(f"memory/notes/k{number}.md", f"---\nid: mem_k_1_{number:08x}\n{stated}---\n\n{text}\n")
-    found = await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=2)
+    found = await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=2, minScore=0)
     assert [one["id"] for one in found["results"]] == ["mem_k_1_00000027", "mem_k_1_00000000"]
     assert "supersededBy" not in found["results"][0]
     assert [one["id"] for one in found["results"][1]["supersededBy"]] == ["mem_k_1_00000001"]
     (alone,) = (await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=1))["results"]
     assert alone["id"] == "mem_k_1_00000027"
+
+
+async def test_a_superseded_note_is_a_line_of_the_newer_one(agent: Agent) -> None:
+    """However many removes there are, and only as long as the past is not asked for."""
+    first = await agent.note("The billing service runs on Heroku.", title="Billing host")
+    second = await agent.note("Billing runs on Fly.", title="Billing moved", relatedTo=[first], relation="supersedes")
+    third = await agent.note("Hetzner has it.", title="Moved again", relatedTo=[second], relation="supersedes")
+    await agent.note("The billing service is in Go.", title="Language")
+    hits = await found(agent, "where does the billing service run")
+    told = {hit["id"]: hit.get("supersedes") for hit in hits}
+    assert first not in told
+    assert second not in told
+    assert {one["id"] for one in told[third]} == {first, second}
+    text = (await agent.client.call_tool("memory_search", {"query": "where does the billing service run"})).content[0]
+    assert "supersedes: Billing host (mem_" in str(getattr(text, "text", ""))
+    for past in (
+        "where did the billing service run before?",
+        "where did the billing service run previously",
+        "where was the old billing service",
+        "the billing service used to run on",
+        "Wo lief der billing service früher?",
+        "où tournait billing service avant ?",
+        "¿dónde corría antes billing service?",
+    ):
+        ids = [hit["id"] for hit in await found(agent, past)]
+        assert {third, first} <= set(ids), past
+        assert ids.index(third) < ids.index(first), past
+
+
+async def test_what_is_done_is_found_where_it_is_asked_for(agent: Agent, laptop: Machine) -> None:
+    head = "---\ntitle: Pool SHOP-77\nstatus: {}\n---\n"
+    body = "The connection pool of the shop runs empty at night.\n"
+    for name, status in (("a", "resolved"), ("b", "Done."), ("c", "superseded by ADR-7"), ("d", "accepted")):
+        await laptop.put(f"memory/notes/{name}.md", head.format(status) + body.replace("night", f"night {name}"))
+    await laptop.put("memory/notes/e.md", f"---\nsuperseded_by: ADR 9\n---\n{body}")
+    now = await agent.call("memory_search", query="connection pool of the shop empty at night")
+    assert [hit["path"] for hit in now["results"]] == ["memory/notes/d.md"]
+    assert now["results"][0]["alike"] == 0
+    await laptop.request("remove", {"project": "proj", "path": "memory/notes/d.md", "base": 1})
+    none = await agent.call("memory_search", query="connection pool of the shop empty at night")
+    assert not none["results"]
+    assert any("superseded or done" in warning for warning in none["warnings"])
+    for asked in ("did we fix the connection pool of the shop", "SHOP-77", "why was the connection pool empty"):
+        assert await found(agent, asked), asked
+    assert await found(agent, "connection pool of the shop", path="memory/notes/a.md")
+
+
+async def test_nothing_of_the_past_comes_unasked(agent: Agent) -> None:
+    """Whatever the prompt says of the past; nor is it listed for a briefing."""
+    old = await agent.note("The deploy key is in vault A.", title="Deploy key", importance="core")
+    new = await agent.note(
+        "The deploy key is in vault B.", title="Deploy key now", relatedTo=[old], relation="supersedes"
+    )
+    done = await agent.note("Renew the deploy key.", title="Renew", status="done")
+    meta = {"confide/unasked": True}
+    for tool, asked in (
+        ("memory_search", {"query": "where was the deploy key before?", "minScore": 0}),
+        ("memory_list", {"sort": "importance"}),
+    ):
+        result = await agent.client.call_tool(tool, asked, meta=meta)
+        text = str(result.structured_content)
+        assert new in text
+        assert f"'id': '{done}'" not in text
+        assert f"'id': '{old}', 'title': 'Deploy key', 'tags'" not in text

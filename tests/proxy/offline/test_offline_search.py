@@ -241,6 +241,28 @@ async def test_a_newer_note_stands_above_what_it_supersedes(desk: Desk) -> None:
     assert sorted(await desk.found("kiln", minScore=0)) == sorted(expected)
 
 
+async def test_notes_of_the_past_are_left_out_as_online(desk: Desk) -> None:
+    """The newest comes in for those that it supersedes, and names them; what is done is not shown."""
+    old, newer = "relation: see_also\n  id: mem_other", "relation: supersedes\n  id: mem_kiln"
+    desk.write("memory/notes/a.md", note(1, "A", "The kiln is fired with gas."))
+    desk.write(
+        "memory/notes/b.md", note(2, "B", "The kiln is fired.").replace(f"{old}_1_00000000", f"{newer}_1_00000001")
+    )
+    desk.write("memory/notes/c.md", note(3, "C", "Nothing there.").replace(f"{old}_1_00000000", f"{newer}_1_00000002"))
+    desk.write("memory/notes/d.md", "---\nstatus: resolved\n---\nThe kiln is fired with oil.\n")
+    (hit,) = (await desk.search("with what is the kiln fired"))["results"]
+    assert hit["path"] == "memory/notes/c.md"
+    assert {one["path"] for one in hit["supersedes"]} == {"memory/notes/a.md", "memory/notes/b.md"}
+    asked = await desk.found("with what was the kiln fired before?")
+    assert set(asked) >= {"memory/notes/a.md", "memory/notes/b.md", "memory/notes/d.md"}
+    (desk.project / "memory/notes/c.md").unlink()
+    (desk.project / "memory/notes/b.md").unlink()
+    (desk.project / "memory/notes/a.md").unlink()
+    left = await desk.search("with what is the kiln fired")
+    assert not left["results"]
+    assert any("superseded or done" in warning for warning in left["warnings"])
+
+
 async def test_notes_of_tasks_are_left_out_until_they_are_asked_for(desk: Desk) -> None:
     desk.write("memory/notes/a.md", "The glaze is blue.\n")
     desk.write("memory/tasks/audit/b.md", "The glaze is red.\n")

@@ -16,8 +16,9 @@ from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.embedding.reranker import Reranker
-from confide_daemon.retrieval.search.query import SearchQuery, filter_of, zone_seconds
+from confide_daemon.retrieval.search.query import SearchQuery, filter_of, wide_filter_of, zone_seconds
 from confide_daemon.retrieval.search.ranking import (
+    MOST_TOLD,
     NEUTRAL_IMPORTANCE,
     Legs,
     NoteSuccession,
@@ -53,13 +54,14 @@ from confide_daemon.retrieval.search.scoring import (
     size_of,
     stem_line,
 )
-from confide_daemon.store.rows import Filter, HitRow, PiecePlace
+from confide_daemon.store.rows import Filter, HitRow, NoteRow, PiecePlace
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former, is_over
 from confide_memory.tools.question import SearchQuestion, of_days, question, saturate, unknown_share
 from confide_memory.tools.search_text import falling
 
@@ -87,6 +89,17 @@ class SearchOutcome:
     warnings: list[str]
     has_words: bool
     explanation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastNote:
+    """A note that is superseded or done, and so is no hit of its own: its best chunk, and the number
+    of hits that rank above it.
+    """
+
+    rank: int
+    candidate: Candidate
+    row: HitRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +189,20 @@ class _Search:
         self._timings = timings
         self._places: dict[int, PiecePlace] = {}
         self._factors: dict[int, Factors] = {}
+        self._past: dict[int, PastNote] = {}
+        self._shows_former, self._shows_done = self._asks_for_past(query)
         self._warnings: list[str] = []
         self._grouping = Grouping(max_results=query.max_results, max_tokens=query.max_tokens, joined=weights.joined)
+
+    def _asks_for_past(self, query: SearchQuery) -> tuple[bool, bool]:
+        """Return whether superseded notes may be hits, and whether those that are done may."""
+        if query.is_unasked:
+            return False, False
+        is_file = (query.path or "").endswith(".md") and "*" not in (query.path or "")
+        is_then = self._days is not None and self._days.last < self._today
+        if is_file or is_then or not query.min_score or asks_for_former(query.text):
+            return True, True
+        return False, asks_for_done(query.text)
 
     def legs(self) -> Legs:
         """Return the candidates of both legs, each with its exact cosine."""
@@ -314,16 +339,57 @@ class _Search:
             # are enough.
             start, step = 0, query.max_results + query.max_results // 2
             # Near-duplicates are no hits and must not hide the chunks after them.
-            while start < min(limit := query.max_results * CLOSELY + self._grouping.alike, len(ranked)):
+            while start < min(
+                limit := query.max_results * CLOSELY + self._grouping.alike + len(self._past), len(ranked)
+            ):
                 end = min(start + step, limit)
-                scored = self._scored(ranked[start:end])
-                # A chunk that only seemed to have a name comes after those that have it.
-                yield from sorted(scored, key=lambda entry: -entry[0].rank) if self._names.is_needed else scored
+                scored: Iterable[tuple[Candidate, HitRow]] = self._scored(ranked[start:end])
+                if self._names.is_needed:
+                    # A chunk that only seemed to have a name comes after those that have it.
+                    scored = sorted(scored, key=lambda entry: -entry[0].rank)
+                yield from self._present(scored, over=self._over(ranked[start:end]))
                 start = end
             return
-        chosen = list(self._scored(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
+        first = ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]
+        chosen = list(self._scored(first))
         # The sort is stable: equal chunks stay in the order of relevance.
-        yield from sorted(chosen, key=lambda entry: (-self._order(entry[0]), -entry[0].score))
+        chosen.sort(key=lambda entry: (-self._order(entry[0]), -entry[0].score))
+        yield from self._present(chosen, over=self._over(first))
+
+    def _present(
+        self, scored: Iterable[tuple[Candidate, HitRow]], *, over: Set[int]
+    ) -> Iterator[tuple[Candidate, HitRow]]:
+        """Yield the chunks but those of the documents `over`, which are remembered as past notes."""
+        for candidate, row in scored:
+            if row.document not in over:
+                yield candidate, row
+            elif row.document not in self._past:
+                self._past[row.document] = PastNote(len(self._grouping.groups), candidate, row)
+
+    def _over(self, pieces: Sequence[int]) -> Set[int]:
+        """Return the documents of these chunks that are notes of the past, which the query does not
+        ask for.
+
+        A note is superseded for a caller who may find the newer one where he searches.
+        """
+        over: set[int] = set()
+        documents = {self._places[piece].document for piece in pieces if self._places[piece].source == "memory"}
+        if not self._shows_former:
+            succession = NoteSuccession.of(self._store, sorted(documents), self._query.reach, self._query.classes)
+            above = {one: succession.above(one) for one in documents} if succession else {}
+            newer = sorted({other for others in above.values() for other in others})
+            found = set(self._store.documents.permitted(newer, wide_filter_of(self._query))) if newer else set()
+            over |= {one for one, others in above.items() if not found.isdisjoint(others)}
+        if not self._shows_done:
+            named = {self._places[piece].document for piece in pieces if piece in (self._legs.exact or {})}
+            # A note that is named exactly, as a ticket by its number, is asked for.
+            asked = documents if self._query.is_unasked else documents - named
+            over |= self._done(sorted(asked))
+        self._clock.lap("notes")
+        return over
+
+    def _done(self, documents: Sequence[int]) -> set[int]:
+        return {one for one, status in self._store.notes.statuses(documents).items() if is_over(status)}
 
     def _order(self, candidate: Candidate) -> float:
         """Return a chunk's sort value in the query's rank."""
@@ -347,10 +413,8 @@ class _Search:
             self._factors[candidate.place.id].order = order
         return order
 
-    def _shown(self, groups: Sequence[HitGroup], succession: NoteSuccession | None) -> list[HitScores]:
-        """Return the scores that each hit shows. The value that sorts the hits never rises from one
-        hit to the next.
-        """
+    def _orders(self, groups: Sequence[HitGroup], succession: NoteSuccession | None) -> list[float]:
+        """Return the sort value of each hit, at least that of a note below it that it supersedes."""
         orders = [self._order(group.best) for group in groups]
         places: dict[int, list[int]] = {}
         for place, group in enumerate(groups):
@@ -361,6 +425,12 @@ class _Search:
                 for newer in places.get(above, ()):
                     if newer < place:
                         orders[newer] = max(orders[newer], orders[place])
+        return orders
+
+    def _shown(self, groups: Sequence[HitGroup], orders: Sequence[float]) -> list[HitScores]:
+        """Return the scores that each hit shows. The value that sorts the hits never rises from one
+        hit to the next.
+        """
         orders = falling(orders)
         if self._query.rank == "relevance":
             return [HitScores(order) for order in orders]
@@ -498,19 +568,26 @@ class _Search:
                 break
         self._clock.lap("group")
         groups, noted, succession = grouping.groups, Noted(), None
-        if notes := [group.document for group in groups if is_note(rows[group.best.place.id].path)]:
+        notes = [group.document for group in groups if is_note(rows[group.best.place.id].path)]
+        if notes := [*notes, *self._past]:
             succession = NoteSuccession.of(self._store, notes, query.reach, query.classes)
             if succession:
+                rows |= {past.row.id: past.row for past in self._past.values()}
+                groups = self._with_past(groups)
                 above = self._above(succession, notes)
                 rows |= {row.id: row for _, row in above}
                 groups = [*groups, *(HitGroup([candidate]) for candidate, _ in above)]
                 groups = [groups[place] for place in succession.arranged([group.document for group in groups])]
-                groups = self._within(groups, rows)
-            noted = self._noted(succession, [group.document for group in groups])
-            self._clock.lap("notes")
-        elif query.with_related:  # files that are no notes have links all the same
-            noted = self._noted(noted.succession, [group.document for group in groups])
-        shown = self._shown(groups, succession)
+        orders = self._orders(groups, succession)
+        if succession:
+            kept = self._within(groups, rows)
+            groups, orders = [groups[place] for place in kept], [orders[place] for place in kept]
+        if notes or query.with_related:  # files that are no notes have links all the same
+            noted = self._noted(succession or noted.succession, [group.document for group in groups])
+        self._clock.lap("notes")
+        if self._past and not groups:
+            self._warnings.append(LEFT_OUT)
+        shown = self._shown(groups, orders)
         hits = [hit_of(group, rows, noted, each) for group, each in zip(groups, shown, strict=True)]
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
@@ -521,6 +598,13 @@ class _Search:
             explanation = explained(self._question, self._days, self._legs, bests, self._factors)
         return SearchOutcome(hits, warnings, bool(self._question.match), explanation)
 
+    def _with_past(self, groups: Sequence[HitGroup]) -> list[HitGroup]:
+        """Return the hits with the past notes at their places among them."""
+        placed = list(groups)
+        for count, past in enumerate(self._past.values()):
+            placed.insert(past.rank + count, HitGroup([past.candidate]))
+        return placed
+
     def _above(self, succession: NoteSuccession, notes: Sequence[int]) -> list[tuple[Candidate, HitRow]]:
         """Return a chunk of each note that supersedes a note among the hits and was not found
         itself, whatever its score.
@@ -530,6 +614,9 @@ class _Search:
         for piece in sorted(self._places, key=lambda piece: -self._factors[piece].rank):
             best.setdefault(self._places[piece].document, piece)
         newest = succession.newest(ahead, beside=notes)
+        if not self._shows_done:
+            done = self._done(newest)
+            newest = [one for one in newest if one not in done]
         pieces = [best[one] for one in newest if one in best]
         for first in (self._store.pieces.of_document(one, limit=1) for one in newest if one not in best):
             pieces += first
@@ -544,23 +631,26 @@ class _Search:
             self._factors[piece].is_pulled = True
         return list(self._scored(pieces, least=-1.0, cosines=cosines))
 
-    def _within(self, groups: Sequence[HitGroup], rows: Mapping[int, HitRow]) -> list[HitGroup]:
-        """Return as many groups as were requested; the first is kept even if it alone exceeds the
-        token budget.
+    def _within(self, groups: Sequence[HitGroup], rows: Mapping[int, HitRow]) -> list[int]:
+        """Return the places of as many groups as were requested, past notes left out; the first is
+        kept even if it alone exceeds the token budget.
         """
-        kept: list[HitGroup] = []
+        kept: list[int] = []
         spent, budget = 0, self._query.max_tokens
-        for group in groups:
+        for place, group in enumerate(groups):
+            if group.document in self._past:
+                continue
             tokens = sum(row.tokens for row in group.rows(rows))
             if budget is None or not kept or spent + tokens <= budget:
-                kept.append(group)
+                kept.append(place)
                 spent += tokens
         return kept[: self._query.max_results]
 
     def _noted(self, succession: NoteSuccession, documents: Sequence[int]) -> Noted:
         notes = self._store.notes.of_documents(documents)
+        below = self._below(succession, documents)
         if not self._query.with_related:
-            return Noted(notes, succession)
+            return Noted(notes, succession, below)
         classes = self._query.classes
         links = {one: self._store.mentions.linked(one, limit=MOST_RELATED) for one in documents}
         if classes is not None:
@@ -568,7 +658,21 @@ class _Search:
             known = {row.id for row in others if row.class_ in classes}
             links = {one: [link for link in found if link.document in known] for one, found in links.items()}
         related = relatives(self._store, list(notes.values()), self._query.reach, classes)
-        return Noted(notes, succession, related, links)
+        return Noted(notes, succession, below, related, links)
+
+    def _below(self, succession: NoteSuccession, documents: Sequence[int]) -> dict[int, list[NoteRow]]:
+        """Return the past notes that were found, each by the nearest of these documents that
+        supersedes it.
+        """
+        if not self._past or not succession:
+            return {}
+        shown, below = set(documents), dict[int, list[NoteRow]]()
+        notes = self._store.notes.of_documents(list(self._past))
+        for document in self._past:
+            nearest = next((one for one in succession.above(document) if one in shown), None)
+            if nearest is not None and document in notes and len(below.get(nearest, ())) < MOST_TOLD:
+                below.setdefault(nearest, []).append(notes[document])
+        return below
 
 
 def _ordered(scores: Mapping[int, float]) -> dict[int, float]:

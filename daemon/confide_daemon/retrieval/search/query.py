@@ -66,6 +66,17 @@ def filter_of(query: SearchQuery) -> Filter:
     )
 
 
+def wide_filter_of(query: SearchQuery) -> Filter:
+    """Return the filters that say where the query searches, without those that say for what."""
+    return Filter(
+        projects=query.projects,
+        without_tasks=query.without_tasks,
+        task=query.task,
+        task_projects=query.task_projects,
+        classes=query.classes,
+    )
+
+
 def zone_seconds(zone: tzinfo | None) -> int:
     """Return the seconds by which a day of the zone begins before UTC's, as of now; None: the
     daemon's zone.

@@ -270,6 +270,7 @@ class SearchHit:
     document: int = 0
     note: NoteRow | None = None
     superseded_by: tuple[Supersession, ...] = ()
+    supersedes: tuple[NoteRow, ...] = ()  # notes that match too, and are no hits since this one is newer
     related: tuple[Relative, ...] | None = None  # None: not requested
     order: float | None = None  # sort value in another rank; None: sorted by score
     class_: str = UNTRUSTED  # the lowest class of its chunks
@@ -287,10 +288,13 @@ class HitScores:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Metadata of the notes among the hits: notes and links by document, related notes by note id."""
+    """Metadata of the notes among the hits: notes, past notes `below` them, and links by document,
+    related notes by note id.
+    """
 
     notes: Mapping[int, NoteRow] = field(default_factory=dict)
     succession: NoteSuccession = field(default_factory=lambda: NoteSuccession(()))
+    below: Mapping[int, Sequence[NoteRow]] = field(default_factory=dict)
     related: Mapping[str, tuple[Relative, ...]] | None = None
     linked: Mapping[int, Sequence[LinkedRow]] = field(default_factory=dict)
 
@@ -336,6 +340,7 @@ def hit_of(group: HitGroup, rows: Mapping[int, HitRow], noted: Noted, shown: Hit
         document=first.document,
         note=noted.notes.get(first.document),
         superseded_by=noted.succession.by(first.document),
+        supersedes=tuple(noted.below.get(first.document, ())),
         related=noted.related_of(first.document),
         order=None if shown.order is None else round(shown.order, 4),
         class_=lowest(row.class_ for row in ordered),

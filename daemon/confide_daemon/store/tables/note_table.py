@@ -221,6 +221,11 @@ class NoteTable(Table):
                  ORDER BY b.updated_at DESC, b.document LIMIT ?"""
         return [Supersession(*row) for row in self._rows(sql, (json.dumps(list(documents)), *names, *more, most))]
 
+    def statuses(self, documents: Sequence[int]) -> dict[int, str]:
+        """Return the status of those of these documents that are notes with one."""
+        sql = f"SELECT document, status FROM note WHERE document {AMONG} AND status IS NOT NULL"
+        return dict(self._rows(sql, (json.dumps(list(documents)),)))
+
     def supersession_chains(
         self, documents: Sequence[int], projects: frozenset[str] | None, classes: frozenset[str] | None = None
     ) -> list[Supersession]:
