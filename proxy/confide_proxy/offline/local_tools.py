@@ -9,6 +9,7 @@ strictly.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former
 from confide_memory.tools.question import SearchQuestion, of_days, question
 from confide_memory.tools.read_text import page, placed
+from confide_memory.tools.several import parts_of
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.local_corpus import LocalMemory, Match, Name
@@ -47,11 +49,41 @@ _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 
 
 def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
-    """Search this device's files by keywords.
+    """Search this device's files by keywords, for each thing that the query asks for.
 
     Raises ToolError: an invalid date, or a project, scope and task that exclude each other;
     OfflineError, FolderError: the files cannot be searched.
     """
+    parts = parts_of(arguments["query"]) if not arguments.get("keywords") else []
+    if len(parts) > 1:
+        budget = arguments.get("maxTokens")
+        limited = {} if budget is None else {"maxTokens": budget // len(parts)}
+        each = [_searched(memory, project, {**arguments, "query": part, **limited}, trouble) for part in parts]
+        structured = _joined(arguments, parts, each)
+    else:
+        structured = _searched(memory, project, arguments, trouble)
+    return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
+
+
+def _joined(arguments: Mapping[str, Any], parts: Sequence[str], each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one result of the searches for each part, chosen in turn, the best first."""
+    chosen: dict[tuple[str, str, int], search_text.ResultHit] = {}
+    for turn in itertools.zip_longest(*(one["results"] for one in each)):
+        for hit in turn:
+            if hit is not None and len(chosen) < arguments["maxResults"]:
+                chosen.setdefault((hit["project"], hit["path"], hit["startLine"]), hit)
+    warnings = list(dict.fromkeys(warning for one in each for warning in one["warnings"]))
+    if chosen:
+        missing = (part for part, one in zip(parts, each, strict=True) if not one["results"])
+        warnings += [f"nothing was found for: {part}" for part in missing]
+    hits = list(chosen.values())
+    if arguments["rank"] == "relevance":
+        hits.sort(key=lambda hit: -hit["score"])
+    return {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
+
+
+def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> dict[str, Any]:
+    """Return the structured result of a search for one thing. Raises as `search`."""
     warnings = [f"{trouble.sentence}: these are the files on this device, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
@@ -107,8 +139,7 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         warnings.append(f"the fields of {notes.unread} notes could not be read, or not in time")
     if any(match.is_waiting for match in chosen):
         warnings.append("some of these files have changes in this device's queue that are not sent yet")
-    structured: dict[str, Any] = {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
-    return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
+    return {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
 
 
 class Present(NamedTuple):

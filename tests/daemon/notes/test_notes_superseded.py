@@ -137,7 +137,7 @@ async def test_a_long_line_of_notes_is_followed_to_its_newest(agent: Agent, lapt
         text = f"The kettle of room {number} is green." if number else "The kettle descales itself by ultrasound."
         stated = f"relations:\n  supersedes: mem_k_1_{number - 1:08x}\n" if number else ""
         await laptop.put(f"memory/notes/k{number}.md", f"---\nid: mem_k_1_{number:08x}\n{stated}---\n\n{text}\n")
-    found = await agent.call("memory_search", query="kettle descales by ultrasound", maxResults=2, minScore=0)
+    found = await agent.call("memory_search", query="kettle descales by ultrasound before?", maxResults=2)
     assert [one["id"] for one in found["results"]] == ["mem_k_1_00000027", "mem_k_1_00000000"]
     assert "supersededBy" not in found["results"][0]
     assert [one["id"] for one in found["results"][1]["supersededBy"]] == ["mem_k_1_00000001"]

@@ -263,6 +263,14 @@ async def test_notes_of_the_past_are_left_out_as_online(desk: Desk) -> None:
     assert any("superseded or done" in warning for warning in left["warnings"])
 
 
+async def test_each_of_several_questions_is_answered(desk: Desk) -> None:
+    desk.write("memory/notes/a.md", "The API listens on port 8443.\n")
+    desk.write("memory/notes/b.md", "Billing belongs to Ann Miller, who owns it.\n")
+    result = await desk.search("Which port does the API listen on?\nWho owns billing?\nWho waters the bamboo orchid?")
+    assert {hit["path"] for hit in result["results"]} == {"memory/notes/a.md", "memory/notes/b.md"}
+    assert "nothing was found for: Who waters the bamboo orchid?" in result["warnings"]
+
+
 async def test_notes_of_tasks_are_left_out_until_they_are_asked_for(desk: Desk) -> None:
     desk.write("memory/notes/a.md", "The glaze is blue.\n")
     desk.write("memory/tasks/audit/b.md", "The glaze is red.\n")

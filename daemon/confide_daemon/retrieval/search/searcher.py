@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from confide_crypto.errors import ConfideError
@@ -31,11 +31,13 @@ from confide_daemon.retrieval.search import engine as search
 from confide_daemon.retrieval.search.engine import SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
+from confide_daemon.retrieval.search.results_of_parts import joined_result
 from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
 from confide_daemon.store.database import Damage
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
+from confide_memory.tools.several import parts_of
 
 log = logging.getLogger(__name__)
 LATENCIES_KEPT = 512
@@ -251,6 +253,15 @@ class Searcher:
             provider.model.forget_questions()
 
     async def search(self, query: SearchQuery) -> SearchResult:
+        """Search for each thing that the query asks for. Raises StorageError."""
+        parts = parts_of(query.text) if not query.keywords and not query.is_unasked else [query.text]
+        if len(parts) == 1:
+            return await self._search_once(query)
+        each_tokens = None if query.max_tokens is None else query.max_tokens // len(parts)
+        each = [replace(query, text=part, max_tokens=each_tokens) for part in parts]
+        return joined_result(query, parts, await asyncio.gather(*map(self._search_once, each)))
+
+    async def _search_once(self, query: SearchQuery) -> SearchResult:
         if self._closing:
             raise StorageError("the space is closed")
         started = time.perf_counter()
