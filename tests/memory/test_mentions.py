@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.mentions import MAX_LINKS, Mentions, read
+from confide_memory.mentions import MAX_LINKS, Mentions, names_in, properties_of, read
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,11 @@ from confide_memory.mentions import MAX_LINKS, Mentions, read
         ("```\n#no\n```\n`#no` ``a `#no` b`` #yes\n", ("yes",)),
         ("text\n\n    #no\n\n- item\n\n    #yes\n", ("yes",)),
         ("~~~sh\n# comment\n#no\n~~~\n", ()),
+        (
+            "tags:: a, #b, [[two words]]\n\n- tags:: later\n- #[[three words here]] and #c\n",
+            ("b", "a", "two words", "later", "c", "three words here"),
+        ),
+        ("`tags:: no`\n```\ntags:: no\n```\nsee std::vector and a::b\n", ()),
     ],
 )
 def test_tags_are_those_of_the_front_matter_and_of_the_text(text: str, tags: tuple[str, ...]) -> None:
@@ -36,6 +41,15 @@ def test_tags_are_those_of_the_front_matter_and_of_the_text(text: str, tags: tup
         ("[[#Here]] [[^block]] [[]] [[ ]] [[x", ()),
         ("`[[no]]`\n```\n[[no]]\n```\n", ()),
         ("---\nup: '[[Parent]]'\n---\n", ("Parent",)),
+        (
+            '[a](file.md) [b](<file name.md>) [c](a%20b/c.md#part "title") [d](f(1).MD)',
+            ("file", "file name", "a b/c", "f(1)"),
+        ),
+        ("[a](http://x.y/z.md) [b](z.png) [c](mailto:a@b.md) [d](#here) [e]() [f](x.txt) `[g](g.md)`", ()),
+        (
+            "[up](../up.md) [out](../../../out.md) ![shown](shown.md) [bad](%00.md) [odd](%zz.md)",
+            ("notes/up", "../out", "shown", "\0", "%zz"),
+        ),
         ("[[../other]] [[./beside]] [[/root]]", ("notes/other", "notes/x/beside", "root")),
     ],
 )
@@ -47,6 +61,26 @@ def test_links_are_named_without_heading_alias_and_ending(text: str, links: tupl
 def test_aliases_and_the_title_are_names() -> None:
     text = "---\naliases: [One, Two words]\nalias: Three, Four\ntitle: The Title\n---\n"
     assert read("a.md", text).aliases == ("One", "Two words", "Three", "Four", "The Title")
+
+
+def test_properties_of_a_page_name_it() -> None:
+    """Above its text only; and a file's name may be another than its page's."""
+    text = "title:: The Page\nalias:: One, [[Two words]]\ntags:: x\n\ntext\n\n- alias:: no\n"
+    assert read("pages/a.md", text).aliases == ("One", "Two words", "The Page")
+    assert properties_of(text) == {"title": "The Page", "alias": "One, Two words", "tags": "x"}
+    assert properties_of("text\ntitle:: no\n") == {}
+    assert read("pages/a___b.md", "").aliases == ("a/b",)
+    assert read("pages/a%2Fb%3F.md", "").aliases == ("a/b?",)
+    assert read("journals/2025_01_22.md", "").aliases == ("2025-01-22", "Jan 22nd, 2025")
+    assert read("journals/2025_13_42.md", "").aliases == ("2025-13-42",)
+
+
+def test_a_question_names_a_page() -> None:
+    assert names_in("Partielle Ordnung") == ["Partielle Ordnung"]
+    assert names_in("What is the deploy key?") == ["What is the deploy key", "deploy key"]
+    assert names_in("wer ist Ann Miller?")[1] == "Ann Miller"
+    assert names_in("[[Two words]]") == ["Two words"]
+    assert names_in("?") == names_in("") == names_in("word " * 100) == []
 
 
 def test_too_many_links_are_cut_off_and_odd_files_mention_nothing() -> None:

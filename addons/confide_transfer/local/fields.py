@@ -30,7 +30,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "entity": ("entity", "entityname"),
     "tags": ("tags", "labels", "tag"),
     "importance": ("importance", "priority"),
-    "keywords": ("keywords",),
+    "keywords": ("keywords", "aliases", "alias"),
     "source": ("source",),
     "status": ("status",),
     "created": ("created", "createdat", "date", "timestamp"),

@@ -35,7 +35,7 @@ _FORMER: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _MOST_CHARS: Final = 1000
-# "used to" tells of the past, but not "what is used to build it" and "we are used to it".
+# "used to" speaks of the past, but not "what is used to build it" and "we are used to it".
 _USED_TO: Final = re.compile(r"\bused to\b", re.IGNORECASE)
 _BE_USED_TO: Final = re.compile(
     r"\b(?:is|are|am|be|being|been|was|were|get|gets|got|getting|can|could)\b(?:\s+[\w'-]+){0,6}\s+used\s+to\b|\btools?\s+used\s+to\b",

@@ -34,7 +34,7 @@ SUPERSEDES: Final = "supersedes"
 
 
 class NoteState(NamedTuple):
-    """What a note's front matter says of its place in time."""
+    """Records that a note holds no longer, and which notes it supersedes, by its front matter."""
 
     is_over: bool = False
     supersedes: frozenset[str] = frozenset()

@@ -108,3 +108,25 @@ async def test_a_note_tells_what_it_links_to_and_what_links_to_it(agent: Agent, 
     assert note["relationCount"] == 2
     plan = {"relation": "see_also", "title": "plan", "path": "docs/plan.md", "project": "proj"}
     assert note["relations"] == [plan | {"direction": "to"}, plan | {"direction": "from"}]
+
+
+async def test_a_page_is_found_above_those_that_link_to_it(agent: Agent, laptop: Machine) -> None:
+    """By its name, by an alias, in a question about it; and what it links to is told of a plain file."""
+    files = {
+        "memory/pages/Partielle Ordnung.md": "alias:: Halbordnung\n\n- reflexiv, transitiv und [Kette](Kette.md)\n",
+        "memory/pages/Kette.md": "- Jede [[Partielle Ordnung]] hat eine, die Partielle Ordnung ist [[Halbordnung]].\n",
+        "memory/pages/Verband.md": "- Ein Verband ist eine [[Partielle Ordnung]], und Partielle Ordnung heißt [[Halbordnung]].\n",
+    }
+    for path, text in files.items():
+        await laptop.put(path, text)
+    for query in ("Partielle Ordnung", "was ist eine Partielle Ordnung?", "Halbordnung", "partielle ordnung"):
+        result = await agent.call("memory_search", query=query, includeRelated=True)
+        first = result["results"][0]
+        assert first["path"] == "memory/pages/Partielle Ordnung.md", query
+        assert first["score"] >= max(hit["score"] for hit in result["results"])
+        related = {(one["direction"], one["path"]) for one in first["related"]}
+        assert related == {
+            ("to", "memory/pages/Kette.md"),
+            ("from", "memory/pages/Kette.md"),
+            ("from", "memory/pages/Verband.md"),
+        }

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from confide_memory import front_matter, note_names
 from confide_memory.documents import iso
+from confide_memory.mentions import properties_of
 from confide_memory.tools.written_days import StatedDay, dates_in, days_of_headings, stated_day, year_of_path
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
@@ -59,6 +60,8 @@ _WORDS = frozenset(
         "done",
     )
 )
+_OF_BLOCKS = frozenset({"id", "collapsed", "heading", "logseq"})
+"""Properties of Logseq that say nothing of the page."""
 _LINKED = re.compile(
     r"(superseded|replaced|supersedes|replaces)(?:\s+by)?\b[^\n(]{0,200}\(([^()\s]{1,200}\.md)\)", re.IGNORECASE
 )
@@ -148,6 +151,8 @@ def _records(
         found = sections(body)
     except ValueError:
         raise UnreadableError(path, "is too long to be parsed", hint="split it") from None
+    # Properties above the text, as Logseq writes them; the text keeps them. `id` is that of a block.
+    fields = {name: value for name, value in properties_of(body).items() if name not in _OF_BLOCKS} | fields
     updated = iso(path.stat().st_mtime)
     file = _MarkdownFile(name, fields, body, updated, text[:_HEAD_CHARS])
     if is_decision(name, found):

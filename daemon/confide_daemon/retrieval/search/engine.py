@@ -59,6 +59,7 @@ from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.keyword import piece_header
 from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
+from confide_memory.mentions import names_in
 from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.name_check import NameCheck
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former, is_over
@@ -77,6 +78,8 @@ AROUND = range(-REACH, REACH + 1)
 # A document may hold chunks of classes that the query excludes. Each leg returns up to this many
 # more candidates, so that removing them loses no hit.
 MOST_TAKEN_OUT = 1000
+# Least score of a document whose name or alias the query is.
+OF_A_PAGE = 0.8
 # Ranks are compared in steps of one over this number; equal steps are a tie.
 TIED = 10**6
 
@@ -281,16 +284,19 @@ class _Search:
         days, talk = self._days, weights.sessions if _is_mixed(self._query) else 1.0
         # The current project comes before the global one where both match equally well.
         near = {GLOBAL_PROJECT: 2} if self._query.project is None else {GLOBAL_PROJECT: 2, self._query.project: 0}
-        ranked: list[tuple[int, int, int]] = []
         for piece, place in self._places.items():
-            factors = self._factors[piece] = Factors(
+            self._factors[piece] = Factors(
                 own[piece],
                 gained[piece],
                 weights.exact * self._question.named * exact.get(piece, 0.0) / best if best > 0 else 0.0,
                 1 + weights.dated if days and days.holds(place.day, place.last_day) else 1.0,
                 talk if place.source == "sessions" else 1.0,
             )
-            ranked.append((-round(factors.rank * TIED), near.get(place.project, 1), piece))
+        self._name_pages()
+        ranked = [
+            (-round(self._factors[piece].rank * TIED), near.get(place.project, 1), piece)
+            for piece, place in self._places.items()
+        ]
         self._clock.lap("fuse")
         return [piece for _, _, piece in sorted(ranked)]
 
@@ -301,6 +307,27 @@ class _Search:
         allowed = filter_of(self._query)
         is_late = allowed.since is None or (place.last_day or place.day) >= allowed.since
         return is_late and (allowed.until is None or place.day <= allowed.until)
+
+    def _name_pages(self) -> None:
+        """Let a document whose name or alias the query is rank above all that only mention it: by
+        its best chunk.
+        """
+        if self._query.is_unasked or self._weights.ranking == "original" or not self._places:
+            return
+        names = names_in(self._query.text)
+        documents = self._store.mentions.named(names, self._query.projects) if names else frozenset[int]()
+        best: dict[int, int] = {}
+        for piece, place in self._places.items():
+            if place.document in documents:
+                known = best.setdefault(place.document, piece)
+                if (self._factors[piece].rank, -place.position) > (
+                    self._factors[known].rank,
+                    -self._places[known].position,
+                ):
+                    best[place.document] = piece
+        above = max((factors.rank for factors in self._factors.values()), default=0.0)
+        for piece in best.values():
+            self._factors[piece].page = above
 
     def _permitted(self, legs: Legs) -> Legs:
         """Remove chunks of classes that the query excludes: a document by an agent may hold
@@ -500,7 +527,7 @@ class _Search:
                     vector_lead=vector - field,
                 )
             factors.evidence = evidence
-            factors.score = score = self._score_shown(evidence, factors)
+            factors.score = score = max(self._score_shown(evidence, factors), OF_A_PAGE if factors.page else 0.0)
             if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)

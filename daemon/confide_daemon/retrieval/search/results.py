@@ -156,11 +156,12 @@ class Factors:
     evidence: Evidence | None = None  # the values behind the score, once computed
     score: float | None = None  # before it is made to fall from hit to hit (`HitScores`)
     order: float | None = None  # sort value in a rank other than by relevance
+    page: float = 0.0  # the best rank of all, for a document that the query names
     is_pulled: bool = False  # added because it supersedes a hit
 
     @property
     def rank(self) -> float:
-        return (self.relevance + self.votes) * self.dated * self.source + self.exact
+        return (self.relevance + self.votes) * self.dated * self.source + self.exact + self.page
 
 
 def explained(
@@ -184,6 +185,7 @@ def explained(
             "exact": found.exact,
             "dated": found.dated,
             "source": found.source,
+            "page": found.page,
             "rank": found.rank,
             "terms": evidence.terms,
             "keyword": evidence.keyword,

@@ -1,4 +1,4 @@
-"""One result of a query that asks for several things, from the results of a search for each."""
+"""Joins the results of searches for each part of a query into one."""
 
 from __future__ import annotations
 

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from confide_daemon.store.database import Table
+from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, LinkedRow
 from confide_memory import mentions
 from confide_memory.mentions import Mentions, folded
@@ -74,6 +75,16 @@ class MentionTable(Table):
                 self._rows("INSERT INTO document_link (document, target, name) VALUES (?, ?, ?)", values)
             rows = len(names) + len(tags) + len(targets)
         self._rows("UPDATE document SET mentions = ? WHERE id = ?", (rows, document.id))
+
+    def named(self, names: Sequence[str], projects: frozenset[str] | None) -> frozenset[int]:
+        """Return the documents of these projects that have one of these names, or have it as an
+        alias; at most MOST_NAMESAKES.
+        """
+        (reached, values) = within("p.name", projects)
+        sql = f"""SELECT d.id FROM document_name n CROSS JOIN document d ON d.id = n.document JOIN project p ON p.id = d.project
+                  WHERE n.name {AMONG} AND NOT d.deleted{reached} ORDER BY n.is_alias, d.id LIMIT ?"""
+        found = self._rows(sql, (json.dumps([folded(name) for name in names]), *values, MOST_NAMESAKES))
+        return frozenset(row[0] for row in found)
 
     def linked(self, document: int, *, limit: int) -> list[LinkedRow]:
         """Return the documents that the document links to, then those that link to it; each once in

@@ -340,3 +340,14 @@ def test_what_is_the_same_elsewhere_says_where(write: Write, tmp_path: Path) -> 
         ("search / Owner", "Cid"),
         ("Owner", "Cid"),
     ]
+
+
+def test_properties_of_logseq_are_fields(write: Write) -> None:
+    """Its title, its tags and its other names; a block's own `id` is none, and the text keeps all."""
+    text = "title:: Deploy key\nalias:: Release key, [[DK]]\ntags:: ops, #secrets, [[on call]]\nid:: 6543\n\n- in the safe\n"
+    (page,) = read(write("page.md", text))
+    assert (page.title, page.tags) == ("Deploy key", ("ops", "secrets", "on call"))
+    assert page.keywords == ("Release key", "DK")
+    assert "in the safe" in page.content
+    others = read(write("other.md", "tags:: ops\nid:: 6543\n\n- in the safe\n"))
+    assert {other.tags for other in others} == {("ops",)}
