@@ -227,14 +227,14 @@ class LocalMemory:
                 for name, found in above.items()
             }
 
-    def beginning(self, document: Name, *, score: float) -> Match | None:
-        """Return the first chunk of a document as a match with this score; None if it has none."""
+    def beginning(self, document: Name, *, like: Match) -> Match | None:
+        """Return the first chunk of a document as a match as good as another; None if it has none."""
         with self._lock:
             known, index = self._known.get(document), self._index
             piece = index.first(document) if index is not None and known is not None else None
             if known is None or piece is None:
                 return None
-            return Match(*document, piece, score, known.mtime, known.is_waiting)
+            return Match(*document, piece, like.score, like.rank, known.mtime, known.is_waiting)
 
     def close(self) -> bool:
         """Release the index; return True if there was one. The next search builds it again."""

