@@ -375,7 +375,7 @@ class LocalIndex:
         rows = self._rows.get(name)
         if not rows:
             return None
-        _, start, end, heading = self._places[rows[0]]
+        _, start, end, heading, _ = self._places[rows[0]]
         ((body,),) = self._db.execute("SELECT body FROM piece WHERE rowid = ?", (rows[0],))
         return LocalPiece(start, end, body, heading)
 

@@ -158,8 +158,9 @@ def _present(
     bring in the newest that supersedes one.
     """
     query, path = arguments["query"], arguments.get("path") or ""
-    days = days_of(query, datetime.now(UTC).date())
-    is_then = days is not None and days.last < datetime.now(UTC).date()
+    today = datetime.now().astimezone().date()
+    days = days_of(query, today)
+    is_then = days is not None and days.last < today
     is_file = path.endswith(".md") and "*" not in path
     if is_then or is_file or arguments.get("minScore") == 0 or asks_for_former(query):
         return Present(matches, {})
