@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from tests.support.daemon.scripted import CALL, Message, running, text_of
 
 from confide_crypto.errors import ConfideError
+from confide_memory.tools.call import SAID
 from confide_proxy.mcp.tunnel import MAX_AT_ONCE
 
 
@@ -105,7 +108,7 @@ async def test_what_a_client_says_of_its_operation_is_not_taken(tmp_path: Path) 
 async def test_what_needs_no_change_goes_up_as_it_came(tmp_path: Path) -> None:
     """Byte for byte, numbers and spaces as the client wrote them."""
     async with running(tmp_path) as (_, daemon, client):
-        params = '{ "name":"memory_search", "arguments": {"query":"caf\\u00e9", "minScore": 1.0e-1}, "_meta":{} }'
+        params = '{ "name":"memory_read", "arguments": {"path":"caf\\u00e9.md", "fromLine": 1.0e0}, "_meta":{} }'
         lines = [
             f'{{"params":{params},  "method":"tools/call", "jsonrpc":"2.0","id":7 }}'.encode(),
             b'{"jsonrpc": "2.0", "id": 8, "method": "prompts/get", "params": {"name":  "caf\\u00e9"}}',
@@ -115,6 +118,24 @@ async def test_what_needs_no_change_goes_up_as_it_came(tmp_path: Path) -> None:
             client.wire.send_line(line)
         await daemon.until(lambda: len(daemon.lines) == 3)
         assert daemon.lines == lines
+
+
+async def test_a_search_states_the_zone_of_this_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which its days begin and end. A client that states its own is believed; a daemon of earlier versions knows the key as well."""
+    monkeypatch.setenv("TZ", "IST-5:30")
+    time.tzset()
+    try:
+        async with running(tmp_path) as (_, daemon, client):
+            client.call(7, query="what did we do yesterday")
+            given = {"name": "memory_search", "arguments": {"query": "x"}, "_meta": {SAID: "2026-11-24T23:30:00-08:00"}}
+            client.say(8, CALL, **given)
+            client.call(9, "memory_read", path="MEMORY.md")
+            await daemon.until(lambda: len(daemon.calls) == 3)
+            said = [call["params"].get("_meta", {}).get(SAID) for call in daemon.calls]
+        assert [None if time_ is None else time_[-6:] for time_ in said] == ["+05:30", "-08:00", None]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 async def test_a_link_that_falls_during_a_call(tmp_path: Path) -> None:
