@@ -88,10 +88,10 @@ async def panel(
         target = f"file?{urlencode(named)}"
     elif name is not None:
         target = f"note/{quote(name, safe='')}"
-    return _opened(here, folder_of(project), target, is_printed=is_printed)
+    return _open_link(here, folder_of(project), target, is_printed=is_printed)
 
 
-def _opened(here: CommandContext, folder: Path, target: str, *, is_printed: bool) -> Output:
+def _open_link(here: CommandContext, folder: Path, target: str, *, is_printed: bool) -> Output:
     found = running(here.paths)
     is_started = found is None
     found = found or _start(here, folder)

@@ -341,10 +341,10 @@ class RequestChannel(Protocol):
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """See `Connection.request`."""
+        """Send a request and return its answer, as `Connection.request` does."""
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """See `Connection.upload`."""
+        """Send a request with a body and return its answer, as `Connection.upload` does."""
 
 
 async def send_text(

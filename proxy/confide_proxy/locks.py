@@ -59,9 +59,9 @@ class Seat:
         """True if this process holds the role."""
 
     def try_take(self) -> bool:
-        """Take the role if it is free, and return True if this process holds it now or did before.
+        """Take the role unless another process holds it; return True if this process holds it now.
 
-        Raises OSError if the folder is not writable.
+        Never waits. Raises OSError if the folder is not writable.
         """
         if self.is_taken:
             return True

@@ -70,8 +70,10 @@ class Backups:
         self._turn = asyncio.Lock()
 
     async def do(self, asked: BackupRequest, follow: Follow) -> dict[str, Any]:
-        """Run a request after earlier ones, and return the result for a command. Raise
-        ConfideError.
+        """Take, verify or prune snapshots as requested, and return the JSON result for the command
+        that asked. Only one request runs at a time. Raises ConfideError.
+
+        `follow`: called with the progress.
         """
         target = target_of(self._config, asked.to)
         async with self._turn:
@@ -88,7 +90,7 @@ class Backups:
                     return {"removed": await self._prune(target)}
 
     async def nightly(self, follow: Follow = lambda *_: None) -> None:
-        """Take a snapshot, verify it, remove old ones, and run the operator's program. Raise
+        """Take a snapshot, verify it, remove old ones, and run the operator's program. Raises
         ConfideError.
         """
         target = target_of(self._config, "")

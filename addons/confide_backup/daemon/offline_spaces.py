@@ -72,7 +72,7 @@ class OfflineSpaces:
 
     @asynccontextmanager
     async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
-        """See `SpaceAccess.freeze`."""
+        """Return the space's state; within this context its files do not change."""
         custodian: Custodian | None = None
         key: bytes | None = None
         with suppress(ConfideError):
@@ -81,7 +81,7 @@ class OfflineSpaces:
         yield FrozenSpace(key, custodian)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """See `SpaceAccess.key`."""
+        """Return a 32-byte key by its name; None if a device must bring it."""
         return self._state.master.space_key(space_id, name.number) if name.keeper == "server" else None
 
 

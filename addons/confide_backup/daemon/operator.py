@@ -144,7 +144,7 @@ class BackupDesk(Service):
             except Exception as error:
                 raise_if_cancelled()
                 failed_at = loop.time()
-                log.error("backup: %s", _told(error)[0])
+                log.error("backup: %s", _error_facts(error)[0])
                 await self._look()
             finally:
                 self._is_working = False
@@ -190,14 +190,14 @@ class BackupDesk(Service):
             made.outcome = {"error": "the daemon ended before it was done", "hint": "ask again", "exit": 1}
             raise
         except Exception as error:
-            said, hint, code = _told(error)
+            said, hint, code = _error_facts(error)
             log.error("backup, %s: %s", asked.what, said)
             made.outcome = {"error": said, "hint": hint, "exit": code}
         if self._backups.has_target:
             await self._look()
 
 
-def _told(error: Exception) -> tuple[str, str | None, int]:
+def _error_facts(error: Exception) -> tuple[str, str | None, int]:
     """Return the message, hint and exit code of an error; of foreign errors only the class, since
     their text may quote secrets.
     """

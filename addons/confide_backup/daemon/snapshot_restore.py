@@ -89,7 +89,7 @@ Keys = ByCode | ByFiles
 
 @dataclass(frozen=True, slots=True)
 class RestorePreview:
-    """The content of a snapshot, known once its keys are open and before large files are copied."""
+    """A summary of a snapshot to show before a restore copies its files."""
 
     made: BackupManifest
     opens: list[str]  # names of spaces that the server can open alone
@@ -98,7 +98,7 @@ class RestorePreview:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The result of a restore."""
+    """A summary of a finished restore."""
 
     outlook: RestorePreview
     revoked: list[str]  # names of devices revoked after the snapshot

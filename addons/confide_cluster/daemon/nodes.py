@@ -96,7 +96,7 @@ class RegistryFollower:
         return time.monotonic() - self._followed_at > seconds
 
     def health_problems(self) -> set[str]:
-        """Return `storage` if the registry cannot be followed, or was ahead of the store."""
+        """Return `{"storage"}` if the registry cannot be followed, or was ahead of the store."""
         shared = self._registry.shared
         is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
         return {"storage"} if is_ill else set()
@@ -158,8 +158,8 @@ class StoreHealth:
         return is_behind or not self._leases.is_confirmed
 
     async def stays_lost(self) -> bool:
-        """As `is_lost`, after another attempt: a process that was stopped for a while has not tried
-        meanwhile.
+        """Return True if the store is still lost after another attempt. A process that was stopped for
+        a while has not tried meanwhile.
         """
         if self.is_lost and self._leases.failure is None:
             with contextlib.suppress(ConfideError):
@@ -286,11 +286,15 @@ class Nodes(Peers):
         return "store" if self._contact is not None and self._contact.is_lost else None
 
     def health_problems(self) -> set[str]:
-        """Return as `RegistryFollower.health_problems`."""
+        """Return `{"storage"}` if the registry cannot be followed, or was ahead of the store."""
         return set() if self._following is None else self._following.health_problems()
 
     async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Return as `Relays.serve`."""
+        """Forward a caller's session to the node that holds its space, until the session ends; return
+        False if this node must serve it.
+
+        Raises EngineError: the holder is unknown, or accepts no forwarded sessions.
+        """
         return self._relays is not None and await self._relays.serve(connection, space_id, toll)
 
     @property

@@ -115,7 +115,10 @@ class Holders:
         return None
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> HolderChannel | None:
-        """As `reach`, for an HTTP caller, whose request was accepted already."""
+        """Return a channel to the holder of an HTTP caller's space; None: this node must serve it.
+        Raises as `reach`. The request was accepted already, so it is answered even if this node is
+        stopping.
+        """
         return await self.reach(
             caller.space_id,
             lambda node: Speaker(node, caller.public_key, session_id, is_by_http=True),

@@ -38,7 +38,7 @@ class Postgres:
         return cls(settings, address=config.table(NodeConfig).address) if settings.url else None
 
     def join(self, folder: DataFolder) -> None:
-        """As `node_bootstrap.join`."""
+        """Synchronize the data folder with the store before it is served (`node_bootstrap.join`)."""
         node_bootstrap.join(folder, self)
 
     def registry(
@@ -65,11 +65,11 @@ class Postgres:
         return SpaceLeases(self.settings, folder, engine, address=self._address)
 
     def rotate(self, folder: DataFolder, *, keep_s: float) -> Keys:
-        """As `node_bootstrap.rotate`."""
+        """Give the daemon a new identity on all nodes (`node_bootstrap.rotate`)."""
         return node_bootstrap.rotate(folder, self, keep_s=keep_s)
 
     def retire(self, folder: DataFolder) -> str | None:
-        """As `node_bootstrap.retire`."""
+        """End the daemon's previous identity on all nodes (`node_bootstrap.retire`)."""
         return node_bootstrap.retire(folder, self)
 
     @contextmanager

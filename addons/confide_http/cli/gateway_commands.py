@@ -71,7 +71,7 @@ def allow(
     if self_registered:
         if name is not None or redirect or secret or for_token:
             raise typer.BadParameter("takes only --space and --minutes: apps name themselves", param_hint="--open")
-        return _opened(here, space, minutes)
+        return _open_registration(here, space, minutes)
     if name is None:
         raise typer.BadParameter("name the app", param_hint="NAME")
     if redirect:
@@ -120,7 +120,7 @@ def _allowed_with_token(
     return Output({**facts(caller), "token": text}, print_text)
 
 
-def _opened(here: CommandContext, space: str, minutes: int) -> Output:
+def _open_registration(here: CommandContext, space: str, minutes: int) -> Output:
     """Let apps register themselves for `minutes`, or until Ctrl-C."""
     with here.opened() as state:
         applications = Applications(state.registry)

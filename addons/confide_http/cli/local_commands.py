@@ -86,7 +86,7 @@ def new(
     if projects is not None and len(projects) > MOST_PROJECTS:
         raise TokenError(f"a token names {MOST_PROJECTS} projects at most", hint="leave --project out for all")
     text, token = TokenFile(here.paths.gateway).add(name, scopes, projects=projects, days=days, is_trusted=trusted)
-    told = f"it {_told(token)}; it is shown this once"
+    told = f"it {_token_line(token)}; it is shown this once"
     return Output({**_data(token, {}), "token": text}, text, notes=[told])
 
 
@@ -99,7 +99,7 @@ def list_tokens(here: CommandContext) -> Output:
     def print_text() -> None:
         for token in tokens:
             at = used.get(token.digest)
-            row(f"{token.name}  {_told(token)}, {f'last used {_day(at)}' if at else 'not used yet'}")
+            row(f"{token.name}  {_token_line(token)}, {f'last used {_day(at)}' if at else 'not used yet'}")
         if not tokens:
             remark("there are no tokens: confide http token new NAME makes one")
 
@@ -115,7 +115,7 @@ def remove(
     return Output({"removed": token.name}, f"token {token.name} was removed")
 
 
-def _told(token: LocalToken) -> str:
+def _token_line(token: LocalToken) -> str:
     may = {"read": "may read", "write": "may read and write"}["write" if "write" in token.scopes else "read"]
     if "secrets" in token.scopes:
         may += " and open sealed secrets"

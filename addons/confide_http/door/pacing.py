@@ -42,13 +42,15 @@ class RequestTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """Call `begin` at once if no request is waiting, else in its turn. `holder`: the client."""
+        """Call `begin` at once if no request waits and the rate allows it, else in the turn of the
+        client `holder`.
+        """
         self._waiting.setdefault(holder, {})[begin] = None
         if self._timer is None:
             self._next()
 
     def leave(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """Remove a waiting request."""
+        """Remove a request that waits; does nothing if it does not wait."""
         theirs = self._waiting.get(holder, {})
         theirs.pop(begin, None)
         if not theirs:
@@ -74,8 +76,9 @@ class RequestTurns:
 
 
 class Rests:
-    """Connections that are not read for a while, longest first. `rest_s`: the least time; 0 for
-    those that only take turns.
+    """Connections that are not read for a while, in the order in which they are resumed.
+
+    `rest_s`: the least time without reading; 0 for connections that only take turns.
     """
 
     def __init__(self, rest_s: float = REST_S) -> None:
@@ -84,7 +87,9 @@ class Rests:
         self._timer: asyncio.TimerHandle | None = None
 
     def rest(self, resume: Callable[[], None]) -> None:
-        """Call `resume` later, with few others in the same turn of the loop."""
+        """Call `resume` after `rest_s` or later: at most `WOKEN` connections are resumed in the same
+        turn of the loop. Another call for the same `resume` starts its time again.
+        """
         loop = asyncio.get_running_loop()
         self.leave(resume)  # keep the longest first, also if it rests again
         self._until[resume] = loop.time() + self._rest_s

@@ -55,11 +55,13 @@ IDLE_S: Final = 30
 """Time after which an idle connection is closed."""
 MAX_HEAD_BYTES: Final = 32 * 1024
 FREE_READS: Final = 1
-"""Reads that a body may take before its connection rests after each. A head arrives in one read, or
-can wait.
+"""Reads of less than `READ_BYTES` that a request may need before its connection rests after each. A
+head arrives in one read, or can wait.
 """
 READ_BYTES: Final = 512
-"""Bytes that earn one more read: a steady upload does not rest, and is read in turn with others."""
+"""Bytes for which a read does not count: a steady upload does not rest, and is read in turn with
+others.
+"""
 LINGER_S: Final = 1.0
 """Time for a client that is refused during its body to read the response."""
 KNOWN: Final = "confide.known"
@@ -163,7 +165,9 @@ class EmbeddedServer(uvicorn.Server):
 
 
 class ConnectionListener:
-    """Accepts connections one after the other; asyncio's server accepts all that wait at once."""
+    """Accepts connections one in a turn of the loop and at a limited rate; asyncio's server accepts
+    all that wait at once.
+    """
 
     def __init__(
         self, listening: socket.socket, connection: Callable[[], ThrottledProtocol], ssl: SSLContext | None
@@ -253,7 +257,7 @@ class Coming:
 
 
 class ThrottledProtocol(H11Protocol):
-    """A connection with timeouts and pacing."""
+    """An HTTP/1.1 connection of uvicorn with timeouts and pacing."""
 
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
@@ -310,8 +314,8 @@ class ThrottledProtocol(H11Protocol):
             self._rest(self._pace)
 
     def _rest(self, pace: Pace) -> None:
-        """Pause reading if little came at a time, or if the body belongs to an unauthenticated
-        client.
+        """Pause reading if a head is incomplete, if little came at a time, or if the body belongs to
+        an unauthenticated client.
         """
         if self._waits_its_turn:
             return
@@ -324,7 +328,9 @@ class ThrottledProtocol(H11Protocol):
             pace.flowing.rest(self._read_on)
 
     def handle_events(self) -> None:
-        """Process new input; a request whose head is complete may have to wait for its turn."""
+        """Process new input. If an unauthenticated client has sent a complete head, its request waits
+        for its turn.
+        """
         if self._waits_its_turn:
             return
         is_stranger = self._pace is not None and not self._is_known
@@ -363,7 +369,7 @@ class ThrottledProtocol(H11Protocol):
         _undo_circle(self.transport)
 
     def _begin(self) -> None:
-        """Begin the request, in its turn."""
+        """Begin the request that waited for its turn."""
         self._waits_its_turn = False
         self._read_on()
         super().handle_events()

@@ -129,7 +129,7 @@ async def serve(
                 for task in (*tasks, running_server, *waiting):
                     task.cancel()
     except Exception as error:
-        raise _told(error) from None
+        raise _error_shown(error) from None
     finally:
         for each in listening:
             each.close()
@@ -171,6 +171,6 @@ async def _end(gateway: GatewayShared, server: serving.EmbeddedServer, running_s
     timer.cancel()
 
 
-def _told(error: Exception) -> ConfideError:
+def _error_shown(error: Exception) -> ConfideError:
     """Return the error to show for what ended the gateway; for a bug of ours, only its place."""
     return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")

@@ -88,12 +88,12 @@ async def end_those_of(connection: RequestChannel, keys: Collection[bytes]) -> l
 
 
 def does(scope: object) -> str:
-    """Describe the rights of a scope."""
+    """Return the words for a scope: `read and write` for `write`, else `read`."""
     return "read and write" if scope == "write" else "read"
 
 
 def line(client: GatewayClient) -> str:
-    """Describe a program's rights."""
+    """Describe a client's rights, expiry and last use in one line."""
     what = "reads and writes" if client["scope"] == "write" else "reads"
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
     until = f" until {local_time(client['expires'])}" if client["expires"] else ""

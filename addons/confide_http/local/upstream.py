@@ -196,14 +196,16 @@ class UpstreamSession:
         self.tunnel.receive(encoded(told))
 
     async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
-        """Send as `Link.request`, once the link is up. Raises ConnectionLost, or the link's own
-        error, if it does not come up soon.
+        """Send a request over the link, once it is up, and return the answer. Raises ConnectionLost,
+        or the link's own error, if it does not come up soon.
         """
         await self._there()
         return await self.link.request(op, body, timeout_s=timeout_s, bulk=bulk)
 
     async def upload(self, op: str, body: Message, data: bytes, *, timeout_s: float) -> Message:
-        """As `request`, with a body."""
+        """Send a request with a body over the link, once it is up. Raises ConnectionLost, or the
+        link's own error, if it does not come up soon.
+        """
         await self._there()
         return await self.link.upload(op, body, data, timeout_s=timeout_s)
 

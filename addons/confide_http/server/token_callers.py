@@ -16,8 +16,8 @@ HINT: Final = "confided http allow makes one on the server; send it as Authoriza
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An authenticated caller. `left_s`: remaining time of a sign-in's token, which is renewed;
-    None: as its caller's.
+    """An authenticated caller. `left_s`: seconds until the access token of a sign-in expires; None
+    for a token that lasts as long as its caller.
     """
 
     caller: Caller
@@ -45,13 +45,15 @@ class TokenCallers:
         return Admitted(access.caller, access.until - now)
 
     async def sought(self, digest: bytes) -> Admitted | None:
-        """As `admitted`, including what another node has just written. Raises EngineError: the
-        other nodes' changes are unavailable.
+        """Return the caller of a token that is valid now, even if another node has just issued it.
+        Raises EngineError: the other nodes' changes are unavailable.
         """
         return await asyncio.to_thread(self._registry.sought, lambda: self.admitted(digest))
 
     async def known(self, key: bytes) -> Caller | None:
-        """As `good`, including what another node has just written. Raises EngineError."""
+        """Return the current caller with this key (a token's SHA-256), even if another node has just
+        added it; None if it has no access. Raises EngineError.
+        """
         return await asyncio.to_thread(self._registry.sought, lambda: self.good(key))
 
     def good(self, key: bytes) -> Caller | None:

@@ -188,12 +188,12 @@ async def _log(here: CommandContext, identity: str, at: str | None, project: Pat
             part = answer["next"] if answer["next"] is None or answer["next"] > part else None
     if not records:
         raise ToolError("there is no log of that run", hint="the runner sends it, and it is kept for 30 days")
-    text, unreadable = _opened(records, keys)
+    text, unreadable = _decrypt_log(records, keys)
     told = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
     return Output(told, text.rstrip("\n"))
 
 
-def _opened(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
+def _decrypt_log(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
     """Decrypt a log from its parts by number; also return the numbers of the unreadable parts, each
     replaced by an explanation.
 

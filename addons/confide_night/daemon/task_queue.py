@@ -251,7 +251,9 @@ class SlotTable(Table):
         )
 
     def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
-        """List slots by task and time, starting after the given one."""
+        """List up to `limit` slots of all tasks, in the order of task and time, starting after the
+        slot of `task` at time `at`.
+        """
         return self._found("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
 
     def largest_fence(self) -> int:
@@ -470,13 +472,18 @@ class TaskLogTable(Table):
         )
 
     def behind(self, task: str, at: int, part: int, *, limit: int) -> list[LogPart]:
-        """List log parts by task, time and number, starting after the given one."""
+        """List up to `limit` log parts of all runs, in the order of task, time and number, starting
+        after the given one.
+        """
         sql = """SELECT task, at, part, record, stored_at FROM task_log WHERE (task, at, part) > (?, ?, ?)
                  ORDER BY task, at, part LIMIT ?"""
         return [LogPart._make(row) for row in self._rows(sql, (task, at, part, limit))]
 
     def after(self, task: str, at: int, part: int, *, limit: int) -> list[tuple[int, bytes]]:
-        """List (number, record) of a run's log parts, starting with number `part`."""
+        """List up to `limit` log parts of one run, from number `part` on, as (number, sealed record).
+
+        `at`: the time of the run's slot.
+        """
         sql = "SELECT part, record FROM task_log WHERE task = ? AND at = ? AND part >= ? ORDER BY part LIMIT ?"
         return [(int(number), bytes(record)) for number, record in self._rows(sql, (task, at, part, limit))]
 

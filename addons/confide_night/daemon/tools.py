@@ -275,7 +275,7 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
     found = await context.space.part(Tasks).read(work)
     most = WHOLE_CHARS if named and len(found) == 1 else SUMMARY_CHARS
-    told = [await _told(context, row, slot, most) for row, slot in found]
+    told = [await _run_as_json(context, row, slot, most) for row, slot in found]
     structured = {"results": told}
     if not told:
         return ToolResult(structured, "No run has ended yet.")
@@ -358,7 +358,7 @@ def title_of(description: str) -> str:
     return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
 
 
-async def _told(context: ToolContext, row: TaskRow, slot: SlotRow, most: int) -> dict[str, object]:
+async def _run_as_json(context: ToolContext, row: TaskRow, slot: SlotRow, most: int) -> dict[str, object]:
     return {
         "task": row.id,
         "title": title_of(order_in(row).description),

@@ -1,10 +1,9 @@
 """Local records of the runner: started runs, spending, known devices, and spaces that left their
 daemon. No daemon can change them.
 
-They ensure that no slot starts twice, neither after a crash, nor for a daemon that was restored
-from an older copy, nor for one that lies; and that no money is spent twice. A ledger entry is on
-the disk before its run starts, sealed under a key of this device, as the requests queued for the
-daemon are.
+They ensure that no slot starts twice and no money is spent twice: after a crash, and with a daemon
+that was restored from an older copy or lies. A ledger entry is on the disk before its run starts. A
+key of this device encrypts it.
 """
 
 from __future__ import annotations

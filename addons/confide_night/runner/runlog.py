@@ -71,7 +71,7 @@ class RunLog:
         self._sections: list[tuple[str, LogStream]] = []
 
     def section(self, title: str) -> LogStream:
-        """Start a section for a stream with that title."""
+        """Append a section with this title to the log, and return the stream that fills it."""
         kept = LogStream(self._values)
         self._sections.append((title, kept))
         return kept

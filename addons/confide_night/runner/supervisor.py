@@ -322,7 +322,7 @@ class Supervisor:
         limit_usd = max(0.0, min(limits)) if recipe.asks_a_model else 0.0
         if recipe.asks_a_model and limit_usd < _SHORTEST_USD:
             raise RunnerError("nothing is left of the budget for it")
-        values = {name: await self._opened(self._settings.secrets[name]) for name in sorted(recipe.secrets)}
+        values = {name: await self._open_secret(self._settings.secrets[name]) for name in sorted(recipe.secrets)}
         key = await self._key() if recipe.asks_a_model else ""
         text = order.description if order.type == CUSTOM else f"{order.description}\n\nKind of work: {order.type}"
         timeout_s = min(order.timeout_ms / 1000, recipe.timeout_s)
@@ -387,14 +387,14 @@ class Supervisor:
         """
         model = self._settings.model
         if model.key:
-            return (await self._opened(model.key)).decode("utf-8", "replace").strip()
+            return (await self._open_secret(model.key)).decode("utf-8", "replace").strip()
         if not model.key_file:
             raise RunnerError("this runner has no key of a model", hint="key_file in [model] of runner.toml")
         path = Path(model.key_file).expanduser()
         key = await asyncio.to_thread(read_private_file, path, most_bytes=_MOST_KEY)
         return key.decode("utf-8", "replace").strip()
 
-    async def _opened(self, placeholder: str) -> bytes:
+    async def _open_secret(self, placeholder: str) -> bytes:
         return (await open_secret(self._link, self._sealing, placeholder)).value
 
     # After the run

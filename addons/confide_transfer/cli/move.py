@@ -127,11 +127,11 @@ async def _move(
         plan = _plan(holdings) | {"tasks": tasks}
         if is_dry or target is None:
             data = {"moved": False, "dryRun": True, "from": source.name, **plan, "otherDevices": departure.others}
-            return Output(data, f"{_told(plan)}\n{_of_others(departure.others)}".strip())
+            return Output(data, f"{_plan_line(plan)}\n{_of_others(departure.others)}".strip())
         if not is_sure:
             if as_json or not sys.stdin.isatty():
                 raise MoveError("nothing was moved", hint="--yes moves without asking; --dry-run only looks")
-            say(_told(plan))
+            say(_plan_line(plan))
             if not await confirmed(f"move it from {source.name} to {target.name}?"):
                 raise MoveError("nothing was moved")
         with Progress() as bar:
@@ -189,7 +189,7 @@ def _plan(holdings: Holdings) -> dict[str, object]:
     }
 
 
-def _told(plan: dict[str, Any]) -> str:
+def _plan_line(plan: dict[str, Any]) -> str:
     size = plan["bytes"]
     shown = f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{-(-size // 1024):,} KiB"
     parts = [
@@ -228,7 +228,7 @@ def _output(
         "kept": kept,
         "aside": None if moved.aside is None else str(moved.aside),
     }
-    told = [f"moved to {target.name}: {_told(plan)}", "every revision was compared, and every secret opened there"]
+    told = [f"moved to {target.name}: {_plan_line(plan)}", "every revision was compared, and every secret opened there"]
     if target.joined is not None:
         told.append(f"compare these words with the server's: {words}")
     if source.joined is None:

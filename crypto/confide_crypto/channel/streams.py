@@ -99,8 +99,8 @@ class Streams:
         return body.seal
 
     def check_end(self, stream: int, payload: bytes) -> None:
-        """End a body that was received. Raises StreamViolation: the stream has no open body, or a
-        part of it is missing.
+        """Accept the END of a received body if `payload` is the body's seal. Raises StreamViolation:
+        the stream has no open body, or the body is not what was sent.
         """
         body = self._unfinished(stream)
         if payload != body.seal:

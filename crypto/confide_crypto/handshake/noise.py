@@ -258,7 +258,7 @@ class HandshakeState:
 
     @property
     def handshake_hash(self) -> bytes:
-        """The channel binding (Noise 11.2)."""
+        """The hash of all handshake messages, which identifies the channel (Noise 11.2)."""
         return self._state.h
 
     def set_psk(self, psk: bytes) -> None:

@@ -94,10 +94,10 @@ class KeySuccession:
 
     @classmethod
     def parse(cls, body: Any, *, old_static: bytes, old_key: bytes) -> Self:
-        """Read the statement in `rotation` of a welcome.
+        """Read a statement from the field `rotation` of a daemon's welcome.
 
-        It does not contain the old keys, which are those of the connection that brought the
-        welcome. Raises ValueError: it is malformed.
+        The field lacks the old keys: pass those of the connection that the welcome came over.
+        Raises ValueError: it is malformed.
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:

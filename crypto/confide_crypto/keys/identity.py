@@ -75,7 +75,9 @@ class Identity:
 
     @classmethod
     def parse(cls, path: Path, data: bytes) -> Identity:
-        """Parse `data`, the content of the identity file at `path`. Raises as `load`."""
+        """Parse `data`, the content of the identity file at `path`. Raises KeyFileError: it is
+        damaged, or encrypted with a passphrase.
+        """
         if is_pem(data):
             return cls(_seed_from_pem(path, data))
         prefix, seed = identity_line(path, data)

@@ -39,7 +39,7 @@ class Cursor:
         return part
 
     def number(self, count: int) -> int:
-        """Read the next `count` bytes as a big-endian number. Raises as `take`."""
+        """Read the next `count` bytes as a big-endian number. Raises ValueError: fewer are left."""
         return int.from_bytes(self.take(count), "big")
 
     def rest(self) -> bytes:

@@ -133,10 +133,10 @@ class CallerAuthorization:
         return None if caller is None or caller.closed(self._registry.clock()) else caller
 
     def changed_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
-        """Return the number of the newest change, and the callers changed since `number`, by key;
-        None: the caller may not connect.
+        """Return the number of the newest change of the registry, and the callers that changed since
+        change `number`: by key, None for a caller that may no longer connect.
 
-        If some of those changes are no longer recorded, return all connected callers.
+        If some of those changes are no longer recorded, return all keys in `connected`.
         """
         last, changed = self._registry.changes_since(number)
         return last, {key: self.current(key) for key in (connected if changed is None else changed)}

@@ -308,7 +308,7 @@ def describe(grants: Grants, expires_at: float | None) -> str:
 
 
 def to_json(names: frozenset[str] | None) -> str | None:
-    """Encode names for a column."""
+    """Encode names as a sorted JSON list, for a column of the registry; None stays None."""
     return None if names is None else json.dumps(sorted(names), ensure_ascii=False)
 
 

@@ -99,7 +99,7 @@ def _lost(store: Store, shown: str) -> float | None:
     """Return the time, in seconds since 1970, to which the database was restored, if the receipt
     reveals a restore that is not recorded yet. Return None otherwise, and for an invalid receipt.
     """
-    receipt, present, oldest = _opened(store, shown), store.lives.newest(), store.lives.oldest()
+    receipt, present, oldest = _decrypt(store, shown), store.lives.newest(), store.lives.oldest()
     # A receipt with fewer restores is from a time before the last recorded restore.
     if receipt is None or present is None or oldest is None or receipt.restores < present.restores:
         return None
@@ -117,7 +117,7 @@ def _lost(store: Store, shown: str) -> float | None:
 def _note(store: Store, shown: str) -> None:
     """Record a restore once, so that new revisions get numbers that were never given."""
     with store.writing():
-        to, receipt, present = _lost(store, shown), _opened(store, shown), store.lives.newest()
+        to, receipt, present = _lost(store, shown), _decrypt(store, shown), store.lives.newest()
         if to is None or receipt is None or present is None:
             return  # another device's receipt was first
         store.lives.put_back(present, restores=max(present.restores, receipt.restores) + 1, to=to)
@@ -125,7 +125,7 @@ def _note(store: Store, shown: str) -> None:
     log.warning("the data folder was restored: a device has seen more than this copy has, which ends at %s", moment)
 
 
-def _opened(store: Store, shown: str) -> _Receipt | None:
+def _decrypt(store: Store, shown: str) -> _Receipt | None:
     key = store.lives.key()
     try:
         data = base64.b64decode(shown, validate=True)

@@ -184,7 +184,9 @@ class Notes:
         return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
-        """Return the note at a path. Raises as `get`."""
+        """Return the note of the document at this path. Raises NotFoundError: there is none, or the
+        caller may not see it.
+        """
         return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
 
     async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
@@ -291,11 +293,11 @@ class Notes:
         by: str = UNTRUSTED,
         check: Callable[[Store], None] | None = None,
     ) -> PutResult:
-        """Change a note's document with `change`, from its text to another. Raises as
-        `Writer.edit`, UnreadableError, InvalidTextError, TooLargeError.
+        """Replace the text of a note's document by `change(text)`, and return the new revision.
 
-        `check` is called right before the change and raises to prevent it; it is not called for a
-        change that was made already.
+        `check` is called right before the change and raises to prevent it. It is not called if
+        `operation` was carried out before. Raises as `Writer.edit`, and UnreadableError,
+        InvalidTextError, TooLargeError: the new text is not valid.
         """
 
         def work(store: Store) -> PutResult:

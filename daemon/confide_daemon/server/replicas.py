@@ -179,7 +179,7 @@ class Copies:
                     return WrittenBack(True, gone)
                 grants = self._session.grants
                 grants.require_write(change.project, change.path)
-                told = _told(answer, held)
+                told = _device_edit(answer, held)
                 async with self._session.held() as space:
                     kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
@@ -350,7 +350,7 @@ class Copies:
             answer = await self._apply(DocumentChange.of(project, path, result, before), before, WRITE_BACK_DEADLINE_S)
             if answer is None:
                 return True
-            told = _told(answer, held, taken)
+            told = _device_edit(answer, held, taken)
             grants = self._session.grants
             grants.require_write(project, path)
             async with self._session.held() as space:
@@ -460,7 +460,7 @@ def _answered(answer: Applied) -> Applied | None:
     return None if answer["applied"] else answer
 
 
-def _told(answer: Applied, held: ConfirmedRevision | None, taken: Sequence[str] = ()) -> _Edit:
+def _device_edit(answer: Applied, held: ConfirmedRevision | None, taken: Sequence[str] = ()) -> _Edit:
     """Return the device's text as arguments of `Documents.put`; `taken` lists the hashes of texts
     it sent just before.
 

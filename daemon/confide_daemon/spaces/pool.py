@@ -439,11 +439,11 @@ class Spaces(SpaceHost):
         try:
             try:
                 name, key = await asyncio.to_thread(entry.custodian.opening_key)
-                space = await self._opened(space_id, key, held)
+                space = await self._open_space(space_id, key, held)
             except WrongKeyError:
                 epoch = await asyncio.to_thread(self.epoch, space_id)
                 name, key = await asyncio.to_thread(entry.custodian.search, epoch)
-                space = await self._opened(space_id, key, held)
+                space = await self._open_space(space_id, key, held)
         except ConfideError as error:
             # The error is kept until the next attempt, and its frames would keep the key.
             key = b""
@@ -519,7 +519,7 @@ class Spaces(SpaceHost):
         self._renewing.add(entry.closing)
         entry.closing.add_done_callback(self._renewing.discard)
 
-    async def _opened(self, space_id: str, key: bytes, held: Lease | None) -> Space:
+    async def _open_space(self, space_id: str, key: bytes, held: Lease | None) -> Space:
         is_known = await asyncio.to_thread(self._is_known, space_id)
         path = self._state.folder.space(space_id)
         return await Space.open(path, key, self._shared, space_id=space_id, host=self, held=held, is_known=is_known)

@@ -45,12 +45,14 @@ class Lease(Protocol):
         """
 
     def bring(self, path: Path, key: bytes) -> PreparedCopy:
-        """Bring the local copy, which must not be open, up to date with the log. Raises
-        StorageError, EngineError.
+        """Bring the local copy at `path`, which must not be open, up to date with the log. `key`: of
+        the database, 32 bytes. Raises StorageError, EngineError.
         """
 
     def follow(self, path: Path, key: bytes) -> PreparedCopy:
-        """Bring the local copy up to date without the right to write; changes nothing in the log."""
+        """Bring the local copy at `path`, which must not be open, up to date for reading. Changes
+        nothing in the log. `key`: of the database, 32 bytes. Raises StorageError, EngineError.
+        """
 
     def join(self, store: Store, opened: Any) -> None:
         """Send the store's writes to the log from now on; `opened` is the result of `bring`. Raises

@@ -85,7 +85,7 @@ class Progress:
             sys.stderr.write(f"{self._name}: {self._line(done, total, now)}\n")
 
     def step(self, part: str, done: int, total: int) -> None:
-        """Report progress as `follow`; a `total` of 0 means unknown."""
+        """Report that `done` of `total` units of a part are done; a `total` of 0 means unknown."""
         self.follow(done, total or None, part)
 
     def _line(self, done: float, total: float, now: float) -> str:

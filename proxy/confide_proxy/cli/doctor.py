@@ -412,7 +412,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
 
 
 async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
-    """Check an entry that calls an address."""
+    """Check a client's entry that calls a server at an address instead of starting one."""
     told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
         return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")

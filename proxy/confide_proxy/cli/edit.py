@@ -200,7 +200,7 @@ async def _open(here: CommandContext, this: Project, name: str, *, is_global: bo
             answer = await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S)
             why = next((item["reason"] for item in report.skipped if item["path"] == target.path), "")
             return await asyncio.to_thread(
-                _opened, this, target, client.files.folders, answer["revisions"][0]["revision"], why
+                _open_target, this, target, client.files.folders, answer["revisions"][0]["revision"], why
             )
     except (RequestError, ToolError, FolderError):
         raise
@@ -209,10 +209,10 @@ async def _open(here: CommandContext, this: Project, name: str, *, is_global: bo
         (target,) = await asyncio.to_thread(_found_here, here, this, [name], is_global)
         note(f"{trouble.sentence}: this is the file as it is on this device", *trouble.hints)
         folders = folders_of(here.paths, here.config, this)
-        return await asyncio.to_thread(_opened, this, target, folders, 0, "")
+        return await asyncio.to_thread(_open_target, this, target, folders, 0, "")
 
 
-def _opened(this: Project, target: EditTarget, folders: list[Folder], revision: int, why: str) -> EditedFile:
+def _open_target(this: Project, target: EditTarget, folders: list[Folder], revision: int, why: str) -> EditedFile:
     folder = next((one for one in folders if one.project == target.project), None)
     if folder is None:
         hint = "run it in that project's folder, or with --project"

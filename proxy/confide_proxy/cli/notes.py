@@ -120,7 +120,7 @@ async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any],
         told = f"is there already: {where}{shared}"
         return Output({**data, "queued": False, "warnings": []}, one_line(told), ["hint: --again stores it once more"])
     result = await call(here, this, "memory_store", arguments)
-    return Output(result, one_line(_told(result)), notes=[*result["warnings"], *_near(result)])
+    return Output(result, one_line(_stored_sentence(result)), notes=[*result["warnings"], *_near(result)])
 
 
 def _known(here: CommandContext, this: Project, arguments: dict[str, Any]) -> duplicate_lines.LinePosition | None:
@@ -137,7 +137,7 @@ def _known(here: CommandContext, this: Project, arguments: dict[str, Any]) -> du
     return duplicate_lines.find(arguments["content"], folders, waiting, path=arguments.get("path"))
 
 
-def _told(result: dict[str, Any]) -> str:
+def _stored_sentence(result: dict[str, Any]) -> str:
     called = result.get("shortId") or result.get("id")
     if not result["linesWritten"] and result["duplicates"]:
         return f"is there already: {result['path']} as note {called}"

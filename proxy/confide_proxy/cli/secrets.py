@@ -121,7 +121,7 @@ async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Ou
     listed = [{**one, "documents": places.get(one["id"], [])} for one in found]
 
     lines = (
-        f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  epoch {one['epoch']}  "
+        f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  "
         f"{', '.join(places.get(one['id'], ())) or 'no document that was found'}"
         for one in found
     )

@@ -44,7 +44,7 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
     words = link["words"] or "its key cannot be read"
     return [
         _labelled("daemon", f"{where}, link {link['state']}"),
-        _labelled("machine", words),
+        _labelled("device", words),
         _labelled("waiting", waiting),
     ]
 
@@ -52,7 +52,7 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
 def details(facts: Mapping[str, object]) -> Iterator[str]:
     """Yield one line for each field."""
     for name, value in facts.items():
-        yield from _told(name, value, "")
+        yield from _field_lines(name, value, "")
 
 
 def waiting_line(queued: int, dead: int) -> str:
@@ -141,7 +141,7 @@ def _problems(facts: Mapping[str, Any]) -> list[str]:
     return found or ["none"]
 
 
-def _told(name: str, value: Any, indent: str) -> Iterator[str]:
+def _field_lines(name: str, value: Any, indent: str) -> Iterator[str]:
     label = f"{indent}{_CAMEL.sub(' ', name).lower()}"
     if isinstance(value, Mapping):
         if not value:
@@ -149,7 +149,7 @@ def _told(name: str, value: Any, indent: str) -> Iterator[str]:
             return
         yield f"{label}:"
         for key, inner in value.items():
-            yield from _told(str(key), inner, f"{indent}  ")
+            yield from _field_lines(str(key), inner, f"{indent}  ")
     elif isinstance(value, list) and value and isinstance(value[0], Mapping):
         yield f"{label}:"
         for each in value:

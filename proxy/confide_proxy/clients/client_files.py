@@ -49,7 +49,7 @@ class FileChange:
 
     @property
     def is_one(self) -> bool:
-        """True if anything changes."""
+        """True if the new content of the file differs from the old one."""
         return self.before != self.after
 
     def write(self, receipts: WriteReceipts | None = None) -> None:

@@ -511,11 +511,11 @@ class RetryingLink:
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """As `Connection.request`; `timeout_s` applies to each attempt."""
+        """Send a request and return its answer; `timeout_s` applies to each attempt."""
         return await self._insist(lambda: self._link.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """As `Connection.upload`; `timeout_s` applies to each attempt."""
+        """Send a request with a body and return its answer; `timeout_s` applies to each attempt."""
         return await self._insist(lambda: self._link.upload(op, body, data, timeout_s=timeout_s))
 
     async def _insist(self, ask: Callable[[], Awaitable[dict[str, object]]]) -> dict[str, object]:

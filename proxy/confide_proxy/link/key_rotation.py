@@ -119,7 +119,7 @@ class MachineKeys:
     async def _connect(self, dial: Dial, held: KeysOnDisk) -> Connection:
         if held.following is not None:
             try:
-                following = await self._opened(held.following)
+                following = await self._open_identity(held.following)
                 connection = await dial(following, False)
             except DeniedError as denied:
                 if denied.reason != "unknown":
@@ -128,7 +128,7 @@ class MachineKeys:
                 self._note(following, connection)
                 await self._settle(self._adopt, held)
                 return connection
-        current = await self._opened(held.current)
+        current = await self._open_identity(held.current)
         connection = await dial(current, True)
         self._note(current, connection)
         if held.following is not None:
@@ -138,7 +138,7 @@ class MachineKeys:
     def _note(self, identity: Identity, connection: Connection) -> None:
         self._identity, self.called = identity, str(connection.welcome.get("caller", ""))
 
-    async def _opened(self, kept: Stored) -> Identity:
+    async def _open_identity(self, kept: Stored) -> Identity:
         return await asyncio.to_thread(kept.open, self._passphrase)
 
     async def _settle(self, change: Callable[[KeysOnDisk], None], held: KeysOnDisk) -> None:

@@ -127,7 +127,7 @@ class ServiceRunner:
             self._write()
 
     def well(self, name: str) -> None:
-        """Record that a service is healthy."""
+        """Delete the recorded problem of a service, which works again."""
         self._logged.pop(name, None)
         if self._troubles.pop(name, None) is not None:
             self._write()

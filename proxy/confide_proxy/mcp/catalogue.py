@@ -165,8 +165,8 @@ def offered(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalog
 
 
 def load(cache: Path, toolsets: Collection[str]) -> ToolCatalogue:
-    """Return the catalogue saved from the last connection if it is for the same groups, or else the
-    packaged one.
+    """Return the catalogue of tools that was saved from the last connection, or the packaged one if
+    none was saved for these toolsets.
     """
     try:
         kept = json.loads(cache.read_bytes())

@@ -592,9 +592,9 @@ class Tunnel:
         is_for_now = isinstance(error, TimeoutError) or (isinstance(error, RequestError) and error.code in LATER)
         if is_for_now and call.offline == "queue":
             reason = error if isinstance(error, ConfideError) else None
-            self._do_without(call, _told(error), since=time.time(), reason=reason)
+            self._do_without(call, _error_text(error), since=time.time(), reason=reason)
         else:
-            self._give_up(call, _told(error))
+            self._give_up(call, _error_text(error))
 
     def _cancel(self, message: dict[str, object]) -> PendingCall | None:
         # MCP, "Cancellation": no response follows. A call that has not been sent yet must not be
@@ -733,7 +733,7 @@ def _result(call: PendingCall, answer: ToolAnswer) -> dict[str, Any]:
     return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return _LATE
     if isinstance(error, ConfideError):

@@ -179,7 +179,7 @@ class SealedLog:
                 if os.fstat(file.fileno()).st_ino != self._inode:
                     return None
                 file.seek(place.offset)
-                return self._opened(file.read(place.length))
+                return self._decrypt_line(file.read(place.length))
         except FileNotFoundError:
             return None
 
@@ -213,7 +213,7 @@ class SealedLog:
     def _unreadable(self) -> Iterator[bytes]:
         try:
             with self.file.open("rb") as file:
-                yield from (line for line in file if line.strip() and self._opened(line) is None)
+                yield from (line for line in file if line.strip() and self._decrypt_line(line) is None)
         except FileNotFoundError:
             return
 
@@ -225,7 +225,7 @@ class SealedLog:
     def _take(self, offset: int, line: bytes) -> None:
         if not line.strip():
             return
-        record = self._opened(line)
+        record = self._decrypt_line(line)
         if record is None:
             self.damaged += 1
             return
@@ -243,7 +243,7 @@ class SealedLog:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + seal(text, self._label, nonce, self._key())) + b"\n"
 
-    def _opened(self, line: bytes) -> dict[str, Any] | None:
+    def _decrypt_line(self, line: bytes) -> dict[str, Any] | None:
 
         try:
             data = base64.b64decode(line.strip(), validate=True)

@@ -34,13 +34,13 @@ _CALL_DEADLINE_S: Final = 9.0
 
 
 class OpenedSecret(NamedTuple):
-    """A kind and a value. The repr doesn't show the value."""
+    """The kind and the plaintext of a secret. Its repr does not show the value."""
 
     kind: str
     value: bytes
 
     def __repr__(self) -> str:
-        return f"Opened({self.kind}, {len(self.value)} bytes)"
+        return f"OpenedSecret({self.kind}, {len(self.value)} bytes)"
 
 
 def secret_id_of(text: str) -> bytes:
@@ -93,10 +93,10 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
     if record.secret_id != secret_id or (placeholder is not None and record.kind != placeholder.kind):
         raise RecordError("the daemon has answered with another secret's record")
     try:
-        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
+        opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
     except UnknownEpochError:
         await keyring.refresh(link)
-        opened = await asyncio.to_thread(_opened, record, _keys(keyring))
+        opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
     await asyncio.to_thread(sealing.known.remember, (opened,))  # before it is returned
     return opened
 
@@ -108,7 +108,7 @@ def _keys(keyring: Keyring) -> SpaceKeys:
     return keyring.keys
 
 
-def _opened(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:
+def _open_record(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:
     return OpenedSecret(record.kind, record.open(keys))
 
 

@@ -169,7 +169,7 @@ class Rescan:
         self._outgrown: dict[int, int] = {}
 
     async def look(self) -> RescanOutcome:
-        """Return what a run would seal. Raises as `run`."""
+        """Return what a run would seal, and change nothing. Raises as `run`."""
         return await self._over_all(is_dry=True)
 
     async def run(self) -> RescanOutcome:

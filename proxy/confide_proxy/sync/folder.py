@@ -118,13 +118,17 @@ class Folder:
         object.__setattr__(self, "narrowing", Narrowing(self.root))
 
     def is_memory(self, path: str) -> bool:
-        """Return True if `path` may be written here."""
+        """Return True if this folder may hold memory at `path`, so that a document of that name may be
+        written to it.
+        """
         if self.is_tree:
             return self.is_watched(path)
         return documents.is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
-        """Return True if `path` is sent from here."""
+        """Return True if a file at `path` is sent to the daemon: its name is allowed, and the folder's
+        settings do not exclude it.
+        """
         # A tree contains copies of stored documents: transcripts, and paths that an earlier version
         # allowed.
         why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)

@@ -123,7 +123,9 @@ class ClaimOutcome(NamedTuple):
 
 
 class ProjectNames:
-    """The decisions of this device. Methods access the disk briefly."""
+    """The decisions of this device about which folder has which project's name, in the private file
+    `file`. Methods access the disk briefly.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -29,9 +29,9 @@ from confide_daemon.store.migrations import version
 log = logging.getLogger(__name__)
 
 SNAPSHOT_ENTRIES: Final = 1000
-"""Entries after a snapshot that require a new one: a second of replay."""
+"""Entries after a snapshot that require a new one: together they take a second to replay."""
 SNAPSHOT_SHARE: Final = 4
-"""Share of the file's size: a snapshot is also due when entries reach it."""
+"""A snapshot is also due when entries reach the file's size divided by this."""
 LEAST_BYTES: Final = 2**20
 REST_ENTRIES: Final = 200
 """Entries of a closed space that may be left to the node that opens it next."""
@@ -39,7 +39,7 @@ REST_ENTRIES: Final = 200
 
 @dataclass
 class Tail:
-    """The part of the log after its snapshot."""
+    """The size of the log after its snapshot: the number and the bytes of its entries."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -55,13 +55,14 @@ class _Sent:
 
 
 class LogOutbox:
-    """The outbox of an open space; used on its writer thread unless stated otherwise.
+    """The outbox of an open space, which writes its replicated changes to its log. Call on the writer
+    thread unless stated otherwise.
 
     Attributes:
-        lease: the number under which it writes; taking the lease again increases it.
+        lease: the number of the lease under which it writes; taking the lease again increases it.
         schema: the newest migration of the database.
-        custody: who will keep the key of the database after a change in progress, for the log.
-        tail: readable from any thread.
+        custody: the record of who keeps the key of the database after a change in progress.
+        tail: the size of the log after its snapshot; readable from any thread.
     """
 
     def __init__(
@@ -115,24 +116,26 @@ class LogOutbox:
         self._recorder.carry(found.pending)
 
     def detach(self) -> None:
-        """Prepare for the end of the connection; pending changes are in the file."""
+        """Stop recording and forget the key, before the connection is closed. Pending changes are in
+        the file.
+        """
         self._recorder.close()
         self._key = b""
 
     @property
     def has_pending(self) -> bool:
-        """True if replicated changes that came with derived ones are pending; readable from any
-        thread.
+        """True if replicated changes wait for the next entry: they were made in a transaction that
+        sends none, or after its entry was sent. Readable from any thread.
         """
         return bool(self._pending)
 
     @contextmanager
     def transaction(self, *, is_derived: bool) -> Iterator[Callable[[], None]]:
-        """Run a transaction: at its end its replicated changes are in the log, unless all changes
-        are derived; or nothing is changed.
+        """Run a transaction. It is committed here only once its replicated changes are in the log.
+        With `is_derived` it sends no entry; replicated changes in it wait for the next one.
 
-        Yields a function to call once all replicated changes are made, if derived ones follow: the
-        entry is sent then, and derived rows are computed while the engine's disk works. All later
+        Yields a function to call once all replicated changes are made, if derived ones follow. It
+        sends the entry, so that derived rows are computed while the engine's disk works. All later
         changes count as derived.
 
         Raises EngineError: it is unknown if the log has the entry; the local file does not have it.
@@ -182,7 +185,9 @@ class LogOutbox:
             pass
 
     def is_snapshot_due(self, *, at_rest: bool = False) -> bool:
-        """Return True if the tail is long; thread-safe. `at_rest`: the space is about to be closed."""
+        """Return True if the log has grown enough since its snapshot; thread-safe. `at_rest`: the
+        space is about to be closed, so fewer entries suffice.
+        """
         entries = REST_ENTRIES if at_rest else SNAPSHOT_ENTRIES
         try:
             enough = max(LEAST_BYTES, self._path.stat().st_size // SNAPSHOT_SHARE)
@@ -205,10 +210,11 @@ class LogOutbox:
                 copy.unlink(missing_ok=True)
 
     def bring(self, copy: Path, key: bytes) -> None:
-        """Make a copy under another key the snapshot of the log, before it replaces the file.
-        Raises StorageError; FencedError.
+        """Upload `copy`, which is encrypted under the new `key`, as the log's snapshot, before it
+        replaces the file.
 
-        Runs on the writer thread, so that nothing is written in between.
+        Call on the writer thread, so that nothing is written in between. Raises FencedError: the
+        lease was lost; StorageError: it is unknown which of the two keys the log uses.
         """
         with self._snapshots:
             self._following = key

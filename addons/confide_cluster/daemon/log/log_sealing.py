@@ -89,20 +89,20 @@ class LogSealing:
 
     def seal(self, place: LogPosition, patchset: bytes) -> bytes:
         """Return the body of an entry. Raises LogError: it is too large."""
-        return self._sealed(patchset, self._about("entry", place))
+        return self._encrypt(patchset, self._about("entry", place))
 
     def open(self, place: LogPosition, body: bytes) -> bytes:
         """Return the patchset of an entry. Raises LogError: it is not this entry of this log, or
         was changed.
         """
-        return self._opened(body, self._about("entry", place), f"entry {place.number}")
+        return self._decrypt(body, self._about("entry", place), f"entry {place.number}")
 
     def seal_manifest(self, manifest: SnapshotManifest) -> bytes:
-        return self._sealed(json.dumps(asdict(manifest)).encode(), self._about("snapshot", None))
+        return self._encrypt(json.dumps(asdict(manifest)).encode(), self._about("snapshot", None))
 
     def open_manifest(self, body: bytes) -> SnapshotManifest:
         """Return the manifest. Raises LogError: it is not of this log, or was changed."""
-        found = json.loads(self._opened(body, self._about("snapshot", None), "the snapshot"))
+        found = json.loads(self._decrypt(body, self._about("snapshot", None), "the snapshot"))
         return SnapshotManifest(**found)
 
     def _about(self, kind: str, place: LogPosition | None) -> bytes:
@@ -111,7 +111,7 @@ class LogSealing:
             said += [str(place.number), str(place.lease), str(place.schema), place.before.hex()]
         return "\n".join(said).encode()
 
-    def _sealed(self, content: bytes, about: bytes) -> bytes:
+    def _encrypt(self, content: bytes, about: bytes) -> bytes:
         if len(content) > MOST_BYTES:
             raise LogError(f"cannot write to the log: one change has {len(content) >> 20} MiB", hint="make it in parts")
         packed = zlib.compress(content)
@@ -120,7 +120,7 @@ class LogSealing:
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + encrypt(plain, about, nonce, self._key)
 
-    def _opened(self, body: bytes, about: bytes, what: str) -> bytes:
+    def _decrypt(self, body: bytes, about: bytes, what: str) -> bytes:
         try:
             plain = decrypt(body[_NONCE_BYTES:], about, body[:_NONCE_BYTES], self._key)
         except (CryptoError, ValueError):

@@ -36,8 +36,8 @@ _DOING: Final = "copy the database for its log"
 
 
 def copied(path: Path, key: bytes) -> Path:
-    """Copy all that is committed to a file beside this one, which the caller deletes; others may
-    write meanwhile. Raises StorageError.
+    """Copy the committed content of the database to a new file beside it, and return that file, which
+    the caller must delete. Others may write meanwhile. Raises StorageError.
     """
     copy = path.with_name(path.name + _COPY)
     copy.unlink(missing_ok=True)
@@ -72,8 +72,8 @@ def upload(
     *,
     number: int | None = None,
 ) -> int:
-    """Upload the parts of a file that no process writes to, and return the snapshot's number. The
-    log must then adopt them.
+    """Upload a file that no process writes to in parts of `PART_BYTES`, then its manifest as part 0.
+    Return the snapshot's number, 62 random bits unless given; the log must then adopt it.
 
     `put`: called with the number of the snapshot, the number of a part, and its bytes. Raises what
     `put` raises.
@@ -100,10 +100,11 @@ def fetch(
     *,
     settle: Callable[[apsw.Connection], None] = replication_position.settle,
 ) -> None:
-    """Replace the file by the snapshot; no process may have the file open. Raises LogError: the
-    snapshot differs from what was uploaded.
+    """Replace the file by the snapshot; no process may have the file open.
 
-    `settle`: adopts a database that another node had open.
+    `settle`: called with the fetched database, which may be marked as open on another node, to
+    adopt it. Raises LogError: the snapshot is missing, or differs from what was uploaded;
+    StorageError: the disk is full.
     """
     copy = path.with_name(path.name + _FETCHING)
     copy.unlink(missing_ok=True)

@@ -76,14 +76,14 @@ class LogRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """An entry that is being written."""
+    """An entry that was sent to the engine and is not confirmed yet."""
 
     _sent: PendingStatement
     _since: float
 
     def is_stored(self) -> bool:
-        """Wait until it is on the engine's disk; return False if another lease was taken or another
-        entry is there: nothing is stored.
+        """Wait until the entry is on the engine's disk. Return False if nothing is stored, because
+        another lease was taken or another entry has this number.
 
         Raises EngineError: the outcome is unknown.
         """
@@ -92,7 +92,7 @@ class Appending:
         return count == 1
 
     def drop(self) -> None:
-        """Abandon the entry; its outcome is unknown."""
+        """Stop waiting for the entry. It may be stored or not."""
         self._sent.drop()
 
 
@@ -149,8 +149,8 @@ class Log:
             raise fenced()
 
     def has(self, number: int, tag: bytes, standing: LogStatus) -> bool:
-        """Return True if the entry with that number has that tag; entries in the snapshot are
-        unknown, except for its last.
+        """Return True if the log has an entry with this number and this tag. Of the entries in its
+        snapshot it knows only the last, so it returns False for the others.
         """
         if number > standing.head:
             return False
@@ -196,10 +196,13 @@ class Log:
         self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, object] | None
     ) -> None:
         """Adopt a completely uploaded snapshot in one transaction; delete the entries that it
-        contains, and other parts.
+        contains, and the parts of all other snapshots.
 
-        `custody`: who keeps the key from now on; None: unchanged. Raises FencedError: the lease was
-        lost meanwhile.
+        Args:
+            base: the number of the last entry in the snapshot, and `tag` its tag.
+            custody: the record of who keeps the key from now on; None: unchanged.
+
+        Raises FencedError: the lease was lost meanwhile.
         """
         values = {
             "id": self.id,

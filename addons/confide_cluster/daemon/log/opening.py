@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedCopy:
-    """The result of the update.
+    """The result of bringing a copy up to date.
 
     Attributes:
         documents: those whose derived rows must be rebuilt before any search.
-        tail: the part of the log after its snapshot.
+        tail: the size of the log after its snapshot.
     """
 
     documents: list[int]
@@ -54,7 +54,10 @@ def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: f
 
 
 def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """As `bring`, without the lease: reads the engine in one snapshot and changes nothing there."""
+    """Bring the copy up to date without the lease, and change nothing in the log. Raises as `bring`.
+
+    Without the lease, `space_log` must read the engine in one snapshot (`PostgresEngine.moment`).
+    """
     if standing.schema > migrations()[-1][0]:
         raise written_by_newer("the space", None)
     sealing = LogSealing(space_log.id, key)
@@ -72,8 +75,8 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
 
 
 def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes) -> bool:
-    """Prepare a copy to which the log's next entries apply, or none if the log begins empty; return
-    True if it is new.
+    """Make sure that the log's entries can be applied to the file: keep it, fetch the log's snapshot,
+    or delete the file if the log has no snapshot. Return False if it was kept.
     """
     if log_snapshot.discarded(path).exists():
         log_snapshot.remove(path)
@@ -88,11 +91,11 @@ def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Pat
 
 
 def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> bool:
-    """Return True if the file is a copy that is not ahead of its log. One written without the log
-    is put aside; a file that is no copy is left to be replaced.
+    """Return True if the log's entries continue this file. If the file has changes that the log
+    lacks, it is kept under another name.
 
     Raises StorageError: the log was restored to an earlier state, and the operator has not accepted
-    that.
+    that; or the store has no log of this space.
     """
     try:
         with closing(connect(path, key, writer=True)) as connection, storage_errors("open the copy of the space"):

@@ -147,7 +147,7 @@ class _InUseError(EngineError):
 
 
 class _Dated(psycopg.Connection[Any]):
-    """A connection with a deadline on every wait."""
+    """A connection whose waits end at the time `until`, in seconds of the monotonic clock."""
 
     until = 0.0
     _statements: frozenset[str] = frozenset()
@@ -162,7 +162,7 @@ class _Dated(psycopg.Connection[Any]):
         self.pgconn.flush()  # what the socket does not take now, `finish` sends
 
     def ask(self, statements: bytes) -> None:
-        """Send several statements without values, and do not wait."""
+        """Send several statements without values, without waiting for their answers."""
         self.pgconn.send_query(statements)
         self.pgconn.flush()
 
@@ -210,8 +210,8 @@ class PendingStatement:
         return count
 
     def drop(self) -> None:
-        """Abandon the statement; its outcome is unknown. No effect if it was answered, or is known
-        to be lost.
+        """Stop waiting for the statement, which may be executed or not. Does nothing if it was
+        answered, or is known to be lost.
         """
         if not self._is_over:
             self._is_over = True
@@ -259,7 +259,7 @@ class PostgresEngine:
 
     @contextmanager
     def spare(self) -> Iterator[_Dated | None]:
-        """As `connection`, for optional work: None if all are in use."""
+        """Yield a connection for optional work, or None if all are in use. Raises EngineError."""
         try:
             connection = self._acquired(self.deadline_s, wait_s=0.0)
         except _InUseError:
@@ -283,7 +283,7 @@ class PostgresEngine:
             self.give_back(connection)
 
     def give_back(self, connection: _Dated) -> None:
-        """Return a connection to the pool if it is open."""
+        """Return a connection to the pool; a closed one only frees its place."""
         with self._lock:
             is_kept = not (self._is_closed or connection.closed)
             if is_kept:
@@ -356,9 +356,9 @@ class PostgresEngine:
 
     @contextmanager
     def moment(self) -> Iterator[PostgresEngine]:
-        """Yield the engine in one snapshot, for several reads that belong together.
+        """Yield an engine whose statements all read the same snapshot of the database.
 
-        The engine keeps all old rows meanwhile, so the snapshot must be short. Raises EngineError.
+        PostgreSQL keeps all old rows meanwhile, so the block must be short. Raises EngineError.
         """
         with self.connection() as far:
             far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -433,8 +433,8 @@ class _Moment(PostgresEngine):
 
 
 def _is_alive(connection: _Dated) -> bool:
-    """Return True if an idle connection is usable as far as known here: one that the server has
-    closed is readable.
+    """Return True unless an idle connection is known to be closed. One that the server has closed is
+    readable.
     """
     if connection.closed:
         return False

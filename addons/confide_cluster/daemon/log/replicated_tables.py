@@ -76,7 +76,9 @@ class Recorder:
         self._session = self._begun()
 
     def carry(self, patchset: bytes) -> None:
-        """Begin with changes of an earlier connection that are not in the log yet."""
+        """Put these changes, which an earlier connection made and no entry contains, before all that
+        is recorded.
+        """
         self._carried = patchset
 
     def patchset(self) -> bytes:
@@ -153,7 +155,9 @@ class LogReplay:
         self._columns: dict[str, list[str]] = {}
 
     def apply(self, patchset: bytes) -> None:
-        """Apply a patchset. Raises LogError: it does not fit this copy."""
+        """Apply the patchset of an entry. Raises LogError: it does not fit this copy, or needs a newer
+        version of Confide.
+        """
         for change in apsw.Changeset.iter(patchset):
             columns = self._columns_of(change.name)
             if len(columns) < change.column_count:

@@ -26,10 +26,10 @@ SCHEMA = """
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The position of a copy.
+    """The position of a copy in its log.
 
     Attributes:
-        number: of its last entry, and `tag` the tag of that.
+        number: of the last entry that the copy contains, and `tag` the tag of that entry.
         pending: a patchset of changes that are in the copy and in no entry yet; may be empty.
         is_alone: the copy was opened without its log since then.
     """
@@ -70,8 +70,8 @@ def keep(connection: apsw.Connection, pending: bytes) -> None:
 
 
 def settle(connection: apsw.Connection) -> None:
-    """Adopt a copy that another node made: its pending changes are in the log, and no process has
-    it open.
+    """Adopt a copy that another node made: drop its pending changes, which are in the log, and its
+    mark of being open.
     """
     connection.execute(f"UPDATE shipped SET pending = NULL, life = {_LIFE}")  # noqa: S608 - a constant
     connection.execute("DELETE FROM mark WHERE name = 'open'")

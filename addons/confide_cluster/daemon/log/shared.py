@@ -111,7 +111,9 @@ class _Standing:
 
 
 class SharedLog:
-    """The log of the registry, for one process; one caller at a time may use a connection with it."""
+    """The registry's log and the local copy of the registry, for one process. Not safe for two threads
+    at once with the same connection.
+    """
 
     def __init__(
         self,
@@ -124,11 +126,15 @@ class SharedLog:
         goes_on: GoesOn,
         carry_over: CarryOver,
     ) -> None:
-        """Args:
-        path: of the local copy.
-        key: of it, 32 bytes.
-        schema: the newest migration of this version.
-        upgrade, goes_on, carry_over: see `Upgrade`, `GoesOn`, `CarryOver`.
+        """Prepare the log; `begin` synchronizes it.
+
+        Args:
+            path: the file of the local copy.
+            key: of that database, 32 bytes.
+            schema: the newest migration of this version.
+            upgrade: migrates a copy of an older version.
+            goes_on: checks if a restored store contains all that happened to the local copy.
+            carry_over: repeats in a restored store what took access away since.
         """
         self._engine = engine
         self._log = Log(engine, REGISTRY, lambda: 0, 0.0)
@@ -447,7 +453,9 @@ class SharedLog:
             log_snapshot.remove(copy)
 
     def _take_back(self, connection: apsw.Connection, fetched: apsw.Connection) -> None:
-        """Take over a restored registry, with the carried-over rows as the next entry."""
+        """Replace the local rows by those of a restored store, and append the carried-over removals of
+        access as its next entry.
+        """
         kept = self._keep("ahead")
         try:
             with closing(connect(kept, self._key, writer=False)) as own, self._engine.connection() as far:
@@ -600,7 +608,9 @@ def _require_copy(connection: apsw.Connection) -> None:
 
 @contextmanager
 def _unforced(connection: apsw.Connection) -> Iterator[None]:
-    """Commit without forcing to the local disk; the next commit after it forces both."""
+    """Commit without waiting for the local disk within this block. The next commit after the block
+    also writes these to the disk.
+    """
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
@@ -619,7 +629,7 @@ def _write(connection: apsw.Connection, number: int, tag: bytes) -> None:
 
 
 def _take_over(fetched: apsw.Connection, connection: apsw.Connection) -> None:
-    """Replace all replicated tables by those of another database, in the caller's transaction."""
+    """Replace the rows of all replicated tables by those of `fetched`, in the caller's transaction."""
     connection.execute("PRAGMA defer_foreign_keys = ON")
     tables = truths(connection, REGISTRY_DERIVED)
     for table in tables:

@@ -88,12 +88,18 @@ def leave(folder: DataFolder, store: LogStore) -> None:
 
 
 def rotate(folder: DataFolder, store: LogStore, *, keep_s: float) -> daemon_keys.Keys:
-    """As `daemon_keys.rotate`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
+    """Give the daemon a new identity on all nodes; the previous one stays accepted for a while.
+
+    Raises RotationError: a rotation is in progress; KeyFileError, EngineError.
+    """
     return _changed(folder, store, lambda copy: daemon_keys.rotate(copy, keep_s=keep_s))
 
 
 def retire(folder: DataFolder, store: LogStore) -> str | None:
-    """As `daemon_keys.retire`, on all nodes. Raises RotationError, KeyFileError, EngineError."""
+    """End the daemon's previous identity on all nodes.
+
+    Raises RotationError: there is none; KeyFileError, EngineError.
+    """
     return _changed(folder, store, daemon_keys.retire)
 
 

@@ -59,8 +59,14 @@ SignInScope = Literal["read", "write"]
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """A request for access. `is_given`: the application named `redirect` itself; `resource`: the
-    resource (RFC 8707).
+    """An application's OAuth request for access.
+
+    Attributes:
+        redirect: the address to which the browser returns.
+        is_given: the request named it; otherwise it is the application's only one.
+        state: the application's own value, which is returned to it.
+        challenge: of PKCE (S256).
+        resource: the address of the service that tokens must be for (RFC 8707).
     """
 
     redirect: str
@@ -112,13 +118,17 @@ class Code:
 
     @property
     def good_until(self) -> float:
-        """Return when the code expires; for a used one, when its repetition does."""
+        """Return when the code expires, in seconds since 1970; for a used one, until when a repetition
+        gets the same response.
+        """
         return self.expires_at if self.used_at is None else self.used_at + REPEAT_S
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A valid refresh token, including one that may still be repeated."""
+    """A refresh token of a caller that still has access. It may have expired (`expires_at`, seconds
+    since 1970), or have been used less than `REPEAT_S` ago.
+    """
 
     text: str = field(repr=False)
     digest: bytes
@@ -129,7 +139,9 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Two new tokens, which are shown once."""
+    """An access token and a refresh token in plaintext, for one response. `expires_in_s`: of the
+    access token.
+    """
 
     access: str
     refresh: str
@@ -153,9 +165,9 @@ def words_of(identifier: str) -> str:
 class SignIns:
     """The sign-ins of a registry. Methods block briefly.
 
-    With several nodes, each step may run on another one: a lookup that finds nothing is repeated
-    after reading the changes of other nodes (`Registry.sought`). Decisions are made in a
-    transaction, which includes all changes of others.
+    With several nodes, each step may run on another one. So a lookup of a request, a code or a
+    refresh token that finds nothing is repeated after reading the changes of other nodes
+    (`sought`). Decisions are made in a transaction, which includes all changes of others.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -164,15 +176,14 @@ class SignIns:
         self._sources: dict[bytes, Hashable] = {}
 
     def ask(self, application: Application, asked: AuthorizationRequest, source: Hashable = None) -> str:
-        """Store a request for access; return its id, which is stored nowhere.
+        """Store a request for access, and return its id, of which only the SHA-256 is stored.
 
         An application's id is not secret, so any client can send requests in its name. At the
-        limit, the oldest request of the client with the most of them is dropped for a client with
+        limit, the client with the most unapproved requests loses its oldest one, if `source` has
         fewer: no single address can lock out others.
 
-        `source`: the client, as far as it can be identified.
-
-        Raises TakenError: too many requests are waiting.
+        `source`: identifies the client, such as its address. Raises TakenError: too many requests
+        are waiting.
         """
         identifier = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
@@ -208,11 +219,13 @@ class SignIns:
         database.execute("DELETE FROM sign_ins WHERE digest = ?", (oldest,))
 
     def waiting(self, identifier: str) -> PendingSignIn | None:
-        """Return the request with this id while it is valid."""
+        """Return the request with this id, or None if it has expired or was never made."""
         return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
     def of_words(self, words: str, space: str) -> PendingSignIn | None:
-        """Return the request with these words, if it is for this space and not approved yet."""
+        """Return the request with these six words; None if there is none, or if it is for another
+        space or approved already.
+        """
         wanted = _digest(typed_words(words))
         found = sought(self._registry, lambda database: self._of_words(database, wanted))
         is_it = found is not None and found.granted is None and found.application.space == space
@@ -225,8 +238,9 @@ class SignIns:
         return self._waiting(database, found[-1]) if found else None
 
     def approve(self, waiting: PendingSignIn, granted: ApprovedGrant) -> ApprovedGrant | None:
-        """Approve a request as asked, or for less. Returns None if it was approved or has ended
-        meanwhile.
+        """Approve a request, and return the approved rights: those in `granted`, but only reading if
+        the request asks for no more, and `MOST_DAYS` at most. None: it was approved before, or has
+        expired.
         """
         scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
         granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
@@ -245,7 +259,10 @@ class SignIns:
         return granted
 
     def hand_out(self, waiting: PendingSignIn) -> str | None:
-        """Return the code of an approved request; None if it was handed out already."""
+        """Replace an approved request by an authorization code, and return the code.
+
+        None: the request was not approved, has expired, or its code was handed out before.
+        """
         code = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -261,14 +278,15 @@ class SignIns:
         return code
 
     def code(self, text: str) -> Code | None:
-        """Return the code with this text, even if used or expired."""
+        """Return the code with this text, even if used or expired; None if it is unknown."""
         return sought(self._registry, lambda database: _code(database, text))
 
     def exchange(self, code: Code) -> Issued | None:
-        """Create the caller and its first tokens for a code; the application is authenticated
-        already.
+        """Create a caller and its first tokens for a code. Authenticate the application before.
 
-        None: the code has expired, or is repeated too late, which revokes its access.
+        None: the code has expired, its application or the device that approved it has no access any
+        more, or the code is repeated too late, which revokes what it gave. Raises TakenError: there
+        are too many gateway clients.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -298,8 +316,8 @@ class SignIns:
                 end_family(database, code.family, self._registry.clock(), "its code came twice")
 
     def refresh_of(self, text: str, application: str) -> Refresh | None:
-        """Return the refresh token with this text if it is valid. An invalid repetition revokes its
-        family.
+        """Return the refresh token with this text if `application` got it and still has access, else
+        None. A repetition that is too late revokes the access. `turn_over` checks the expiry.
         """
         digest = _digest(text)
 
@@ -329,8 +347,10 @@ class SignIns:
         return Refresh(text, digest, application, "write" if caller.grants.may_write else "read", expires_at)
 
     def turn_over(self, refresh: Refresh) -> Issued | None:
-        """Replace a refresh token by the next tokens. None: it has expired, or is repeated too
-        late, which revokes its family.
+        """Replace a refresh token by the next two tokens, and end the earlier access token.
+
+        None: it has expired, its access has ended, or it is repeated too late, which revokes its
+        family.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -360,8 +380,8 @@ class SignIns:
             return _issue(database, family, refresh.application, resource, now, by=refresh.text, salt=salt)
 
     def access(self, digest: bytes, resource: str) -> Access | None:
-        """Return the holder of the access token with this SHA-256, if it is valid for this
-        resource.
+        """Return the holder of the access token with this SHA-256; None if it has expired, was
+        revoked, or is for another resource.
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
@@ -479,7 +499,9 @@ def _granted(text: str | None) -> ApprovedGrant | None:
 
 
 def _tidy(database: apsw.Connection, now: float) -> None:
-    """Delete expired rows. A used code or token is kept as long as its result can be refreshed."""
+    """Delete expired rows. Codes stay `REFRESH_S` longer, so that a late repetition still revokes
+    what they gave.
+    """
     database.execute("DELETE FROM sign_ins WHERE expires_at <= ?", (now,))
     database.execute("DELETE FROM codes WHERE expires_at <= ?", (now - REFRESH_S,))
     database.execute("DELETE FROM tokens WHERE expires_at <= ?", (now,))

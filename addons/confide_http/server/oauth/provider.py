@@ -152,7 +152,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
     ) -> OAuthToken:
         """Issue the first tokens. Raises TokenError."""
         try:
-            return _told(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.kept))
+            return _token_response(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.kept))
         except TakenError as error:
             raise TokenError("invalid_request", str(error)) from error
 
@@ -181,7 +181,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         """Issue the next tokens. Raises TokenError."""
         if set(scopes) != set(refresh_token.scopes):
             raise TokenError("invalid_scope", "a token is turned over as it is; sign in again for less")
-        return _told(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
+        return _token_response(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """Not called: our own authentication checks tokens (`server/token_callers.py`)."""
@@ -242,7 +242,7 @@ def _scopes(scope: SignInScope) -> list[str]:
     return [READ, WRITE] if scope == "write" else [READ]
 
 
-def _told(issued: Issued | None) -> OAuthToken:
+def _token_response(issued: Issued | None) -> OAuthToken:
     if issued is None:
         raise TokenError("invalid_grant", "it is not good any more")
     return OAuthToken(

@@ -177,7 +177,9 @@ class Api(NamedTuple):
         return found, weight
 
     def request(self, body: Any) -> PricedRequest:
-        """Check a paid request. Raises UnfitError as `checked`."""
+        """Check the body of a paid request, and return it with what its price depends on. Raises
+        UnfitError: it is invalid, or contains anything not allowed.
+        """
         found, weight = self.checked(body)
         wanted = found.get(self.output_field)
         wanted = wanted if type(wanted) is int and wanted > 0 else DEFAULT_OUTPUT

@@ -108,10 +108,10 @@ async def opened(tree: Path, keyring: Keyring) -> OpenedRecords:
     place = tree / SECRETS
     if place.is_symlink() or not place.is_file():
         return OpenedRecords()
-    return await asyncio.to_thread(_opened, place, keyring.keys, await keyring.identity())
+    return await asyncio.to_thread(_open_records, place, keyring.keys, await keyring.identity())
 
 
-def _opened(place: Path, keys: SpaceKeys | None, identity: Identity) -> OpenedRecords:
+def _open_records(place: Path, keys: SpaceKeys | None, identity: Identity) -> OpenedRecords:
     if place.stat().st_size > MAX_BYTES:
         raise ExportError(f"{place} is too large to hold sealed records")
     lines = _lines(place)

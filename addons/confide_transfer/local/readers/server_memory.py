@@ -37,7 +37,9 @@ class ServerMemory(Reader):
     title = "the official memory server (@modelcontextprotocol/server-memory)"
 
     def recognises(self, path: Path) -> bool:
-        """Check the first line of a JSONL file."""
+        """Return True if the file begins with a JSON object, and its first 64 KiB name an entity or a
+        relation. Reads no more than that.
+        """
         first = head(path, 65536).lstrip()
         if not first.startswith(b"{"):
             return False

@@ -227,11 +227,11 @@ class Carrier:
         for at in range(0, len(missing), MOST_RECORDS):
             self._progress(at, len(missing), "sealed secrets")
             ids = missing[at : at + MOST_RECORDS]
-            found = [one for one in await self._opened(self._source, ids) if one is not None]
+            found = [one for one in await self._records(self._source, ids) if one is not None]
             for batch in batches(found, len, most=MOST_RECORDS, most_size=MOST_RECORD_BYTES):
                 await RECORDS.ask(self._target, {"records": [encoded(one) for one in batch]}, timeout_s=DEADLINE_S)
 
-    async def _opened(self, link: RequestChannel, ids: Sequence[str]) -> list[bytes | None]:
+    async def _records(self, link: RequestChannel, ids: Sequence[str]) -> list[bytes | None]:
         found: list[bytes | None] = []
         for at in range(0, len(ids), _AT_ONCE):
             found += await asyncio.gather(*(self._record(link, one) for one in ids[at : at + _AT_ONCE]))
@@ -267,7 +267,7 @@ class Carrier:
         ids = sorted(here.secrets.keys() - self.left.unopened)
         for at in range(0, len(ids), MOST_RECORDS):
             self._progress(at, len(ids), "opening every secret there")
-            if None in await self._opened(self._target, ids[at : at + MOST_RECORDS]):
+            if None in await self._records(self._target, ids[at : at + MOST_RECORDS]):
                 raise MoveError("a sealed secret did not arrive as it was", hint="nothing was changed here; try again")
 
 

@@ -113,14 +113,14 @@ async def connected(
         if error.reason != "unknown" or invite is None:
             raise
         connection = await machine.connect(partial(dial, invite))
-    serving = asyncio.create_task(connection.serve(on_request=_told))
+    serving = asyncio.create_task(connection.serve(on_request=_answer_daemon))
     try:
         yield connection
     finally:
         await end(connection, serving)
 
 
-async def _told(op: str, _body: dict[str, object]) -> dict[str, object]:
+async def _answer_daemon(op: str, _body: dict[str, object]) -> dict[str, object]:
     if op != "roster":
         raise RequestError("unavailable", "this connection carries a memory to another daemon")
     return {}

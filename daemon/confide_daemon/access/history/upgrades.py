@@ -26,7 +26,7 @@ _PACKAGE: Final = "confide_daemon.access"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The migrations of an upgrade."""
+    """The numbers of migrations that an upgrade to this version takes."""
 
     program: str  # the version that has written the folder
     registry: int  # how many steps its registry takes

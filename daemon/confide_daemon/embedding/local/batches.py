@@ -30,7 +30,10 @@ NICE = 10
 
 
 class Batches:
-    """The threads of one model."""
+    """The worker threads that embed texts with one local model, in batches of similar length.
+
+    They run at a lower priority than the threads that answer searches (on Linux).
+    """
 
     def __init__(self, threads: int = THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
@@ -51,7 +54,7 @@ class Batches:
         return vectors
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads after their current batch; waiting batches are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

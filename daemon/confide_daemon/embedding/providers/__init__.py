@@ -3,7 +3,7 @@ configuration (`provider = "voyage"`).
 
 Such a module has
 
-- `open(config) -> Embedder`: the model, ready to be asked. Gets the whole `[embedding]` section;
+- `create(config) -> Embedder`: the model, ready for calls. Gets the whole `[embedding]` section;
   its own options are
   `config.section(__name__)`. May take long and raises `EmbedderError`.
 - `Settings`, where it has options: a frozen dataclass whose fields are the options of
@@ -11,7 +11,7 @@ Such a module has
   strings, numbers or booleans, with a method `problem()` that gives the first option with a wrong value and what it takes, or None.
 
 The modules are imported with the configuration, so what is heavy (numpy, a client, a model) is
-imported in `open`. Nothing else needs to know of a new provider.
+imported in `create`. Nothing else needs to know of a new provider.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Provider(Protocol):
     """The interface of a provider's module."""
 
     def create(self, config: EmbeddingSettings) -> Embedder:
-        """Return the model. Raises EmbedderError."""
+        """Return a model with these options, ready for calls. May take long. Raises EmbedderError:
+        it cannot be loaded or reached.
+        """
 
 
 @cache

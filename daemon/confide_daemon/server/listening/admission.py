@@ -30,10 +30,12 @@ class Admitting(Protocol):
         """The configuration, with its limits on sessions."""
 
     async def is_cut_off(self) -> bool:
-        """Return True as `Gate.is_cut_off`."""
+        """Return True if changes by other nodes may be missing here, so that no new connection may be
+        accepted.
+        """
 
     def is_live(self, key: bytes, session_id: str) -> bool:
-        """Return True as `Gate.is_live`."""
+        """Return True if the key has a live session with this id, here or forwarded to another node."""
 
 
 class Admission(Gate):

@@ -171,7 +171,7 @@ async def _important(context: ToolContext, level: str) -> str:
     lines = [stored(f"Notes of importance {level}, each with its author."), f"# Notes of importance {level}\n"]
     size = 0
     for shown, (row, body) in enumerate(notes):
-        entry = f"\n## {row.title}\n\n{_told(row)}\n\n{body}\n"
+        entry = f"\n## {row.title}\n\n{_description_of(row)}\n\n{body}\n"
         size += len(entry.encode())
         if size > MOST_BYTES:
             more = ": memory_list with sort importance has them" if "memory_list" in context.tools else ""
@@ -235,6 +235,6 @@ def _marked(row: NoteRow) -> str:
     return f", {row.class_}" if row.class_ == UNTRUSTED else ""
 
 
-def _told(row: NoteRow) -> str:
+def _description_of(row: NoteRow) -> str:
     where = f"{row.id}, {row.path} [{row.project}]"
     return f"{where}, by {row.author}, {iso(row.updated_at)[:10]}{', ' + ', '.join(row.tags) if row.tags else ''}"

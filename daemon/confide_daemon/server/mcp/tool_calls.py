@@ -313,7 +313,7 @@ def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
 
 
 def unknown(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that match no group."""
+    """Return those of the names that are no toolset and not `all`."""
     return tuple(name for name in names if name != "all" and name not in toolsets())
 
 

@@ -301,7 +301,7 @@ class DocumentTable(Table):
         self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
 
     def drop_revisions(self, document: int, *, below: int) -> None:
-        """Delete all revisions below this number."""
+        """Delete all revisions of a document below this number."""
         self._rows("DELETE FROM revision WHERE document = ? AND number < ?", (document, below))
 
     def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
@@ -478,7 +478,7 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (after, limit))]
 
     def count_uncuttable(self) -> dict[str, int]:
-        """Return the number of documents that cannot be cut, by reason."""
+        """Return the number of existing documents that cannot be cut into chunks, by reason."""
         sql = f"""SELECT substr(chunking, 2), count(*) FROM document INDEXED BY document_cut
                   WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}' GROUP BY chunking"""
         return dict(self._rows(sql))

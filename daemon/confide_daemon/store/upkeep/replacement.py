@@ -50,7 +50,7 @@ class Rekeying:
         create_private(self._copy)
         try:
             with storage_errors(DOING):
-                self._target = _opened(self._copy, key)
+                self._target = _open_copy(self._copy, key)
                 self._backup = self._target.backup("main", source, "main")
         except BaseException:
             sweep(path)
@@ -127,7 +127,7 @@ def sweep(path: Path) -> None:
         copy_of(path).unlink(missing_ok=True)
 
 
-def _opened(copy: Path, key: bytes) -> apsw.Connection:
+def _open_copy(copy: Path, key: bytes) -> apsw.Connection:
     connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE)
     give_key(connection, key)
     connection.execute("PRAGMA journal_mode = OFF").fetchall()

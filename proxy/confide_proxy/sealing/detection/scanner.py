@@ -206,7 +206,9 @@ def _repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
 
 
 class Repeats:
-    """A search for known values. Values shorter than REPEATED_CHARS are ignored."""
+    """A search for values that are already known to be credentials, wherever a text repeats them.
+    Values shorter than `REPEATED_CHARS` (8 characters) are ignored.
+    """
 
     def __init__(self, values: Collection[str]) -> None:
         self._values = frozenset(values)

@@ -87,8 +87,11 @@ PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for modu
 
 
 class TranscriptSource:
-    """The folder of one client, for one space: `progress` is this device's record of how far its
-    sessions were sent, `sent` counts what this object sent. Nothing is sent without `sealing`.
+    """The transcripts that one client writes into a folder, for one space.
+
+    Attributes:
+        progress: this device's record of how far each session was sent.
+        sent: totals of what this object has sent. It sends nothing without `sealing`.
     """
 
     def __init__(
