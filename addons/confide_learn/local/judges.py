@@ -262,7 +262,9 @@ class _Command(NamedTuple):
 
 
 class ClientCommand:
-    """A judge that runs the command of the client whose session it is."""
+    """A judge that asks the client that recorded the session, by its command (`claude -p`,
+    `codex exec`).
+    """
 
     def __init__(self, config: Learning, folder: Path, *, deadline_s: float = DEADLINE_S) -> None:
         """Args:

@@ -75,7 +75,7 @@ class TaskRequests(SessionPart):
         )
 
     def use(self, space: Space) -> None:
-        """Answer requests from this space from now on."""
+        """Answer all further requests with the tasks of this space."""
         self._space = space
         self._changed.set()
 

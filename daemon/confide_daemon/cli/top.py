@@ -77,7 +77,9 @@ class TopFigures:
         return dict(found)
 
     def times(self, label: str, name: str) -> dict[str, Times]:
-        """Return histograms by the values of one label; under "" without that label."""
+        """Return the histograms of a metric by the values of one label, such as the tool; the key is ""
+        for samples without that label.
+        """
         bounds: dict[str, dict[str, float]] = defaultdict(dict)
         for labels, value in self._samples[f"{name}_bucket"].items():
             said = dict(labels)

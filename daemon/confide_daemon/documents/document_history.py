@@ -97,7 +97,7 @@ class DocumentHistory:
 
     async def past(self, project: str, path: str, *, limit: int) -> list[Past]:
         """Return the newest revisions of a document with a summary of each one's changes, newest
-        first. Raises as `revisions`.
+        first. Raises NotFoundError: it does not exist, or was deleted too long ago.
         """
 
         def work(store: Store) -> list[Past]:

@@ -216,7 +216,9 @@ class Rates:
 
     @contextmanager
     def of(self, key: bytes) -> Iterator[Rate]:
-        """Yield the rate of the caller with this key and count a connection meanwhile."""
+        """Yield the rate that all connections of a key share, and count one connection of it until the
+        end of the block.
+        """
         rate = self._rates.get(key)
         if rate is None:
             self._tidy()

@@ -34,7 +34,9 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FrozenSpace:
-    """A space whose files do not change meanwhile."""
+    """The key and the custodian of a space whose files do not change as long as the context that
+    returned this is open.
+    """
 
     key: bytes | None  # of its database; None: not available
     custodian: Custodian | None = None  # of that key, if the space is closed here and stays so

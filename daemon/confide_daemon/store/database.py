@@ -314,11 +314,11 @@ class Damage:
             self._parts = frozenset()
 
     def around(self, read: Callable[[], T]) -> T:
-        """Return the result of `read`, and repeat it while it meets search legs that were not yet
-        known to be unreadable: the next attempt leaves those out.
+        """Return the result of `read`. If it finds that the keyword index or the vectors are
+        unreadable, repeat it: a read leaves out the parts that are known to be damaged.
 
         A transaction that has met a damaged page cannot read anything more, so the whole read
-        starts again.
+        starts again. Raises DamagedError: another part is damaged.
         """
         while True:
             known = self._parts

@@ -122,7 +122,7 @@ class StoreThreads:
         await self._submit(self._writing, lambda: self._writer.shrink())
 
     def interrupt(self) -> None:
-        """Make the current `examine` fail with a StorageError."""
+        """End the long read that `examine` is running, which then raises StorageError."""
         if self._examiner is not None:
             self._examiner.interrupt()
 

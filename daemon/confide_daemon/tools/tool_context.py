@@ -325,8 +325,8 @@ class ToolContext:
         return lambda identity: identity
 
     async def shorten(self, structured: dict[str, object]) -> Callable[[str], str]:
-        """Add the short form beside each note id in a structured result; return the function of
-        `short_ids`.
+        """Add a field `shortId` beside each note id in a structured result; return the function that
+        maps a note's id to its short form.
         """
         named = list(_named(structured))
         short = await self.short_ids(one["id"] for one in named) if named else str

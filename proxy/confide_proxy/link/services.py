@@ -59,8 +59,8 @@ class ServiceProblem(NamedTuple):
 
 
 class ServiceRunner:
-    """The services of one process. `folder` holds the files with the problems of all processes; a
-    process without problems has none there.
+    """Runs the background services of one process, and records their problems in a file in `folder`,
+    where other processes read it. A process without problems has no file there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,8 +76,8 @@ class ServiceRunner:
         return list(self._troubles.values())
 
     def told(self, projects: Collection[str]) -> list[str]:
-        """Return the sentences about problems that affect these projects: all of this process, and
-        the lasting ones of others. Blocks briefly.
+        """Return a sentence for each problem that affects these projects: all problems of this
+        process, and the lasting ones of other processes. Blocks briefly.
         """
         others = [each for each in lasting(self._folder) if each.project in {"", *projects}]
         return list(dict.fromkeys(each.what for each in (*self.troubles, *others)))[:MOST]

@@ -279,7 +279,9 @@ class SyncLedger:
         self._append(_line(path, state))
 
     def touch(self, path: str, was: Confirmed, state: Confirmed) -> None:
-        """Update size, time and mark of a file, unless it was confirmed again or sent meanwhile."""
+        """Replace the confirmed state `was` of a file by `state`, unless another process has confirmed
+        or sent the file meanwhile.
+        """
         self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent(path)))
 
     def forget(self, path: str, revision: int = 0) -> None:
@@ -671,8 +673,9 @@ def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
 
 
 def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...]) -> bool:
-    """Return True if a file has its confirmed text. After other texts were `sent`, that text is an
-    edit that undoes them.
+    """Return True if a file has the text that both sides confirmed last, and no other text was sent
+    since: after one, the confirmed text is an edit that undoes it. `sent`: hashes of texts that were
+    sent without a confirmation yet.
     """
     return known is not None and not sent and known.matches(content.hash)
 

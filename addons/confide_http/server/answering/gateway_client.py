@@ -54,7 +54,9 @@ T = TypeVar("T")
 
 
 class TokenClient:
-    """The client of one token while the token is valid; `run` for as long as it is used."""
+    """Serves the requests of one token's client while the token is valid. `run` must run as long as
+    it is used.
+    """
 
     def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
         self.caller = caller

@@ -89,7 +89,9 @@ class RosterRequests:
         }
 
     async def facts(self) -> SealingFacts:
-        """Return the roster's part of `memory_status`. Raises as `summary`."""
+        """Return the roster's part of `memory_status`. Raises StorageError: the roster cannot be
+        read.
+        """
         caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)

@@ -92,7 +92,7 @@ class Verdict(NamedTuple):
 
     @property
     def kept(self) -> frozenset[str]:
-        """Return the files that are not deleted at the daemon."""
+        """Return the missing files that stay at the daemon: the lost and the waiting ones."""
         return self.lost | self.waiting
 
     @property
