@@ -27,6 +27,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,8 @@ def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
     known = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
     os.environ.update(start["env"])
+    if hasattr(time, "tzset"):
+        time.tzset()  # which a program does as it starts
     if known != os.environ.get("PYTHONPATH", ""):
         # Behind the script's own folder, as the interpreter has it.
         others = [folder for folder in sys.path[1:] if folder not in known.split(os.pathsep)]
