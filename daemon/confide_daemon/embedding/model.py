@@ -200,6 +200,7 @@ class LoadedModel:
         monthly_tokens: the budget of each space, 0 for none; documents and queries count. Spaces enforce it (`indexing.indexed_model`).
         price_per_million: US dollars for a million tokens, None if unknown; 0.0 for a local model.
         query_deadline_s: deadline for a query's vector.
+        is_aside: it serves only what the others do not understand, beside them and never in their place.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class LoadedModel:
         monthly_tokens: int = 0,
         price_per_million: float | None = 0.0,
         breaker: CircuitBreaker | None = None,
+        is_aside: bool = False,
     ) -> None:
         """Start loading at once. An error of `load` becomes the reason of the failure."""
         self.name = name
@@ -218,6 +220,7 @@ class LoadedModel:
         self.monthly_tokens = monthly_tokens
         self.price_per_million = price_per_million
         self.query_deadline_s = query_deadline_s
+        self.is_aside = is_aside
         self._load = load
         self._embedder: Embedder | None = None
         self._failure: ConfideError | None = None

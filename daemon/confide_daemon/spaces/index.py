@@ -78,7 +78,8 @@ class Index:
     @property
     def is_without_model(self) -> bool:
         """True if no model is available."""
-        return all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in self.indexer.standings())
+        standings = [one for one in self.indexer.standings() if not one.is_aside]
+        return all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in standings)
 
     def progress(self, store: Store) -> IndexProgress:
         """Return the progress of the vectors."""

@@ -68,6 +68,7 @@ def _reranker(config: DaemonConfig) -> Reranker | None:
 
 
 TRY_OUT_S = 15.0
+MULTILINGUAL = "multilingual"
 # Order of preference in the original plan, best first.
 ORDER = ("voyage", "openai", "local")
 
@@ -120,9 +121,25 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
 def start(settings: EmbeddingConfig) -> list[LoadedModel]:
     """Return the configured models in the order of fallback, loading in the background; searches
     use keywords until one is ready.
+
+    The packaged model has the multilingual one beside it (`LoadedModel.is_aside`), if that is
+    installed.
     """
     token_counts.rest_after(settings.unload_after_s)
-    return [_model(settings, name) for name in order(settings)] or [LoadedModel.none()]
+    names = order(settings)
+    found = [_model(settings, name) for name in names] or [LoadedModel.none()]
+    if names[:1] == ("local",) and not settings.folder:
+        found += _beside(settings)
+    return found
+
+
+def _beside(settings: EmbeddingConfig) -> list[LoadedModel]:
+    """Return the multilingual model, which is not loaded yet, or nothing if it is not installed."""
+    from confide_daemon.embedding.local.multilingual import Multilingual, is_installed  # numpy: 16 MB
+
+    if not is_installed():
+        return []
+    return [LoadedModel(lambda: Multilingual(settings.unload_after_s), name=MULTILINGUAL, is_aside=True)]
 
 
 def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | None:

@@ -327,7 +327,9 @@ class Spaces(SpaceHost):
 
     def providers(self) -> dict[str, bool]:
         """Return {provider: True if its model is available now}."""
-        return {model.label: model.is_up for model in self._shared.models if model.name != NO_MODEL}
+        return {
+            model.label: model.is_up for model in self._shared.models if model.name != NO_MODEL and not model.is_aside
+        }
 
     async def look_at_all(self) -> None:
         """Check the closed spaces one by one, and open those with a problem, so that it is repaired

@@ -352,7 +352,11 @@ class Space:
             warnings=warnings,
             clashes=[Clash(*clash) for clash in clashes],
             generations=generations.generation_status(held, state.generation if state.building else None, total),
-            providers=[generations.provider_status(provider) for provider in self.index.providers],
+            providers=[
+                generations.provider_status(provider)
+                for provider in self.index.providers
+                if not provider.model.is_aside
+            ],
             health=self.upkeep.health(),
         )
 

@@ -45,6 +45,8 @@ class Filling:
     _provider: BudgetedModel
     _on_computed: Callable[[int], None] = lambda _count: None
     """Called with the number of chunks that received a newly computed vector."""
+    _on_texts: Callable[[Sequence[str]], None] = lambda _texts: None
+    """Called with the texts of each call that succeeded."""
     _after: int = 0  # chunks up to this id were read; new ones have higher ids
 
     async def round(self) -> bool:
@@ -147,6 +149,7 @@ class Filling:
         for start in range(0, len(pairs), STORED_AT_ONCE):
             await self._store(pairs[start : start + STORED_AT_ONCE])
         self._on_computed(len(pairs))
+        self._on_texts([pieces[0].text for pieces in texts])
 
     async def _store(self, pairs: Sequence[tuple[WaitingPiece, Vectors]]) -> None:
         def keep(store: Store) -> None:

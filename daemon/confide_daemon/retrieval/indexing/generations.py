@@ -70,18 +70,27 @@ class GenerationPlan:
 
 
 def decide(
-    held: Sequence[GenerationGap], models: Sequence[ModelStatus], *, renew: bool = False, patience: Patience = PATIENCE
+    held: Sequence[GenerationGap],
+    models: Sequence[ModelStatus],
+    *,
+    renew: bool = False,
+    patience: Patience = PATIENCE,
+    is_aside_wanted: bool = False,
 ) -> GenerationPlan:
     """Plan the next steps for these generations, oldest first, and these models, the wanted one
     first.
 
     `renew`: the operator requested a new generation of the model that should serve.
+    `is_aside_wanted`: there are texts or questions for the model aside, which gets a generation
+    beside the live one.
     """
     target = _target(models, patience)
     wanted = None if target is None else models[target].name
     live = next((one for one in held if one.generation.live), None)
     building = None if renew else successor(held, wanted)
     add = target if wanted is not None and building is None and (renew or _name(live) != wanted) else None
+    if add is None and is_aside_wanted and live is not None:
+        add = _missing_aside(held, models)
     swap = building if building is not None and building.missing == 0 else None
     serving = building or (live if _name(live) == wanted else None)
     drop = list(_left_over(held, {model.name for model in models}))
@@ -95,6 +104,15 @@ def decide(
         fill=fill,
         probe=tuple(_probe(models, {place for _, place in fill})),
     )
+
+
+def _missing_aside(held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> int | None:
+    """Return the model aside if it is ready and has no generation."""
+    names = {one.generation.name for one in held}
+    for place, model in enumerate(models):
+        if model.is_aside and model.condition is Condition.READY and model.name not in names:
+            return place
+    return None
 
 
 def successor(held: Sequence[GenerationGap], name: str | None) -> GenerationGap | None:
@@ -123,6 +141,7 @@ def _target(models: Sequence[ModelStatus], patience: Patience) -> int | None:
     """Return the first usable model; None (undecided) while an earlier one loads or has not been
     down for long enough.
     """
+    models = [model for model in models if not model.is_aside]  # they come last
     for place, model in enumerate(models):
         if model.condition is Condition.READY:
             return place
@@ -159,10 +178,10 @@ def _probe(models: Sequence[ModelStatus], filled: set[int]) -> Iterable[int]:
     """Yield models to probe for recovery: those that no other work calls, if another model could
     serve in their place.
     """
-    if len(models) < 2:
+    if sum(not model.is_aside for model in models) < 2:
         return
     for place, model in enumerate(models):
-        if model.is_due and place not in filled:
+        if model.is_due and not model.is_aside and place not in filled:
             yield place
 
 
@@ -172,7 +191,7 @@ def servers(held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> lis
     The live one comes first, even if incomplete (missing chunks are found by words), then complete
     ones in the order of their models.
     """
-    places = {model.name: place for place, model in reversed(list(enumerate(models)))}
+    places = {model.name: place for place, model in reversed(list(enumerate(models))) if not model.is_aside}
     usable = [(one, places[one.generation.name]) for one in held if one.generation.name in places]
     whole = [(one, place) for one, place in usable if one.generation.live or not one.missing]
     whole.sort(key=lambda pair: (not pair[0].generation.live, pair[1]))
@@ -253,6 +272,8 @@ def warnings(providers: Sequence[BudgetedModel], live: Generation | None) -> lis
     said = []
     serving = next((one for one in providers if live is not None and one.name == live.name), None)
     for place, provider in enumerate(providers):
+        if provider.model.is_aside:
+            continue  # a search that needs it says what it lacks
         condition = provider.standing().condition
         if condition is Condition.LOADING and place == 0:
             said.append(f"{loading(provider)}; {ALONE}")

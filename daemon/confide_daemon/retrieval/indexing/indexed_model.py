@@ -134,6 +134,7 @@ class ModelStatus:
     is_due: bool = False  # it is down, and it is time to try it again
     outage_s: float = 0.0  # how long it has been down
     is_free: bool = True  # a token costs nothing
+    is_aside: bool = False  # it has vectors beside those of the others, and never serves in their place
 
     @property
     def can_embed(self) -> bool:
@@ -222,6 +223,7 @@ class BudgetedModel:
             is_due=self.model.embedder is not None and condition is not Condition.READY and self._is_due(),
             outage_s=0.0 if self._down_since is None else now - self._down_since,
             is_free=self.is_free,
+            is_aside=self.model.is_aside,
         )
 
     def query_vector(self, text: str) -> Vectors | None:

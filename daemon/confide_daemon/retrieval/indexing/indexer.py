@@ -21,6 +21,7 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents import provenance
+from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import cut
 from confide_daemon.retrieval.indexing.backfill import YET_TO_COME, Filling
@@ -294,6 +295,7 @@ class Indexer:
         self._moved = asyncio.Condition()
         self._closing = False
         self._renew = False
+        self._is_aside_wanted = False
         self._filling: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._plan = GenerationPlan()
         self._lacking: set[str] = set()  # generation names that chunks wait for
@@ -377,6 +379,23 @@ class Indexer:
         for provider in self.providers:
             provider.forgive()
         self.wake()
+
+    @property
+    def aside(self) -> BudgetedModel | None:
+        """The model beside the others, for texts and questions that are not English."""
+        return next((provider for provider in self.providers if provider.model.is_aside), None)
+
+    def want_aside(self) -> None:
+        """Have a generation of the model aside made, which stays: there is a text or a question for
+        it.
+        """
+        if self.aside is not None and not self._is_aside_wanted:
+            self._is_aside_wanted = True
+            self.wake()
+
+    def _look_at(self, texts: Sequence[str]) -> None:
+        if self.aside is not None and not self._is_aside_wanted and any(is_foreign(text, fewest=2) for text in texts):
+            self.want_aside()
 
     @property
     def is_loading(self) -> bool:
@@ -496,7 +515,15 @@ class Indexer:
             self._lacking = {one.generation.name for one in held if one.missing}
             self.waiting = self._waiting(store, held, models)
             self.uncuttable = store.documents.count_uncuttable()
-            plan = self._postponed(decide(held, models, renew=self._renew, patience=self._patience))
+            plan = self._postponed(
+                decide(
+                    held,
+                    models,
+                    renew=self._renew,
+                    patience=self._patience,
+                    is_aside_wanted=self._is_aside_wanted,
+                )
+            )
             if not plan.changes:
                 break
             now = time.time()
@@ -509,7 +536,7 @@ class Indexer:
                     )
                 if plan.swap is not None:
                     store.vectors.make_live(plan.swap, now=now, keep=True)
-            if plan.add is not None:
+            if plan.add is not None and not models[plan.add].is_aside:
                 self._renew = False
         return plan
 
@@ -565,7 +592,7 @@ class Indexer:
         )
         if found is None:
             return
-        filling = Filling(self._threads, self.budget, found, self.providers[place], self._count)
+        filling = Filling(self._threads, self.budget, found, self.providers[place], self._count, self._look_at)
         has_moved = False
         while not self._closing and (generation, place) in self._plan.fill and await filling.round():
             has_moved = True
@@ -604,7 +631,7 @@ class Indexer:
         if self._held_back:
             return RETRY_S
         waits: list[float] = []
-        has_others = len(self.providers) > 1
+        has_others = sum(not provider.model.is_aside for provider in self.providers) > 1
         for provider in self.providers:
             condition = provider.standing().condition
             if provider.is_spent:

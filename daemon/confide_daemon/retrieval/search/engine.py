@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
+from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.retrieval.search.query import SearchQuery, filter_of, wide_filter_of, zone_seconds
 from confide_daemon.retrieval.search.ranking import (
@@ -46,6 +47,7 @@ from confide_daemon.retrieval.search.results import (
 from confide_daemon.retrieval.search.scoring import (
     MOST_COUNTED,
     WORDS_ONLY,
+    CosineScale,
     Evidence,
     QueryTerms,
     ScoreCalibration,
@@ -72,6 +74,8 @@ CLOSELY = 4
 CLOSELY_AT_LEAST = 64
 # Number of best chunks that a reranker sorts again.
 FIRST = 20
+# Nearest chunks by the multilingual model that an English question looks at.
+FOREIGN = 32
 # The query's terms also count if they are in chunks this far before or after.
 REACH = 2
 AROUND = range(-REACH, REACH + 1)
@@ -106,6 +110,17 @@ class PastNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """The vectors for chunks that are not English: their generation, the query's vector in it, and
+    the scale of its cosines.
+    """
+
+    generation: Generation
+    vector: Vectors
+    scale: CosineScale
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The hits of a search, and how they were found."""
 
@@ -129,6 +144,7 @@ def run(
     yardstick: ScoreCalibration | None = None,
     reranker: Reranker | None = None,
     stemmed: Callable[[str], str] = stem_line,
+    aside: Aside | None = None,
 ) -> SearchOutcome:
     """Return the hits of the query. The caller holds one snapshot of the store (`Store.reading`)
     around the call.
@@ -139,8 +155,10 @@ def run(
         yardstick: the calibration of this model's cosines; None: that of the packaged model, without a cohort.
         reranker: sorts the best chunks again.
         stemmed: `stem_line`, or a cache of it.
+        aside: other vectors for chunks that are not English.
     """
     search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or ScoreCalibration())
+    search.aside = aside
     ranked = search.ranked()
     if reranker is not None:
         ranked = search.reranked(ranked, reranker)
@@ -166,6 +184,7 @@ class _Search:
         self._generation = generation
         self._vector = vector
         self._yardstick = yardstick
+        self.aside: Aside | None = None
         self._legs = Legs({})
         self._stemmed = stemmed
         self._query = query
@@ -245,7 +264,26 @@ class _Search:
         self._clock.lap("vector")
         cosines |= store.vectors.cosines(generation.id, vector, [piece for piece in keyword if piece not in cosines])
         self._clock.lap("cosine")
+        if self.aside is not None:
+            cosines |= self._foreign(self.aside, list(cosines))
+            nearest = sorted({*nearest, *cosines}, key=cosines.__getitem__, reverse=True)[: len(nearest)]
+            self._clock.lap("aside")
         return Legs(_ordered(keyword), nearest, cosines, exact)
+
+    def _foreign(self, aside: Aside, others: Sequence[int]) -> dict[int, float]:
+        """Return the cosines of candidates that are not English, on the scale of the other model,
+        which does not understand them.
+        """
+        vectors = self._store.vectors
+        found = dict(vectors.nearest(aside.generation.id, aside.vector, filter_of(self._query), limit=FOREIGN))
+        found |= vectors.cosines(aside.generation.id, aside.vector, [piece for piece in others if piece not in found])
+        rows = self._store.pieces.hits(list(found))
+        ours = self._yardstick.scale
+        return {
+            piece: ours.cosine(aside.scale.of(cosine))
+            for piece, cosine in found.items()
+            if piece in rows and is_foreign(rows[piece].text)
+        }
 
     def _by_words(self, match: str, allowed: Filter, limit: int) -> list[tuple[int, float]]:
         asked, is_limited = filter_of(self._query), self._query.is_limited

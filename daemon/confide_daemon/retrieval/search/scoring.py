@@ -99,9 +99,17 @@ class CosineScale:
         step = (cosine - self.unrelated) / max(self.related - self.unrelated, 1e-3)
         return min(1.0, max(0.0, PACKAGED.unrelated + step * (PACKAGED.related - PACKAGED.unrelated)))
 
+    def cosine(self, packaged: float) -> float:
+        """Return the model's own cosine for one on the packaged model's scale, as `of` backwards."""
+        step = (packaged - PACKAGED.unrelated) / (PACKAGED.related - PACKAGED.unrelated)
+        return self.unrelated + step * (self.related - self.unrelated)
+
 
 PACKAGED = CosineScale()
 PACKAGED_MODEL = "all-MiniLM-L6-v2-int8"
+# The multilingual model's (`embedding.local.multilingual`), until its cohort is measured as well.
+MULTILINGUAL = CosineScale(0.02, 0.32)
+MULTILINGUAL_MODEL = "use-multilingual-v3-6bit"
 # A model that only compares words adds nothing to the keyword leg.
 WORDS_ONLY = frozenset({"hashed"})
 
@@ -328,6 +336,8 @@ class Yardsticks:
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
             return ScoreCalibration(PACKAGED, cohort.packaged())
+        if provider is not None and provider.model_name == MULTILINGUAL_MODEL and name not in _known:
+            return ScoreCalibration(MULTILINGUAL)
         return None if name is None else _known.get(name)
 
     def _provider(self, name: str | None) -> BudgetedModel | None:

@@ -5,6 +5,9 @@ The query is embedded before the snapshot is opened, since embedding may take a 
 snapshot the searcher checks that the model still serves. A ranking uses one generation of vectors
 only: the live one or, if its model is unavailable, another generation that is complete. Chunks
 without a vector are found by their words.
+
+A question that is not English uses the generation of the multilingual model, if that is there; an
+English one uses it for chunks that are not English.
 """
 
 from __future__ import annotations
@@ -22,17 +25,25 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.embedding import LoadedModel, Vectors
 from confide_daemon.embedding.embedder import is_blank
+from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
-from confide_daemon.retrieval.indexing.generations import ALONE, holdings, live_generation, loading, servers
+from confide_daemon.retrieval.indexing.generations import (
+    ALONE,
+    GenerationGap,
+    holdings,
+    live_generation,
+    loading,
+    servers,
+)
 from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel
 from confide_daemon.retrieval.indexing.indexer import Indexer
 from confide_daemon.retrieval.search import engine as search
-from confide_daemon.retrieval.search.engine import SearchResult
+from confide_daemon.retrieval.search.engine import Aside, SearchResult
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.retrieval.search.ranking import Weights
 from confide_daemon.retrieval.search.results_of_parts import joined_result
-from confide_daemon.retrieval.search.scoring import Yardsticks, stem_line
+from confide_daemon.retrieval.search.scoring import ScoreCalibration, Yardsticks, stem_line
 from confide_daemon.store.database import Damage
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
@@ -57,6 +68,9 @@ THREADS = 4
 # Time to wait for a free thread on top of the model's own deadline, whose error says more than
 # ours.
 FREE_S = 0.25
+# A first question that is not English waits this long for the multilingual vectors of a space with
+# at most ASIDE_PIECES chunks, which take half a second when the model is loaded.
+ASIDE_S, ASIDE_PIECES = 1.5, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,8 @@ class QueryVector:
     tried: frozenset[str] = frozenset()  # all models that were called
     failures: tuple[str, ...] = ()  # why earlier models, or all, returned none
     embed_ms: float = 0.0
+    aside: Vectors | None = None  # by the model aside, besides `vector`
+    is_aside: bool = False  # `vector` is by the model aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,8 @@ class Choice:
     """The generation and query vector that a search uses, or neither. `is_stale`: another model
     serves now; embed the query again.
 
-    `live` is the live generation, whether the search uses it or not.
+    `live` is the live generation, whether the search uses it or not. `aside` is the generation of
+    the model aside, for chunks that the other one does not understand.
     """
 
     generation: Generation | None = None
@@ -84,6 +101,7 @@ class Choice:
     age_s: float = 0.0
     is_stale: bool = False
     live: Generation | None = None
+    aside: Generation | None = None
 
 
 class Serving:
@@ -94,6 +112,7 @@ class Serving:
         self._providers = providers
         self._indexer = indexer
         self._order: tuple[tuple[str, int], ...] = ()
+        self._gap: GenerationGap | None = None  # of the generation of the model aside
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confide-ask")
 
     def close(self) -> None:
@@ -102,36 +121,57 @@ class Serving:
     def look(self, store: Store) -> None:
         """Record which generations can answer searches now."""
         models = [provider.standing() for provider in self._providers]
-        self._order = tuple((generation.name, place) for generation, place in servers(holdings(store), models))
+        held = holdings(store)
+        self._order = tuple((generation.name, place) for generation, place in servers(held, models))
+        aside = self._indexer.aside
+        name = None if aside is None else aside.name
+        self._gap = next((one for one in held if one.generation.name == name), None)
+
+    @property
+    def aside_missing(self) -> int | None:
+        """Return how many chunks lack a vector of the model aside, as last seen; None without its
+        generation.
+        """
+        return None if self._gap is None else self._gap.missing
 
     async def ask(self, text: str) -> QueryVector:
-        """Embed the query with the first available model whose generation can answer searches."""
+        """Embed the query with the first available model whose generation can answer searches, or
+        with the model aside if it is not English and that one has a generation.
+        """
         tried: list[str] = []
         failures: list[str] = []
         started = time.perf_counter()
+        other = self._indexer.aside if self._gap is not None else None
+        aside = None if other is None else await self._vector(other, text, failures)
+        if aside is not None and is_foreign(text) and other is not None:
+            elapsed = (time.perf_counter() - started) * 1e3
+            return QueryVector(other.name, aside, frozenset(), tuple(failures), elapsed, is_aside=True)
         for name, place in self._order:
-            provider = self._providers[place]
             tried.append(name)
-            before = provider.standing().condition
-            try:
-                if provider.model.remembers(text):
-                    vector = provider.query_vector(text)
-                else:
-                    asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
-                    async with asyncio.timeout(provider.model.query_deadline_s + FREE_S):
-                        vector = await asking
-            except EmbedderError as error:
-                failures.append(str(error))
-                vector = None
-            except TimeoutError:
-                failures.append(f"{provider.model.label} is still busy with other questions")
-                vector = None
-            if provider.standing().condition is not before:
-                self._indexer.wake()
+            vector = await self._vector(self._providers[place], text, failures)
             if vector is not None:
                 elapsed = (time.perf_counter() - started) * 1e3
-                return QueryVector(name, vector, frozenset(tried), tuple(failures), elapsed)
+                return QueryVector(name, vector, frozenset(tried), tuple(failures), elapsed, aside)
         return QueryVector(tried=frozenset(tried), failures=tuple(failures))
+
+    async def _vector(self, provider: BudgetedModel, text: str, failures: list[str]) -> Vectors | None:
+        """Return a model's vector of a query, or None within its deadline; appends why to `failures`."""
+        before = provider.standing().condition
+        vector = None
+        try:
+            if provider.model.remembers(text):
+                vector = provider.query_vector(text)
+            else:
+                asking = asyncio.get_running_loop().run_in_executor(self._threads, provider.query_vector, text)
+                async with asyncio.timeout(provider.model.query_deadline_s + FREE_S):
+                    vector = await asking
+        except EmbedderError as error:
+            failures.append(str(error))
+        except TimeoutError:
+            failures.append(f"{provider.model.label} is still busy with other questions")
+        if provider.standing().condition is not before:
+            self._indexer.wake()
+        return vector
 
     def choose(self, store: Store, asked: QueryVector, *, now: float) -> Choice:
         """Choose the generation and vector to search with. Call inside the snapshot that the search
@@ -139,6 +179,8 @@ class Serving:
         """
         generations = store.vectors.generations()
         live = next((one for one in generations if one.live), None)
+        if asked.is_aside:
+            return self._choose_aside(store, asked, live)
         used = next((one for one in generations if one.name == asked.name and one.live), None)
         if used is None:
             self.look(store)
@@ -158,7 +200,18 @@ class Serving:
             warnings.append(f"{missing} pieces are not embedded yet; they are found by keywords alone")
         if asked.vector is not None and is_blank(asked.vector):
             return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], age_s=age, live=live)
-        return Choice(used, asked.vector, warnings, age, live=live)
+        gap = self._gap if asked.aside is not None and not is_blank(asked.aside) else None
+        aside = None if gap is None else next((one for one in generations if one.id == gap.generation.id), None)
+        return Choice(used, asked.vector, warnings, age, live=live, aside=aside)
+
+    def _choose_aside(self, store: Store, asked: QueryVector, live: Generation | None) -> Choice:
+        """Choose the generation of the model aside for a question that is not English."""
+        used = next((one for one in reversed(store.vectors.generations()) if one.name == asked.name), None)
+        if used is None or asked.vector is None or is_blank(asked.vector):
+            return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], live=live)
+        missing = store.vectors.waiting_count(used.id)
+        said = [f"{missing} pieces are not embedded yet; they are found by keywords alone"] if missing else []
+        return Choice(used, asked.vector, said, live=live)
 
     def _why_not(self, asked: QueryVector) -> str:
         if asked.failures:
@@ -265,6 +318,8 @@ class Searcher:
         if self._closing:
             raise StorageError("the space is closed")
         started = time.perf_counter()
+        if self._indexer.aside is not None and is_foreign(query.text):
+            await self._ready_aside()
         result, live = None, None
         for attempt in range(QUESTION_TRIES):
             asked = await self._serving.ask(query.text)
@@ -284,6 +339,23 @@ class Searcher:
         result.timings["total"] = total
         note_stages(result.timings)
         return result
+
+    async def _ready_aside(self) -> None:
+        """Have the vectors of the model aside made, and wait for them for a moment if they are few."""
+        self._indexer.want_aside()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ASIDE_S
+        while self._serving.aside_missing != 0:
+            pieces = await self._threads.read(self._look_aside)
+            left = deadline - loop.time()
+            if self._serving.aside_missing == 0 or pieces > ASIDE_PIECES or left <= 0:
+                return
+            await self._indexer.wait_move(left)
+
+    def _look_aside(self, store: Store) -> int:
+        with store.reading():
+            self._serving.look(store)
+            return self._serving.aside_missing or store.pieces.count()
 
     def _search(
         self, store: Store, query: SearchQuery, asked: QueryVector, is_last: bool
@@ -315,6 +387,7 @@ class Searcher:
                 now=now,
                 timings=timings,
                 yardstick=self._yardsticks.of(asked.name),
+                aside=self._aside(choice, asked),
                 reranker=self._reranker,
                 stemmed=self._stemmed,
             )
@@ -324,6 +397,13 @@ class Searcher:
             warnings += indexer.warnings()
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
+
+    def _aside(self, choice: Choice, asked: QueryVector) -> Aside | None:
+        """Return how chunks that are not English are found by an English question."""
+        if choice.aside is None or asked.aside is None:
+            return None
+        yardstick = self._yardsticks.of(choice.aside.name) or ScoreCalibration()
+        return Aside(choice.aside, asked.aside, yardstick.scale)
 
     async def _count_later(self) -> None:
         await asyncio.sleep(COUNTED_AFTER_S)

@@ -1,0 +1,1 @@
+"""Notes and questions in eleven languages, and how they find each other."""
