@@ -3,9 +3,10 @@ where nothing fits.
 
     python -m bench.languages [de fr ...] [--beside quillmark] [--misses]
 
-Each language has a file: twenty notes of a developer, the same ones in each, the question of each (`?`), and five questions that none
-answers (`!`). All was written for this bench. A question counts if its note is among the first five that a search shows by itself (at 0.25).
-For silence, the five are asked, and all twenty of a memory of something else, `bench/quiet`'s. Its notes stand beside ours as well.
+Each language has a file: twenty notes of a developer, the same ones in each, the question of each (`?`), and five questions that
+none answers (`!`). All was written for this bench. A question counts if its note is among the first five that a search shows by
+itself (at 0.25). For silence, the five are asked, and all twenty of a memory of something else, `bench/quiet`'s, which also stands
+beside the notes.
 Hindi is not one of the model's languages: words alone answer there.
 """
 

@@ -108,7 +108,7 @@ class CosineScale:
 PACKAGED = CosineScale()
 PACKAGED_MODEL = "all-MiniLM-L6-v2-int8"
 # The multilingual model's (`embedding.local.multilingual`), until its cohort is measured as well.
-MULTILINGUAL = CosineScale(0.02, 0.32)
+MULTILINGUAL = CosineScale(0.02, 0.265)
 MULTILINGUAL_MODEL = "use-multilingual-v3-6bit"
 # A model that only compares words adds nothing to the keyword leg.
 WORDS_ONLY = frozenset({"hashed"})
@@ -336,8 +336,9 @@ class Yardsticks:
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
             return ScoreCalibration(PACKAGED, cohort.packaged())
-        if provider is not None and provider.model_name == MULTILINGUAL_MODEL and name not in _known:
-            return ScoreCalibration(MULTILINGUAL)
+        if provider is not None and provider.model_name == MULTILINGUAL_MODEL:
+            measured = _known.get(provider.name or "")
+            return ScoreCalibration(MULTILINGUAL, measured.cohort if measured else None)
         return None if name is None else _known.get(name)
 
     def _provider(self, name: str | None) -> BudgetedModel | None:
