@@ -1,8 +1,8 @@
 """Which language a text is in, as far as the choice of a model needs to know: English, another one
 that the multilingual model reads, or neither.
 
-Letters tell scripts apart. Among languages in Latin letters the commonest words do: a sentence has
-some of them, a list of names or a line of code has none, and then counts as English.
+Letters separate scripts, and the commonest words separate languages in Latin letters. A sentence
+has some of them. A list of names or a line of code has none, and counts as English.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ENGLISH: Final = _words(
     must may might if then than there here into about after before any only more most because while until each every
     us them"""
 )
-"""Common words of English alone; those that other languages have too ("was", "in", "die") tell nothing."""
+"""Common words of English alone; without those of other languages as well ("was", "in", "die")."""
 _OTHERS: Final = _words(
     # German, Dutch
     """das dem des ein eine einen einem einer und oder nicht ist sind waren wird werden wurde wurden wir ihr sie ich er
@@ -62,7 +62,7 @@ _OTHERS: Final = _words(
 _IN_NAMES: Final = _words("el la los las del di da dos das de le les der den van von un il y")
 """Common words that stand in names as well; each counts half."""
 _ELIDED: Final = _words("l d j m t s n c qu dell nell all sull dall")
-"""What stands before an apostrophe in French and Italian; in English the word itself does."""
+"""The parts before an apostrophe in French and Italian, unlike the English "we'll"."""
 
 
 def is_readable(text: str) -> bool:
