@@ -6,6 +6,7 @@ The libraries are linked from where these tests have them, file by file as their
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -39,7 +40,8 @@ def needed(roots: Iterable[Requirement]) -> set[str]:
         if step in found:
             continue
         found.add(step)
-        left += _asked(distribution(requirement.name).requires or (), requirement.extras)
+        with contextlib.suppress(PackageNotFoundError):  # an environment that is older than pyproject.toml
+            left += _asked(distribution(requirement.name).requires or (), requirement.extras)
     return {name for name, _ in found}
 
 
