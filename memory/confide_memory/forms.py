@@ -32,6 +32,8 @@ MAX_DAYS: Final = 5_000
 MAX_IMPORTED: Final = 200
 """Documents written in one transaction, during which the space's other writes wait."""
 MAX_REFILLED: Final = 500
+MAX_TRIGGERS: Final = 24
+"""Files, commands and errors that one entry concerns; others are ignored."""
 MAX_REVISION: Final = 2**63 - 1
 _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 

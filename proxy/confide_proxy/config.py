@@ -153,6 +153,7 @@ class ProxyConfig:
         transcript_quiet_s: seconds for which a transcript must be unchanged before a rest that
             is smaller than a batch is sent.
         hooks: answer hooks of clients, which add text to a model's input (docs/agents.md).
+        action_hooks: also those before and after tool calls.
         secrets: the section [secrets], the rules for credentials.
         learn: the section [learn], learning from sessions.
         panel: the section [panel], the pages that may embed the panel.
@@ -173,6 +174,7 @@ class ProxyConfig:
     codex_folder: str = ""
     transcript_quiet_s: int = 60
     hooks: bool = True
+    action_hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
     panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen

@@ -19,6 +19,7 @@ from typing import TypeVar
 from confide_crypto.errors import RequestError
 from confide_crypto.sealing.roster import Roster
 from confide_daemon.datadir.disk import Disk
+from confide_daemon.documents.action_notes import ActionNotes
 from confide_daemon.documents.document_history import DELETED_DAYS, DocumentHistory
 from confide_daemon.documents.document_listing import Listing
 from confide_daemon.documents.document_service import Documents, DocumentUsage, Projects, Transcripts
@@ -166,6 +167,7 @@ class Space:
         self.documents = Documents(threads, self._writer, index.indexer)
         self.transcripts = Transcripts(threads, index.indexer)
         self.listing = Listing(threads)
+        self.actions = ActionNotes(threads)
         self.history = DocumentHistory(threads, deleted_days=shared.deleted_days, clock=clock)
         self.projects = Projects(threads)
         vault = shared.vault

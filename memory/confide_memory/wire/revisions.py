@@ -12,6 +12,7 @@ from confide_memory.forms import (
     MAX_LISTED,
     MAX_REVISION,
     MAX_REVISIONS,
+    MAX_TRIGGERS,
     UNREAD,
     Carried,
     ContentHash,
@@ -267,6 +268,43 @@ class BriefingAnswer(TypedDict):
     newest: Annotated[list[BriefingPiece], MAX_PIECES]
 
 
+class ActionsRequest(OfProject):
+    """Ask for the entries of a project's memory that concern actions of an agent.
+
+    Attributes:
+        known: the `version` of an earlier answer; an answer that would be the same has no entries.
+    """
+
+    known: NotRequired[_Below]
+
+
+class TriggerItem(TypedDict):
+    """What an entry concerns: a `path`, a `command` or an `error`, as `confide_memory.actions`
+    reads it.
+    """
+
+    kind: Shown
+    key: Shown
+
+
+class ActionEntry(Classed):
+    """An entry, in the words of its text, with what it concerns."""
+
+    project: Shown
+    path: Shown
+    startLine: _Line
+    id: Shown | None
+    snippet: str
+    author: Shown
+    updatedAt: Moment
+    triggers: Annotated[list[TriggerItem], MAX_TRIGGERS]
+
+
+class ActionsAnswer(TypedDict):
+    version: Shown
+    entries: Annotated[list[ActionEntry], MAX_LISTED]
+
+
 class TrustRequest(OfDocument):
     hash: NotRequired[ContentHash | None]
 
@@ -299,5 +337,6 @@ FORGET: Final = Operation("forget", ForgetRequest, ForgetAnswer)
 DAYS: Final = Operation("days", DaysRequest, DaysItem)
 RELATIONS: Final = Operation("relations", RelationsRequest, Relations)
 BRIEFING: Final = Operation("briefing", OfProject, BriefingAnswer)
+ACTIONS: Final = Operation("actions", ActionsRequest, ActionsAnswer)
 TRUST: Final = Operation("trust", TrustRequest, Trust)
 LOWER: Final = Operation("lower", LowerRequest, Lowered)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 
+from confide_proxy.hooks import tool_events
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # to import it costs a hook some milliseconds
     from typing import Any, Final
@@ -19,6 +21,10 @@ PROMPT: Final = "prompt"
 """The user has sent a prompt. Answered with hits."""
 PERMISSION: Final = "permission"
 """The client asks if a tool of Confide may run."""
+BEFORE: Final = "before"
+"""A tool is about to run. Answered with a note that concerns what it does."""
+AFTER: Final = "after"
+"""A tool has run. Answered with a note that concerns its failure."""
 POINTER: Final = "pointer"
 """The learner may use the transcript later. Not answered."""
 
@@ -28,12 +34,17 @@ KINDS: Final = {
     "UserPromptSubmit": PROMPT,
     "BeforeAgent": PROMPT,
     "PermissionRequest": PERMISSION,
+    **dict.fromkeys(("PreToolUse", "BeforeTool", "preToolUse", "beforeShellExecution"), BEFORE),
+    **dict.fromkeys(("PostToolUse", "PostToolUseFailure", "AfterTool"), AFTER),
+    **dict.fromkeys(("postToolUse", "postToolUseFailure", "afterShellExecution"), AFTER),
     **dict.fromkeys(("Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd"), POINTER),
     **dict.fromkeys(("AfterAgent", "PreCompress"), POINTER),
     **dict.fromkeys(("stop", "subagentStop", "preCompact", "sessionEnd"), POINTER),
 }
 TURN_ENDS: Final = frozenset({"Stop", "AfterAgent", "stop"})
 """Events after which notes may have changed."""
+FAILURES: Final = frozenset({"PostToolUseFailure", "postToolUseFailure"})
+"""Events of tool calls that have failed."""
 REPLAYED: Final = frozenset({"resume", "fork"})
 """Sources of starts that repeat the former context, including Confide's text."""
 ANEW: Final = frozenset({"clear", "compact"})
@@ -65,7 +76,7 @@ class HookEvent:
 
     Attributes:
         name: the client's name for it.
-        kind: START, PROMPT, PERMISSION or POINTER.
+        kind: START, PROMPT, PERMISSION, BEFORE, AFTER or POINTER.
         client: "claude-code", "codex", "gemini", "opencode", "cursor" or "vscode".
         source: reason of a start.
         cwd: working folder of the client.
@@ -91,6 +102,11 @@ class HookEvent:
         """The user's prompt."""
         found = self.told.get("prompt")
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
+
+    @property
+    def call(self) -> dict[str, object]:
+        """The tool call that it tells of (`tool_events.described`)."""
+        return tool_events.described(self.told, is_failure=self.name in FAILURES)
 
     @property
     def is_allowed(self) -> bool:
@@ -160,7 +176,7 @@ def _client(name: str, transcript: str, told: dict[str, Any]) -> str:
         return "cursor"
     if "hookEventName" in told:
         return "vscode"
-    if name in ("BeforeAgent", "AfterAgent", "PreCompress") or "/.gemini/" in transcript:
+    if name in ("BeforeAgent", "AfterAgent", "BeforeTool", "AfterTool", "PreCompress") or "/.gemini/" in transcript:
         return "gemini"
     is_codex = "turn_id" in told or transcript.rpartition("/")[2].startswith("rollout-")
     return "codex" if is_codex else "claude-code"

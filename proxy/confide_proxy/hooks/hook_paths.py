@@ -70,17 +70,17 @@ def addresses(state: str) -> list[str]:
     return [each for each in found if len(os.fsencode(each)) <= MOST_ADDRESS]
 
 
-def is_off(config: str, cwd: str) -> bool:
+def is_off(config: str, cwd: str, option: str = "hooks") -> bool:
     """Return True if `proxy.toml`, or the `.confide.toml` of a folder above `cwd`, says `hooks =
-    false` or cannot be read.
+    false` or cannot be read; or if it says so of another option.
     """
-    if _says_off(config, is_ours=True):
+    if _says_off(config, option, is_ours=True):
         return True
     folder = os.path.realpath(cwd) if cwd else ""
     for _ in range(_DEEPEST):
         if not folder:
             return False
-        if _says_off(os.path.join(folder, _PROJECT_FILE), is_ours=False):
+        if _says_off(os.path.join(folder, _PROJECT_FILE), option, is_ours=False):
             return True
         above = os.path.dirname(folder)
         if above == folder:
@@ -100,7 +100,7 @@ def plain(path: str, most: int) -> bytes:
         return file.read(most)
 
 
-def _says_off(path: str, *, is_ours: bool) -> bool:
+def _says_off(path: str, option: str, *, is_ours: bool) -> bool:
     try:
         if is_ours:
             path = os.path.realpath(path)  # the user may link to it
@@ -109,7 +109,7 @@ def _says_off(path: str, *, is_ours: bool) -> bool:
         return False
     except OSError:
         return is_ours
-    if b"hooks" not in data:
+    if option.encode() not in data:
         return False
     import tomllib  # doubles a hook's import time, so only if needed
 
@@ -117,7 +117,7 @@ def _says_off(path: str, *, is_ours: bool) -> bool:
         table: dict[str, object] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
     except (ValueError, RecursionError):
         return True  # unreadable counts as off
-    return table.get("hooks") is False
+    return table.get(option) is False
 
 
 def _is_private(folder: str) -> bool:

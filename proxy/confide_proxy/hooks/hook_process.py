@@ -30,6 +30,8 @@ DEADLINE_S: Final = 0.38
 """Time from the start of the process, if the system reports it, to the last statement; the client
 waits for all of it.
 """
+ACTION_S: Final = 0.25
+"""The same at a tool call."""
 MOST_START_S: Final = 0.15
 """Most of that time counted for the start. The interpreter takes about 15 ms, or 100 on a busy
 machine, and a process may have been suspended.
@@ -105,6 +107,8 @@ class Hook:
             return self._say(events.allowing(event) if event.is_allowed else {})
         if event.kind == events.POINTER:
             return self._point(event)
+        if event.kind in (events.BEFORE, events.AFTER):
+            return self._act(event)
         if event.kind == events.START and event.source in events.REPLAYED:
             return counts.SILENT
         asked = {"kind": event.kind, "client": event.client, "session": event.session, "source": event.source}
@@ -126,6 +130,26 @@ class Hook:
             event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""
         )
         return self._say(said) if said or outcome == counts.ANSWERED else outcome
+
+    def _act(self, event: events.HookEvent) -> str:
+        """Answer with a note that concerns a tool call. The agent waits for it at each call, so it
+        waits for nothing else.
+        """
+        if hook_paths.is_off(self._config, event.cwd, "action_hooks"):
+            return ""
+        call = event.call
+        if not (call["command"] or call["paths"] or call["output"]) or self._is_own(call["tool"]):
+            return counts.SILENT
+        self._end = min(self._end, self._began + ACTION_S)
+        asked = {"kind": event.kind, "client": event.client, "session": event.session, "cwd": event.cwd}
+        outcome, told = self._ask({**asked, **call})
+        context = told.get("context")
+        said = events.answer(event, context, "") if isinstance(context, str) and context else {}
+        return self._say(said) if said or outcome == counts.ANSWERED else outcome
+
+    @staticmethod
+    def _is_own(tool: object) -> bool:
+        return isinstance(tool, str) and tool.startswith(events.OURS)
 
     def _is_awaited(self, event: events.HookEvent) -> bool:
         """Return True if a starting session will listen soon and the prompt contains a question for

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from confide_daemon.addons import SessionHost
+from confide_daemon.documents.action_notes import ActionNote
 from confide_daemon.retrieval.search.results import LINK
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import HitRow
@@ -13,12 +17,16 @@ from confide_daemon.store.tables.mention_table import LinkRow
 from confide_daemon.store.tables.overview_queries import StatedRelation
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, iso
-from confide_memory.forms import MAX_DAYS
+from confide_memory.forms import MAX_DAYS, MAX_LISTED
 from confide_memory.wire.files import OfProject
 from confide_memory.wire.revisions import (
+    ACTIONS,
     BRIEFING,
     DAYS,
     RELATIONS,
+    ActionEntry,
+    ActionsAnswer,
+    ActionsRequest,
     BriefingAnswer,
     BriefingPiece,
     DaysItem,
@@ -27,6 +35,12 @@ from confide_memory.wire.revisions import (
     RelationsRequest,
 )
 from confide_memory.wire.revisions import RelationItem as Relation
+
+_SNIPPET_CHARS: Final = 600
+_USUAL_ENTRY: Final = 400
+"""Characters of an entry beside its text and its keys."""
+_MOST_ACTION_CHARS: Final = 512 * 1024
+"""Characters of all entries in one answer, half of what an answer may have."""
 
 
 class OverviewRequests:
@@ -37,7 +51,14 @@ class OverviewRequests:
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space
         self._session = session
-        self.operations = dict([DAYS.by(self._days), RELATIONS.by(self._relations), BRIEFING.by(self._briefing)])
+        self.operations = dict(
+            [
+                DAYS.by(self._days),
+                RELATIONS.by(self._relations),
+                BRIEFING.by(self._briefing),
+                ACTIONS.by(self._actions),
+            ]
+        )
 
     async def _days(self, asked: DaysRequest) -> DaysItem:
         moment = datetime.fromisoformat(asked["since"]).timestamp()
@@ -86,6 +107,51 @@ class OverviewRequests:
             return [piece for row in rows if grants.has_project(row.project) and (piece := _piece(row)) is not None]
 
         return {"head": pieces(found.head), "newest": pieces(found.newest)}
+
+    async def _actions(self, asked: ActionsRequest) -> ActionsAnswer:
+        project = asked["project"]
+        self._session.grants.require_project(project)
+        self._session.grants.require_source("memory")
+        projects = dict.fromkeys((project, GLOBAL_PROJECT))
+        found = [
+            note
+            for name in projects
+            if self._session.grants.has_project(name)
+            for note in await self._space.actions.of(name, limit=MAX_LISTED)
+        ]
+        grants = self._session.grants
+        grants.require_project(project)
+        grants.require_source("memory")
+        entries = _within(note for note in found if grants.has_project(note.row.project))
+        version = hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return {"version": version, "entries": [] if version == asked["known"] else entries}
+
+
+def _within(found: Iterable[ActionNote]) -> list[ActionEntry]:
+    """Return the entries as they are sent, as many as fit into an answer."""
+    entries: list[ActionEntry] = []
+    left = _MOST_ACTION_CHARS
+    for note in found:
+        entry = _action(note)
+        left -= len(entry["snippet"]) + sum(len(one["key"]) for one in entry["triggers"]) + _USUAL_ENTRY
+        if left < 0 or len(entries) == MAX_LISTED:
+            break
+        entries.append(entry)
+    return entries
+
+
+def _action(note: ActionNote) -> ActionEntry:
+    return {
+        "project": note.row.project,
+        "path": note.row.path,
+        "startLine": note.entry.line,
+        "id": note.id,
+        "snippet": note.entry.text[:_SNIPPET_CHARS],
+        "author": note.row.author,
+        "updatedAt": iso(note.row.updated_at),
+        "triggers": [{"kind": one.kind, "key": one.key} for one in note.entry.triggers],
+        "class": note.class_,
+    }
 
 
 def _stated(row: StatedRelation) -> Relation:

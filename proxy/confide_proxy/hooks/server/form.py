@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confide_memory.note_names import is_id
-from confide_memory.wire.revisions import BriefingPiece
+from confide_memory.wire.revisions import ActionEntry, BriefingPiece
 from confide_proxy.hooks import block
 
 HIT_CHARS: Final = 240
@@ -229,6 +229,27 @@ def summary(note: Mapping[str, object], content: str) -> Quoted | None:
     `note` is its row in `memory_list`, and `content` its text.
     """
     return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
+
+
+def may_come(found: Mapping[str, object], projects: Iterable[str]) -> bool:
+    """Return True if an entry is of these projects and of a class that may come automatically."""
+    return found.get("class") in TRUSTED and found.get("project") in tuple(projects)
+
+
+def action(entry: ActionEntry, most_bytes: int) -> Quoted | None:
+    """Return the line for an entry that concerns a tool call; with its frame it has at most
+    `most_bytes`.
+    """
+    most = HIT_CHARS
+    text = _ITEM.sub("", entry["snippet"].lstrip(), count=1)
+    found = {**entry, "shortId": entry["id"]}
+    while most > len(CUT):
+        quoted = _quoted(found, "updatedAt", text, line=entry["startLine"], most=most)
+        over = 0 if quoted is None else len(block.framed([quoted.line]).encode()) - most_bytes
+        if over <= 0:
+            return quoted
+        most -= max(1, over // 4)
+    return None
 
 
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:

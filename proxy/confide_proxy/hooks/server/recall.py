@@ -25,6 +25,7 @@ from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
 from confide_proxy.hooks.server import form
+from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionRecall, Workplace, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.paths import ProxyPaths
@@ -80,6 +81,7 @@ class PromptRecall:
         self._folders = [os.path.realpath(folder) for folder in folders]
         self._shown = ShownLedger(os.path.join(self._state, "hooks", "shown.json"))
         self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
+        self._actions = ActionRecall(link)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._is_kept = True
@@ -96,6 +98,7 @@ class PromptRecall:
             )  # a session of one prompt is over soon, and the next one begins with it
 
     def end(self) -> None:
+        self._actions.end()
         for task in self._tasks.values():
             task.cancel()
 
@@ -112,6 +115,8 @@ class PromptRecall:
                     return await self._start(folder, session, _text(asked, "source"))
                 if kind == events.PROMPT:
                     return await self._prompt(folder, session, asked)
+                if kind in (events.BEFORE, events.AFTER):
+                    return await self._action(folder, session, asked)
                 if kind == "turn":
                     self._refresh_soon(folder)
         except TimeoutError:
@@ -203,6 +208,31 @@ class PromptRecall:
             return []
         return await found(self._link, self._sealing, project, question)
 
+    # -- tool calls -----------------------------------------------------------------------------------------------
+
+    async def _action(self, folder: str, session: str, asked: Mapping[str, object]) -> dict[str, object]:
+        self._actions.count(session)
+        is_failure = asked.get("kind") == events.AFTER
+        found = await self._found(folder)
+        if found is None or (is_failure and not has_failed(asked)):
+            return {}
+        place = Workplace(*found, os.fspath(self._paths.global_folder))
+        for line in await self._actions.fitting(place, asked):
+            if not self._is_shown(session, line):
+                return self._shown_at_action(session, line)
+        if is_failure and self._link.is_up and (words := question(asked)):
+            for line in await self._search(folder, words):
+                if not self._is_shown(session, line) and len(block.framed([line.line]).encode()) <= MOST_BYTES:
+                    return self._shown_at_action(session, line)
+        return {}
+
+    def _shown_at_action(self, session: str, line: form.Quoted) -> dict[str, object]:
+        if not self._actions.take(session, line.line):
+            return {}
+        self._shown.add(session, [line.place])
+        self._keep_shown()
+        return {"context": block.framed([line.line])}
+
     # -- briefings ------------------------------------------------------------------------------------------------
 
     def _refresh_soon(self, folder: str, *, settle_s: float = SETTLE_S) -> None:
@@ -228,6 +258,7 @@ class PromptRecall:
         project = await self._project(folder)
         if project is None:
             return None
+        self._actions.refresh_soon(project)
         lines = form.within(await self._lines(project), form.BRIEFING_TOKENS, once=True)
         root = (await self._found(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

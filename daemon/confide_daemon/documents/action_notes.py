@@ -1,0 +1,120 @@
+"""Stored entries that concern an action of an agent: an edit of a file, a command, a failure.
+
+What an entry concerns is read from its text (`confide_memory.actions`), once for each revision, and
+kept in memory: the first question about a project reads its memory, later ones read what changed.
+Few entries concern any action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from confide_daemon.errors import DamagedError
+from confide_daemon.store.rows import DocumentRow, TextOrigin
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.threads import StoreThreads
+from confide_memory.actions.triggers import Entry, entries
+from confide_memory.classes import UNTRUSTED
+
+MOST_AT_ONCE: Final = 200
+"""Documents that are read without letting other readers in between: 50 ms."""
+MOST_OF_PROJECT: Final = 2000
+"""Entries of a project that are kept in memory, from the last changed documents."""
+MOST_TEXT: Final = 512 * 1024
+"""Characters of a document that are read: longer ones are no notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionNote:
+    """An entry, its document, the note that this is (None for a file), and the entry's class."""
+
+    row: DocumentRow
+    id: str | None
+    entry: Entry
+    class_: str
+
+
+@dataclass(slots=True)
+class _Held:
+    """The entries of one project: by document, its revision and its entries, last changed last."""
+
+    seen: int = 0  # the number of the last change that was read
+    documents: dict[int, tuple[int, list[Entry]]] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def forget_oldest(self) -> None:
+        """Keep at most `MOST_OF_PROJECT` entries."""
+        total = sum(len(found) for _, found in self.documents.values())
+        while total > MOST_OF_PROJECT:
+            total -= len(self.documents.pop(next(iter(self.documents)))[1])
+
+
+class ActionNotes:
+    """The entries of a space's projects that concern actions."""
+
+    def __init__(self, threads: StoreThreads) -> None:
+        self._threads = threads
+        self._projects: dict[str, _Held] = {}
+
+    async def of(self, project: str, *, limit: int) -> list[ActionNote]:
+        """Return a project's trusted entries, those of the last changed documents first, at most
+        `limit`; none of a superseded note.
+        """
+        held = self._projects.setdefault(project, _Held())
+        async with held.lock:
+            while await self._threads.read(lambda store: _read_on(store, project, held)):
+                pass
+            return await self._threads.read(lambda store: _trusted(store, held, limit))
+
+
+def _read_on(store: Store, project: str, held: _Held) -> bool:
+    """Read the next changed documents; return True if there may be more."""
+    with store.reading():
+        rows = store.documents.changed_after(project, below="", after=held.seen, since=0.0, limit=MOST_AT_ONCE)
+        for row in rows:
+            held.documents.pop(row.document, None)
+            found = [] if row.deleted or row.bytes > MOST_TEXT else _entries(store, row.document, row.revision)
+            if found:
+                held.documents[row.document] = row.revision, found
+        if rows:
+            held.seen = rows[-1].change
+            held.forget_oldest()
+        return len(rows) == MOST_AT_ONCE
+
+
+def _entries(store: Store, document: int, revision: int) -> list[Entry]:
+    with suppress(DamagedError):
+        row = store.documents.revision(document, revision)
+        if row is not None and row.text is not None:
+            return entries(row.text)
+    return []
+
+
+def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
+    with store.reading():
+        documents = list(reversed(held.documents))
+        rows = {row.id: row for row in store.documents.by_id(documents)}
+        superseded = store.notes.superseded(documents, None)
+        notes = store.notes.of_documents(documents)
+        found: list[ActionNote] = []
+        for document in documents:
+            row = rows.get(document)
+            revision, parts = held.documents[document]
+            if row is None or row.deleted or row.revision != revision or document in superseded:
+                continue
+            origin = store.classes.of_revision(document, revision) or TextOrigin()
+            for entry in parts:
+                if origin.made != UNTRUSTED and not _is_doubted(origin, entry):
+                    note = notes.get(document)
+                    found.append(ActionNote(row, note.id if note else None, entry, origin.made))
+                    if len(found) == limit:
+                        return found
+        return found
+
+
+def _is_doubted(origin: TextOrigin, entry: Entry) -> bool:
+    end = entry.line + entry.text.count("\n")
+    return any(first <= end and entry.line <= last for first, last in origin.doubted)

@@ -1,0 +1,137 @@
+"""Error messages in the form in which two failures of one cause are equal: without paths, numbers,
+times, hex digits and quoted names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_KEY: Final = 200  # characters of a key
+MAX_OUTPUT: Final = 64 * 1024
+"""Characters of a tool's output that are read: its start and its end."""
+_MOST_LINE: Final = 2000
+
+_ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]?(?:\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
+)
+_PATH: Final = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@~+-]*[\\/])+[\w.@~+-]*")
+_HEX: Final = re.compile(r"\b(?:0x[0-9a-f]+|(?=[0-9a-f]*\d)[0-9a-f]{7,})\b", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"(?<![A-Za-z_\d])[-+]?\d[\d.,_:]*(?:\s?(?:ms|s|kb|mb|gb|%))?\b")
+QUOTED: Final = re.compile(r"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|‘[^’\n]{1,200}’|“[^”\n]{1,200}”")
+_PREFIX: Final = re.compile(r"^\s*(?:E\s{2,}|npm (?:ERR!|error)\s|\[?(?:ERROR|FATAL)\]?\s)\s*")
+_MARKS: Final = re.compile(r"[\s^~|>=*_#-]+")
+
+FAILS: Final = re.compile(
+    r"(?:\b|_)(?:error|exception|failed|failure|fatal|panic|panicked|traceback|cannot|can't|could not|couldn't|unable|denied|"
+    r"refused|not found|no such|undefined|unresolved|unexpected|invalid|mismatch|conflict|timed? ?out|timeout|"
+    r"missing|unknown|abort(?:ed)?|segmentation fault|core dumped|killed|exit (?:code|status)|exited with)\b"
+    r"|\b[A-Z]\w*(?:Error|Exception|Warning)\b|\bE[A-Z]{3,}\b|\b[A-Z]{2,}\d{3,}\b|\bERR_\w+",
+    re.IGNORECASE,
+)
+_CODE: Final = re.compile(
+    r"\b(?:ERR_[A-Z0-9_]{3,}|[A-Z]{2,}[A-Z0-9]*_[A-Z0-9_]*[A-Z]{2,}[A-Z0-9_]*|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{3,6}"
+    r"|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
+)
+_USUAL_CODES: Final = frozenset(
+    {"ENOENT", "EACCES", "EPERM", "EEXIST", "EPIPE", "ERROR", "EXCEPTION", "ERR_MODULE_NOT_FOUND", "MODULE_NOT_FOUND"}
+    | {"HTTP404", "HTTP500", "UTF-8", "SHA256", "SHA1", "RFC2119", "ISO8601", "BASE64", "AES256"}
+    | {
+        "RuntimeError",
+        "AssertionError",
+        "TypeError",
+        "ValueError",
+        "KeyError",
+        "ModuleNotFoundError",
+        "FileNotFoundError",
+    }
+    | {"AttributeError", "IndexError", "ImportError", "NameError", "SyntaxError", "ReferenceError", "RangeError"}
+    | {"PermissionError", "CalledProcessError", "NullPointerException", "IllegalArgumentException", "TimeoutError"}
+)
+"""Codes that many failures share: they say nothing about the cause without their message."""
+_USUAL_WORDS: Final = frozenset(
+    """a an and any as at attribute be build but by call can't cannot code command could couldnt denied directory
+    err error exception exit exited failed failure fatal file for found from has have if import imports in is it key
+    last line make module most name named no not npm object of on or out path permission process recent returned run
+    running script status such task test tests the this timed timeout to traceback type undefined unexpected
+    unknown value was with x abort aborted""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
+)
+"""Words of messages that many failures share."""
+_LEAST_WORDS: Final = 2
+_TELLING: Final = 4
+"""Words of a message that are not usual, which it needs to say what failed: where it quotes no
+name, and where the names are left out.
+"""
+
+
+def skeleton(message: str, *, with_names: bool = False) -> str:
+    """Return what stays the same of an error message from one failure to the next: no paths,
+    numbers, times or hex digits; one line, folded. Quoted names are left out, or kept without their
+    quotes.
+    """
+    text = _PREFIX.sub("", _ANSI.sub("", message[:_MOST_LINE]))
+    text = _TIME.sub(" ", text)
+    text = QUOTED.sub((lambda match: f" {match[0][1:-1]} ") if with_names else " ? ", text)
+    text = _PATH.sub(" ", text)
+    text = _HEX.sub(" ", text)
+    text = _NUMBER.sub(" ", text)
+    text = _MARKS.sub(" ", text.casefold())
+    return " ".join(word for word in text.split() if word == "?" or any(map(str.isalnum, word)))[:MAX_KEY].strip(
+        " ?:.,;"
+    )
+
+
+def signature(message: str) -> str:
+    """Return the key of an error message: its skeleton with the names that it quotes, or without
+    them if it is telling enough; "" if many failures share it.
+    """
+    plain = skeleton(message)
+    if plain and len(_telling(plain)) >= (_TELLING if "?" in plain else _LEAST_WORDS):
+        return plain
+    named = skeleton(message, with_names=True)
+    return named if len(_telling(named)) >= 1 and len(named.split()) > _LEAST_WORDS and named != plain else ""
+
+
+def _telling(key: str) -> set[str]:
+    """Return the words of a skeleton that not every failure has."""
+    words = {word.strip("?:;,.()[]{}!'\"") for word in key.split()}
+    return {
+        word
+        for word in words
+        if len(word) > 1 and word not in _USUAL_WORDS and not word.endswith(("error", "exception"))
+    }
+
+
+def codes(text: str) -> list[str]:
+    """Return the error codes and exception names that say by themselves what failed."""
+    return [code for code in dict.fromkeys(_CODE.findall(text)) if code not in _USUAL_CODES and len(code) <= MAX_KEY]
+
+
+def failure(output: str) -> str:
+    """Return the messages of a tool's output as one text of lines to look in: each line's skeletons,
+    with names and without, and its codes as they are written.
+    """
+    if len(output) > MAX_OUTPUT:
+        output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
+    lines: dict[str, None] = {}
+    for line in output.replace("\r", "\n").split("\n"):
+        if not line.strip():
+            continue
+        line = line[:_MOST_LINE]
+        lines[f" {skeleton(line)} "] = None
+        lines[f" {skeleton(line, with_names=True)} "] = None
+        for code in codes(_ANSI.sub("", line)):
+            lines[f" {code} "] = None
+    return "\n".join(lines)
+
+
+def is_error(key: str, failed: str) -> bool:
+    """Return True if a note's message or code stands in what `failure` returned, in whole words."""
+    at = failed.find(key)
+    while at >= 0:
+        before, after = failed[at - 1 : at], failed[at + len(key) : at + len(key) + 1]
+        if not before.isalnum() and not after.isalnum():
+            return True
+        at = failed.find(key, at + 1)
+    return False

@@ -1,0 +1,82 @@
+"""Commands of a shell, as notes name them and as agents run them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+_MOST_CHARS: Final = 8000  # of a line of a shell
+_MOST_COMMANDS: Final = 16  # in one line of a shell
+_PROGRAM: Final = re.compile(r"[a-z][a-z0-9._+-]{0,31}")
+_WRAPPERS: Final = frozenset(
+    {"sudo", "time", "nohup", "nice", "env", "exec", "command", "npx", "bunx", "uvx", "xvfb-run", "stdbuf"}
+)
+_RUNNERS: Final = frozenset(
+    {("python", "-m"), ("python3", "-m")}
+    | {
+        ("uv", "run"),
+        ("poetry", "run"),
+        ("pipenv", "run"),
+        ("pnpm", "exec"),
+        ("pnpm", "dlx"),
+        ("yarn", "dlx"),
+        ("bundle", "exec"),
+        ("npm", "exec"),
+        ("hatch", "run"),
+        ("pdm", "run"),
+    }
+)
+_ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=")
+_PROSE: Final = frozenset({"a", "an", "the", "is", "are", "it", "this", "that", "we", "you", "not", "no", "as"})
+
+
+def command_words(line: str) -> list[str]:
+    """Return a command's program and its arguments, without assignments, wrappers and the folder of
+    the program; empty if it is none.
+    """
+    try:
+        words = shlex.split(line[:1000], comments=True)
+    except ValueError:
+        words = line[:1000].split()
+    while words:
+        head = words[0].rsplit("/", 1)[-1]
+        if _ASSIGNED.match(words[0]) or head in _WRAPPERS:
+            words = words[1:]
+            while words and words[0].startswith("-"):
+                words = words[1:]
+        elif (head, *words[1:2]) in _RUNNERS:
+            words = words[2:]
+        else:
+            break
+    if not words:
+        return []
+    words[0] = words[0].rsplit("/", 1)[-1]
+    if not _PROGRAM.fullmatch(words[0]) or words[0] in _PROSE:
+        return []
+    return words
+
+
+def commands(line: str) -> list[list[str]]:
+    """Return the commands of a line of a shell: the parts between `&&`, `;`, `|` and line ends."""
+    found = [command_words(part) for part in re.split(r"&&|\|\|?|;|\n", line[:_MOST_CHARS])[:_MOST_COMMANDS]]
+    return [words for words in found if words and words[0] != "cd"]
+
+
+def is_command(key: str, run: Sequence[Sequence[str]]) -> bool:
+    """Return True if one of the commands that run is the one of a note: the same program, and all of
+    the note's arguments, in their order.
+    """
+    wanted = key.split()
+    for words in run:
+        if words[0] != wanted[0]:
+            continue
+        rest = iter(words[1:])
+        if all(any(_is_argument(one, word) for word in rest) for one in wanted[1:]):
+            return True
+    return False
+
+
+def _is_argument(wanted: str, given: str) -> bool:
+    return wanted == given or given.startswith(f"{wanted}=") or (wanted.startswith("<") and wanted.endswith(">"))

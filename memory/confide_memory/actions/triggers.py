@@ -1,0 +1,270 @@
+"""What ties a note to an action of an agent: files that it names, commands, and errors that it
+quotes.
+
+Both ends use it. The daemon reads the triggers of stored texts; the proxy reads those of an
+agent's tool call and looks for notes that share one. Nothing here is a judgement by meaning: a
+trigger either occurs in both, or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confide_memory import front_matter
+from confide_memory.actions.error_messages import FAILS, MAX_KEY, QUOTED, codes, signature, skeleton
+from confide_memory.actions.shell_commands import command_words
+from confide_memory.forms import MAX_TRIGGERS
+from confide_memory.markdown_blocks import FENCE, is_item
+
+PATH: Final = "path"
+COMMAND: Final = "command"
+ERROR: Final = "error"
+KINDS: Final = (PATH, COMMAND, ERROR)
+
+MAX_ENTRY: Final = 4096  # characters of an entry that are read
+_MOST_ENTRIES: Final = 2000  # of one document
+
+_EXTENSION: Final = re.compile(
+    r"(?:[\w@.+-]+/)*[\w@+-][\w@.+-]*\.(?:py|pyi|ipynb|js|jsx|ts|tsx|mjs|cjs|vue|svelte|go|rs|java|kt|kts|scala|rb|php|c|h|cc|cpp|hpp|"
+    r"cs|swift|m|lua|ex|exs|erl|hs|clj|dart|zig|sh|bash|zsh|fish|ps1|sql|html|css|scss|json|jsonc|toml|ya?ml|ini|cfg|conf|env|"
+    r"xml|md|mdx|rst|txt|lock|proto|graphql|gql|tf|hcl|gradle|cmake|mk|prisma|csv|service)"
+)
+_FOLDER: Final = re.compile(r"(?:[\w@.+-]+/)+[\w@.+-]*")
+_NAMED: Final = frozenset(
+    {"Makefile", "Dockerfile", "Procfile", "Jenkinsfile", "Gemfile", "Rakefile", "Justfile", "Caddyfile", "go.mod"}
+)
+_PLACE: Final = re.compile(r"(?::\d+(?:-\d+|:\d+)?|#[\w.$-]+)$")
+_SPAN: Final = re.compile(r"(?<!`)`([^`\n]{1,200})`(?!`)")
+_BARE: Final = re.compile(r"(?<![\w/.@:`-])[\w@.+-]+(?:/[\w@.+-]+)*(?![\w/@-])")
+
+_CAUTION: Final = re.compile(
+    r"\b(?:never|don't|do not|doesn't|does not|must(?: not)?|mustn't|always|careful(?:ly)?|avoid|beware|pitfalls?|gotchas?|"
+    r"caveats?|warning|watch out|instead|breaks?|broke|broken|otherwise|unless|only (?:with|after|if|when|by|in|from|through|via)|"
+    r"because|requires?|needs?|has to|have to|first|before|after|not (?:run|use|edit|change|touch|call)|"
+    r"forbidden|deprecated|generated|by hand|careful|decided|decision|we (?:use|chose|keep)|fix(?:ed|es)?|solved|workaround|helps|helped|"
+    r"nie|niemals|nicht|immer|vorsicht|statt|muss|müssen|kein|keine|jamais|toujours|attention|nunca|siempre|cuidado)\b",
+    re.IGNORECASE,
+)
+_CAUTIOUS: Final = frozenset(
+    """pitfall pitfalls gotcha gotchas decision decisions warning warnings convention conventions lesson lessons fix fixes
+    bug bugs troubleshooting rule rules caveat caveats constraint constraints howto runbook""".split()  # noqa: SIM905
+)
+"""Types, categories and tags of notes that say what to mind."""
+
+
+class Trigger(NamedTuple):
+    """A kind out of `KINDS`, and the file, command or message, normalized."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A part of a document that has triggers: a note, or a paragraph or list item of another file.
+
+    Attributes:
+        line: its first line in the document, from 1.
+        text: the text to show.
+        triggers: each once.
+    """
+
+    line: int
+    text: str
+    triggers: tuple[Trigger, ...]
+
+
+# -- stored texts -------------------------------------------------------------------------------------------------
+
+
+def entries(text: str) -> list[Entry]:
+    """Return the entries of a document that have triggers. Never raises.
+
+    The front matter fields `about`, `command` and `error` state triggers. A text also states what
+    it names in words of caution, and each error message that it quotes.
+    """
+    parts = front_matter.parse(text)
+    fields = parts.fields
+    stated = [*_stated(fields)]
+    above = parts.head.count("\n")
+    if "id" in fields or stated:
+        return _note(parts.body, fields, stated, above)
+    is_cautious = _is_cautious(fields)
+    found = []
+    for line, entry in _blocks(parts.body):
+        triggers = _triggers(entry, is_cautious=is_cautious)
+        if triggers:
+            found.append(Entry(above + line, entry.strip(), triggers))
+    return found
+
+
+def _note(body: str, fields: dict[str, object], stated: list[Trigger], above: int) -> list[Entry]:
+    """Return a note as one entry, if it has triggers."""
+    read = body[:MAX_ENTRY]
+    triggers = _first([*stated, *_triggers(read, is_cautious=_is_cautious(fields))])
+    if not triggers:
+        return []
+    leading = len(body) - len(body.lstrip())
+    return [Entry(above + 1 + body[:leading].count("\n"), read.strip(), triggers)]
+
+
+def _is_cautious(fields: dict[str, object]) -> bool:
+    said: list[object] = [fields.get("type"), fields.get("category")]
+    tags = fields.get("tags")
+    said += tags if isinstance(tags, list) else re.split(r"[,\s]+", tags) if isinstance(tags, str) else []
+    return any(isinstance(word, str) and word.strip().lstrip("#").casefold() in _CAUTIOUS for word in said)
+
+
+def _stated(fields: dict[str, object]) -> Iterator[Trigger]:
+    """Yield the triggers of the fields `about`, `command` and `error`."""
+    for one in _texts(fields.get("about")):
+        if not one.startswith("git:") and (path := path_key(_PLACE.sub("", one))):
+            yield Trigger(PATH, path)
+    for one in _texts(fields.get("command")):
+        if words := command_words(one):
+            yield Trigger(COMMAND, " ".join(words)[:MAX_KEY])
+    for one in _texts(fields.get("error")):
+        yield from (
+            Trigger(ERROR, key) for key in (*codes(one), signature(one) or skeleton(one, with_names=True)) if key
+        )
+
+
+def _texts(value: object) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item.strip()[:1000] for item in items if isinstance(item, str) and item.strip()]
+
+
+def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
+    """Return the triggers that an entry's text states."""
+    found: list[Trigger] = []
+    fenced, prose = _parted(entry)
+    spans = _SPAN.findall(prose)
+    quoted = [match[0][1:-1] for match in QUOTED.finditer(prose)]
+    for text in (*fenced, *quoted):
+        found += _errors(text)
+    if not found and (match := re.search(r"\b[A-Za-z]*(?:Error|Exception|error|fatal|panic):\s.{8,}", prose)):
+        found += _errors(
+            re.split(r"(?:\s[-–—]>?\s|[:;.]\s+(?:fix|solution|because|the |use |run |set |add )|\.\s)", match[0])[0]
+        )
+    found += [Trigger(ERROR, code) for code in codes(entry)]
+    if is_cautious or _CAUTION.search(prose):
+        for span in spans:
+            found += _named(span)
+        found += [Trigger(PATH, path) for word in _BARE.findall(_SPAN.sub(" ", prose)) if (path := _bare_path(word))]
+        for line in fenced:
+            if (words := command_words(line.removeprefix("$ "))) and line.startswith("$ "):
+                found.append(Trigger(COMMAND, " ".join(words)[:MAX_KEY]))
+    return _first(found)
+
+
+def _named(span: str) -> list[Trigger]:
+    """Return the file or the command that a code span names."""
+    span = span.strip()
+    plain = _PLACE.sub("", span)
+    if " " not in span and (path := _bare_path(plain) or (_FOLDER.fullmatch(plain) and path_key(plain))):
+        return [Trigger(PATH, path)]
+    words = command_words(span)
+    if len(words) > 1 or (words and span == words[0] and span in _LONE):
+        return [Trigger(COMMAND, " ".join(words)[:MAX_KEY])]
+    return []
+
+
+_LONE: Final = frozenset(
+    {"mypy", "pytest", "ruff", "eslint", "prettier", "tsc", "terraform", "alembic", "psql", "redis-cli"}
+)
+"""Programs whose name alone is a command that a note can be about."""
+
+
+def _bare_path(word: str) -> str:
+    return path_key(word) if _EXTENSION.fullmatch(word) or word in _NAMED else ""
+
+
+def _errors(text: str) -> list[Trigger]:
+    """Return the message in a quoted text, if it is one that says what failed."""
+    text = text.strip()
+    if len(text) < 8 or not FAILS.search(text):
+        return []
+    key = signature(text)
+    return [Trigger(ERROR, key)] if key else []
+
+
+def _first(found: Iterable[Trigger]) -> tuple[Trigger, ...]:
+    return tuple(dict.fromkeys(found))[:MAX_TRIGGERS]
+
+
+def _parted(entry: str) -> tuple[list[str], str]:
+    """Return the lines of fenced code, and the rest."""
+    fence, fenced, prose = "", [], []
+    for line in entry[:MAX_ENTRY].split("\n"):
+        if mark := FENCE.match(line):
+            fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
+        elif fence:
+            fenced.append(line.strip())
+        else:
+            prose.append(line)
+    return fenced, "\n".join(prose)
+
+
+def _blocks(body: str) -> Iterator[tuple[int, str]]:
+    """Yield the paragraphs and top list items of a text, each with its first line from 1. Fenced
+    code goes with the paragraphs before and behind it, which say what it is.
+    """
+    lines = body.split("\n")
+    start, kept, fence, count = 1, list[str](), "", 0
+    is_behind_fence = False
+    for number, line in enumerate(lines, 1):
+        mark = FENCE.match(line)
+        if mark:
+            is_behind_fence = bool(fence) and line.strip().startswith(fence)
+            fence = "" if is_behind_fence else fence or mark[1]
+        elif not fence and line.strip():
+            is_behind_fence = is_behind_fence and not (kept and not kept[-1].strip() and _is_start(line))
+        if (
+            not fence
+            and not mark
+            and (_is_start(line) or (not line.strip() and not _is_beside_fence(lines, number, is_behind_fence)))
+        ):
+            if any(map(str.strip, kept)):
+                yield start, "\n".join(kept).rstrip()[:MAX_ENTRY]
+                count += 1
+                if count == _MOST_ENTRIES:
+                    return
+            kept, is_behind_fence = [], False
+        if not line.startswith("#") and (line.strip() or kept):
+            start = start if kept else number
+            kept.append(line)
+    if any(map(str.strip, kept)):
+        yield start, "\n".join(kept).rstrip()[:MAX_ENTRY]
+
+
+def _is_start(line: str) -> bool:
+    return line.startswith("#") or (is_item(line) and not line[:1].isspace())
+
+
+def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool:
+    """Return True if the blank line with this number (from 1) stands between fenced code and a
+    paragraph.
+    """
+    return is_behind or (number < len(lines) and FENCE.match(lines[number]) is not None)
+
+
+def path_key(path: str) -> str:
+    """Return a relative path in the form for comparison; "" if it is none, or leads out of its
+    folder.
+    """
+    parts = [part for part in path.replace("\\", "/").strip().split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or path.startswith(("/", "~")) or len(path) > MAX_KEY or "://" in path:
+        return ""
+    return "/".join(parts)
+
+
+def is_path(key: str, edited: str) -> bool:
+    """Return True if the edited file, relative to the project's root, is the one of a note, lies in
+    its folder, or has its name where the note gives no folder.
+    """
+    if edited == key or edited.startswith(f"{key}/"):
+        return True
+    return "/" not in key and edited.endswith(f"/{key}") and (bool(_EXTENSION.fullmatch(key)) or key in _NAMED)

@@ -1,0 +1,251 @@
+"""Notes at the moment of an action: which stored entry concerns a tool call of an agent.
+
+The entries of a project are fetched from the daemon in the background, so a tool call waits for no
+request. An entry is shown only if this device's own file says the same: then neither a stale copy
+nor a daemon can put words before an agent. Only failures are searched for by meaning as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.sealing import placeholder
+from confide_memory.actions import error_messages, shell_commands, triggers
+from confide_memory.actions.triggers import COMMAND, ERROR, PATH
+from confide_memory.classes.hostile import is_hostile
+from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
+from confide_memory.errors import UnfitAnswerError
+from confide_memory.wire.revisions import ACTIONS, ActionEntry
+from confide_proxy.hooks import events, hook_paths
+from confide_proxy.hooks.server import form
+
+log = logging.getLogger(__name__)
+
+REFRESH_S: Final = 5.0
+"""Entries older than this are fetched anew at the next tool call, beside it."""
+REQUEST_S: Final = 5.0
+MOST_PROJECTS: Final = 16
+MOST_BYTES: Final = 500
+"""Bytes of a whole answer, frame included."""
+SESSION_TOKENS: Final = 400
+"""Tokens that a session gets for each hundred tool calls."""
+CALLS: Final = 100
+MOST_FILE: Final = 512 * 1024
+MOST_TRIED: Final = 4
+"""Entries whose files are read before a tool call."""
+_EXIT: Final = re.compile(
+    r"(?:exit(?:ed)?(?: with)?(?: code| status)?|process exited with code)\s*:?\s*(-?\d+)", re.IGNORECASE
+)
+_QUESTION_CHARS: Final = 300
+_LEAST_PART: Final = 8
+
+
+@dataclass(slots=True)
+class _Entries:
+    """A project's entries, as the daemon last gave them."""
+
+    version: str = ""
+    entries: list[ActionEntry] = field(default_factory=list)
+    fetched_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Spent:
+    """What a session has got."""
+
+    calls: int = 0
+    tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a tool call happens: the project's name, its root, and the folder of the global memory."""
+
+    project: str
+    root: str
+    global_folder: str
+
+    def file(self, project: str, path: str) -> str | None:
+        """Return the file of a document on this device; None if its project is another one."""
+        folder = {self.project: self.root, GLOBAL_PROJECT: self.global_folder}.get(project)
+        parts = path.split("/")
+        if folder is None or os.path.isabs(path) or any(part in ("", ".", "..") for part in parts):
+            return None
+        return os.path.join(folder, *parts)
+
+    def below(self, cwd: str, path: str) -> str:
+        """Return an edited path relative to the project's root; "" if it lies elsewhere."""
+        whole = os.path.normpath(os.path.join(cwd, path))
+        for folder in dict.fromkeys((self.root, os.path.realpath(self.root))):
+            if whole.startswith(f"{folder}{os.sep}"):
+                return whole[len(folder) + 1 :].replace(os.sep, "/")
+        return ""
+
+
+class ActionRecall:
+    """The entries of the projects in which agents work, and what each session has got of them."""
+
+    def __init__(self, link: RequestChannel) -> None:
+        self._link = link
+        self._projects: dict[str, _Entries] = {}
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._sessions: dict[str, _Spent] = {}
+
+    def end(self) -> None:
+        for task in self._refreshing.values():
+            task.cancel()
+
+    def refresh_soon(self, project: str, *, is_stale: bool = True) -> None:
+        """Fetch a project's entries in the background, unless they are new or being fetched."""
+        held = self._projects.get(project)
+        if held is not None and not is_stale and time.monotonic() - held.fetched_at < REFRESH_S:
+            return
+        task = self._refreshing.get(project)
+        if task is None or task.done():
+            self._refreshing = {name: each for name, each in self._refreshing.items() if not each.done()}
+            self._refreshing[project] = asyncio.get_running_loop().create_task(self._refresh(project))
+
+    async def fitting(self, place: Workplace, asked: Mapping[str, object]) -> Iterator[form.Quoted]:
+        """Return the lines for the entries that concern a tool call, the most specific first, each
+        only once its file has been read.
+        """
+        self.refresh_soon(place.project, is_stale=False)
+        held = self._projects.get(place.project)
+        if held is None:
+            # The first call of a session may come before the entries: it waits for them, as long as
+            # the hook does.
+            await asyncio.shield(self._refreshing[place.project])
+            held = self._projects.get(place.project, _Entries())
+        found = _matching(held.entries, place, asked)
+        return await asyncio.to_thread(_confirmed, found, place)
+
+    def count(self, session: str) -> None:
+        """Count a tool call of a session."""
+        self._spent(session).calls += 1
+
+    def take(self, session: str, line: str) -> bool:
+        """Return True, and count the tokens, if the session may get one more line."""
+        spent, cost = self._spent(session), form.tokens(line)
+        if spent.tokens + cost > SESSION_TOKENS * max(1, -(-spent.calls // CALLS)):
+            return False
+        spent.tokens += cost
+        return True
+
+    def _spent(self, session: str) -> _Spent:
+        found = self._sessions.pop(session, None) or _Spent()
+        self._sessions[session] = found
+        while len(self._sessions) > 64:
+            del self._sessions[next(iter(self._sessions))]
+        return found
+
+    async def _refresh(self, project: str) -> None:
+        held = self._projects.get(project) or _Entries()
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                answer = await ACTIONS.ask(self._link, {"project": project, "known": held.version}, timeout_s=REQUEST_S)
+            if answer["version"] != held.version:
+                held.version, held.entries = answer["version"], answer["entries"]
+        except (RequestError, UnfitAnswerError):
+            held.entries = []  # the daemon is older, or this caller has no grant for the project
+        except (ConfideError, TimeoutError) as error:
+            log.info("the notes at actions could not be fetched: %s", type(error).__name__)
+        held.fetched_at = time.monotonic()
+        self._projects[project] = held
+        while len(self._projects) > MOST_PROJECTS:
+            del self._projects[next(iter(self._projects))]
+
+
+def has_failed(asked: Mapping[str, object]) -> bool:
+    """Return True if a finished tool call has failed, as far as its client tells."""
+    failed, output = asked.get("failed"), asked.get("output")
+    if isinstance(failed, bool):
+        return failed
+    codes = _EXIT.findall(output[-2000:] + output[:2000]) if isinstance(output, str) else []
+    return any(int(code) != 0 for code in codes)
+
+
+def question(asked: Mapping[str, object]) -> str:
+    """Return what to search for by meaning after a failure: the command's program and the message
+    that says most; "" if the output says nothing.
+    """
+    output, command = asked.get("output"), asked.get("command")
+    if not isinstance(output, str):
+        return ""
+    lines = [line.strip() for line in output[-8000:].split("\n") if error_messages.signature(line)]
+    failing = [line for line in lines if error_messages.FAILS.search(line)]
+    if not failing:
+        return ""
+    run = shell_commands.commands(command) if isinstance(command, str) else []
+    head = " ".join(run[-1][:2]) if run else ""
+    return f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS]
+
+
+def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[str, object]) -> list[ActionEntry]:
+    """Return the entries that concern a tool call, the most specific first, then the newest."""
+    given, command, output = asked.get("paths"), asked.get("command"), asked.get("output")
+    cwd = asked.get("cwd")
+    paths = [place.below(str(cwd), path) for path in given if isinstance(path, str)] if isinstance(given, list) else []
+    run = shell_commands.commands(command) if isinstance(command, str) else []
+    failed = ""
+    if asked.get("kind") == events.AFTER and isinstance(output, str):
+        failed = error_messages.failure(output)
+    ranked: list[tuple[int, int, ActionEntry]] = []
+    for number, entry in enumerate(entries):
+        best = 0
+        for trigger in entry["triggers"]:
+            kind, key = trigger["kind"], trigger["key"]
+            if kind == ERROR and failed and error_messages.is_error(key, failed):
+                best = max(best, 1000 + len(key))
+            elif kind == COMMAND and run and shell_commands.is_command(key, run):
+                best = max(best, 500 + len(key.split()))
+            elif kind == PATH and any(path and triggers.is_path(key, path) for path in paths):
+                best = max(best, 1 + key.count("/") + (100 if key in paths else 0))
+        if best and form.may_come(entry, (place.project, GLOBAL_PROJECT)):
+            ranked.append((-best, number, entry))
+    return [entry for _, _, entry in sorted(ranked, key=lambda one: one[:2])]
+
+
+def _confirmed(found: Sequence[ActionEntry], place: Workplace) -> Iterator[form.Quoted]:
+    lines = []
+    for entry in found[:MOST_TRIED]:
+        if _is_said_here(entry, place) and not is_hostile(entry["snippet"]):
+            line = form.action(entry, MOST_BYTES)
+            lines += [line] if line is not None else []
+    return iter(lines)
+
+
+def _is_said_here(entry: ActionEntry, place: Workplace) -> bool:
+    """Return True if the device's own file has the entry's words."""
+    file = place.file(entry["project"], entry["path"])
+    if file is None:
+        return False
+    try:
+        text = hook_paths.plain(file, MOST_FILE).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return False
+    own = " ".join(text.split())
+    place_at = 0
+    for part in _without_secrets(entry["snippet"]):
+        words = " ".join(part.split())
+        if len(words) >= _LEAST_PART or part is entry["snippet"]:
+            place_at = own.find(words, place_at)
+            if place_at < 0:
+                return False
+    return True
+
+
+def _without_secrets(snippet: str) -> list[str]:
+    """Return the parts of a text between its placeholders, whose values the file has in clear."""
+    parts, start = [], 0
+    for first, behind, _ in placeholder.find(snippet):
+        parts.append(snippet[start:first])
+        start = behind
+    return [*parts, snippet[start:]]

@@ -1,0 +1,131 @@
+"""Tool calls of agents as the hooks of each client describe them, in one form.
+
+A hook runs before and after tool calls, so this module imports nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+EDITS: Final = frozenset(
+    {
+        *("Edit", "Write", "MultiEdit", "NotebookEdit"),  # Claude Code
+        *("apply_patch", "edit", "write", "patch", "multiedit"),  # Codex, OpenCode
+        *("replace", "write_file", "edit_file", "search_replace", "Delete"),  # Gemini CLI, Cursor
+        *("create_file", "replace_string_in_file", "multi_replace_string_in_file", "insert_edit_into_file"),  # VS Code
+        "edit_notebook_file",
+    }
+)
+"""Tools that change a file."""
+MOST_OUTPUT: Final = 32 * 1024
+"""Characters of a tool's output that are sent: a quarter from its start, the rest from its end."""
+MOST_PATHS: Final = 16
+MOST_COMMAND: Final = 8192
+_PATHS: Final = (
+    "file_path",
+    "filePath",
+    "notebook_path",
+    "path",
+    "absolute_path",
+    "target_file",
+    "relative_workspace_path",
+)
+_PATCHES: Final = ("input", "patch", "patchText", "command")
+_PATCHED: Final = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
+_OUTPUTS: Final = ("error", "error_message", "tool_response", "tool_output", "tool_result", "result_json", "output")
+_PARTS: Final = (
+    "error",
+    "stderr",
+    "output",
+    "stdout",
+    "llmContent",
+    "text",
+    "content",
+    "message",
+    "result",
+    "metadata",
+)
+_CODES: Final = ("exit_code", "exitCode", "exit", "returncode", "code")
+_DEEPEST: Final = 4
+
+
+def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
+    """Return what an event tells of its tool call.
+
+    `tool`, `command` and `paths` are empty if there are none; `output` is what a finished call
+    returned; `failed` is None if the event does not say.
+    """
+    tool = told.get("tool_name")
+    given = told.get("tool_input")
+    arguments: dict[str, Any] = given if isinstance(given, dict) else {"input": given}
+    name = tool if isinstance(tool, str) else ""
+    command = _command(told if "command" in told else arguments)
+    is_edit = name in EDITS or "*** Begin Patch" in command
+    return {
+        "tool": name[:128],
+        "command": "" if is_edit else command[:MOST_COMMAND],
+        "paths": _edited(arguments) if is_edit else [],
+        "output": _clipped("\n".join(text for key in _OUTPUTS if (text := _text(told.get(key))))),
+        "failed": True if is_failure else _has_failed(told),
+    }
+
+
+def _command(arguments: dict[str, Any]) -> str:
+    found = arguments.get("command", arguments.get("cmd"))
+    if isinstance(found, list):  # ["bash", "-lc", "make test"]
+        words = [word for word in found if isinstance(word, str)]
+        return words[-1] if len(words) == 3 and words[1] in ("-c", "-lc") else " ".join(words)
+    return found if isinstance(found, str) else ""
+
+
+def _edited(arguments: dict[str, Any]) -> list[str]:
+    found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
+    for key in _PATCHES:
+        patch = arguments.get(key)
+        for line in patch[: 4 * MOST_OUTPUT].split("\n") if isinstance(patch, str) else ():
+            found += [line[len(mark) :].strip() for mark in _PATCHED if line.startswith(mark)]
+    edits = arguments.get("replacements")
+    for one in edits[:MOST_PATHS] if isinstance(edits, list) else ():
+        found += [one["filePath"]] if isinstance(one, dict) and isinstance(one.get("filePath"), str) else []
+    return [path[:4096] for path in dict.fromkeys(found) if path][:MOST_PATHS]
+
+
+def _text(value: object, depth: int = 0) -> str:
+    """Return the texts in a tool's answer, in the order in which a reader wants them."""
+    if isinstance(value, str):
+        return value
+    if depth == _DEEPEST:
+        return ""
+    if isinstance(value, dict):
+        found = [_text(value[key], depth + 1) for key in _PARTS if key in value]
+        codes = [f"exit code {value[key]}" for key in _CODES if isinstance(value.get(key), int)]
+        return "\n".join(text for text in (*found, *codes) if text)
+    if isinstance(value, list):
+        return "\n".join(text for each in value[:64] if (text := _text(each, depth + 1)))
+    return ""
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= MOST_OUTPUT:
+        return text
+    return f"{text[: MOST_OUTPUT // 4]}\n{text[-3 * MOST_OUTPUT // 4 :]}"
+
+
+def _has_failed(told: dict[str, Any]) -> bool | None:
+    if told.get("error") or told.get("error_message"):
+        return True
+    for key in _OUTPUTS:
+        answer = told.get(key)
+        if not isinstance(answer, dict):
+            continue
+        if answer.get("is_error") is True or answer.get("isError") is True or answer.get("success") is False:
+            return True
+        if answer.get("error"):
+            return True
+        for inner in (answer, answer.get("metadata")):
+            codes = [inner.get(code) for code in _CODES] if isinstance(inner, dict) else []
+            if said := [code for code in codes if isinstance(code, int) and not isinstance(code, bool)]:
+                return any(said)
+    return None
