@@ -217,26 +217,24 @@ def _blocks(body: str) -> Iterator[tuple[int, str]]:
     is_behind_fence = False
     for number, line in enumerate(lines, 1):
         mark = FENCE.match(line)
+        is_open = bool(fence or mark)
         if mark:
             is_behind_fence = bool(fence) and line.strip().startswith(fence)
             fence = "" if is_behind_fence else fence or mark[1]
-        elif not fence and line.strip():
-            is_behind_fence = is_behind_fence and not (kept and not kept[-1].strip() and _is_start(line))
-        if (
-            not fence
-            and not mark
-            and (_is_start(line) or (not line.strip() and not _is_beside_fence(lines, number, is_behind_fence)))
-        ):
-            if any(map(str.strip, kept)):
+        elif line.strip():
+            is_behind_fence = False
+        is_blank = not line.strip() and not _is_beside_fence(lines, number, is_behind_fence)
+        if not is_open and (is_blank or _is_start(line)):
+            if kept:
                 yield start, "\n".join(kept).rstrip()[:MAX_ENTRY]
                 count += 1
                 if count == _MOST_ENTRIES:
                     return
-            kept, is_behind_fence = [], False
+            kept = []
         if not line.startswith("#") and (line.strip() or kept):
             start = start if kept else number
             kept.append(line)
-    if any(map(str.strip, kept)):
+    if kept:
         yield start, "\n".join(kept).rstrip()[:MAX_ENTRY]
 
 
