@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from confide_proxy import paths
 from confide_proxy.clients.config_entries import ConfigEntry, Items, Member
 from confide_proxy.clients.known_clients import KnownClient, codex_folder, home, which_memory
 from confide_proxy.clients.rules import claude_settings
@@ -23,10 +24,12 @@ _OURS: Final = re.compile(
     r"(?:env (?:[A-Z_]+=(?:[\w@%+=:,./-]|'[^']*'|\"'\")+ )+)?(?P=it)|command -v confide >/dev/null && exec confide) hook; "
     r"(?:\} <&3 >/dev/null 2>&1 & )?exit 0"
 )
+_MOST_ADDRESS: Final = 103
+"""Most bytes of a Unix socket's path, as in `hook_paths`."""
 _SCRIPT: Final = "opencode/confide.js"
 _TEMPLATES: Final = {
     "claude-code": "hooks/hooks.json",
-    "codex": "hooks/hooks.json",
+    "codex": "codex/hooks.json",
     "gemini": "gemini/hooks/hooks.json",
     "cursor": "cursor/hooks.json",
     "vscode": "vscode/hooks.json",
@@ -78,6 +81,8 @@ def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -
         options: dict[str, object] = {"program": program}
         if said := which_memory(os.environ):
             options["environment"] = said
+        if socket := _socket():
+            options["socket"] = socket
         script = [(PLUGIN / _SCRIPT).as_uri(), options]
         return [Items(place, ("plugin",), [script], is_our_script)]
     template = json.loads((PLUGIN / _TEMPLATES[client.name]).read_text("utf-8"))
@@ -89,6 +94,14 @@ def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -
     if "version" in template:
         entries.insert(0, Member(place, ("version",), template["version"], is_kept=True))
     return entries
+
+
+def _socket() -> str | None:
+    """Return the path of the socket that answers hooks; None if it is elsewhere than in the state
+    folder, since that path is too long for one (`hook_paths.addresses`).
+    """
+    found = str(paths.find().state / "hooks.sock")
+    return found if len(os.fsencode(found)) <= _MOST_ADDRESS else None
 
 
 def is_ours(group: Any) -> bool:

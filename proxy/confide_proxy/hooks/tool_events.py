@@ -14,7 +14,13 @@ EDITS: Final = frozenset(
         *("Edit", "Write", "MultiEdit", "NotebookEdit"),  # Claude Code
         *("apply_patch", "edit", "write", "patch", "multiedit"),  # Codex, OpenCode
         *("replace", "write_file", "edit_file", "search_replace", "Delete"),  # Gemini CLI, Cursor
-        *("create_file", "replace_string_in_file", "multi_replace_string_in_file", "insert_edit_into_file"),  # VS Code
+        *(
+            "editFiles",
+            "create_file",
+            "replace_string_in_file",
+            "multi_replace_string_in_file",
+            "insert_edit_into_file",
+        ),  # VS Code
         "edit_notebook_file",
     }
 )
@@ -86,6 +92,8 @@ def _edited(arguments: dict[str, Any]) -> list[str]:
         patch = arguments.get(key)
         for line in patch[: 4 * MOST_OUTPUT].split("\n") if isinstance(patch, str) else ():
             found += [line[len(mark) :].strip() for mark in _PATCHED if line.startswith(mark)]
+    files = arguments.get("files")
+    found += [file for file in files[:MOST_PATHS] if isinstance(file, str)] if isinstance(files, list) else []
     edits = arguments.get("replacements")
     for one in edits[:MOST_PATHS] if isinstance(edits, list) else ():
         found += [one["filePath"]] if isinstance(one, dict) and isinstance(one.get("filePath"), str) else []

@@ -113,10 +113,10 @@ def test_a_store_runs_without_a_person_where_it_only_adds(arguments: Any, is_all
 
 
 def test_what_is_no_event_is_none() -> None:
-    """Unknown ones and those at tool calls are nothing; what is no object is no JSON of a client's."""
+    """Unknown ones are nothing; what is no object is no JSON of a client's."""
     for told in (
         {},
-        {"hook_event_name": "PreToolUse"},
+        {"hook_event_name": "PostToolBatch"},
         {"hook_event_name": 7},
         {"hook_event_name": "beforeSubmitPrompt"},
     ):

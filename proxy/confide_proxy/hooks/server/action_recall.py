@@ -163,13 +163,13 @@ class ActionRecall:
             del self._projects[next(iter(self._projects))]
 
 
-def has_failed(asked: Mapping[str, object]) -> bool:
-    """Return True if a finished tool call has failed, as far as its client tells."""
+def has_failed(asked: Mapping[str, object]) -> bool | None:
+    """Return whether a finished tool call has failed; None if its client does not tell."""
     failed, output = asked.get("failed"), asked.get("output")
     if isinstance(failed, bool):
         return failed
     codes = _EXIT.findall(output[-2000:] + output[:2000]) if isinstance(output, str) else []
-    return any(int(code) != 0 for code in codes)
+    return any(int(code) != 0 for code in codes) if codes else None
 
 
 def question(asked: Mapping[str, object]) -> str:
@@ -195,7 +195,7 @@ def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[s
     paths = [place.below(str(cwd), path) for path in given if isinstance(path, str)] if isinstance(given, list) else []
     run = shell_commands.commands(command) if isinstance(command, str) else []
     failed = ""
-    if asked.get("kind") == events.AFTER and isinstance(output, str):
+    if asked.get("kind") == events.AFTER and isinstance(output, str) and has_failed(asked) is not False:
         failed = error_messages.failure(output)
     ranked: list[tuple[int, int, ActionEntry]] = []
     for number, entry in enumerate(entries):

@@ -212,9 +212,9 @@ class PromptRecall:
 
     async def _action(self, folder: str, session: str, asked: Mapping[str, object]) -> dict[str, object]:
         self._actions.count(session)
-        is_failure = asked.get("kind") == events.AFTER
+        is_failure = asked.get("kind") == events.AFTER and has_failed(asked) is True
         found = await self._found(folder)
-        if found is None or (is_failure and not has_failed(asked)):
+        if found is None:
             return {}
         place = Workplace(*found, os.fspath(self._paths.global_folder))
         for line in await self._actions.fitting(place, asked):

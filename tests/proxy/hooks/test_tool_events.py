@@ -1,0 +1,117 @@
+"""A tool call in one form, whatever client describes it. The events of Claude Code, Codex and Gemini CLI are recorded ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from confide_proxy.hooks import events
+from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, described
+
+RECORDED = Path(__file__).parents[2] / "fixtures/hooks"
+
+
+def recorded(client: str) -> list[dict[str, Any]]:
+    lines = (RECORDED / f"{client}-tools.jsonl").read_text("utf-8").splitlines()
+    found = [events.read(line.encode()) for line in lines]
+    assert all(event is not None and event.client == client for event in found)
+    return [{"event": event.name, "kind": event.kind, **event.call} for event in found if event]
+
+
+def test_claude_code_tells_of_commands_edits_and_failures() -> None:
+    found = recorded("claude-code")
+    failed = [one for one in found if one["event"] == "PostToolUseFailure"]
+    assert [(one["command"], one["failed"]) for one in failed][0] == ("ls /nonexistent; exit 3", True)
+    assert "No such file" in failed[0]["output"]
+    edited = [one["paths"] for one in found if one["event"] == "PreToolUse" and one["paths"]]
+    assert ["/project/a.py"] in edited
+    assert ["/project/b.py"] in edited
+    assert all(not one["paths"] and not one["command"] for one in found if one["tool"] == "Read")
+
+
+def test_codex_tells_no_exit_code() -> None:
+    found = recorded("codex")
+    assert [(one["kind"], one["command"], one["failed"]) for one in found[:2]] == [
+        (events.BEFORE, "ls /nonexistent; exit 3", None),
+        (events.AFTER, "ls /nonexistent; exit 3", None),
+    ]
+    assert "No such file" in found[1]["output"]
+
+
+def test_gemini_tells_it_in_what_its_model_reads() -> None:
+    found = [one for one in recorded("gemini") if one["kind"] == events.AFTER]
+    assert "Exit Code: 3" in found[0]["output"]
+    assert [one["paths"] for one in found[2:4]] == [["/project/a.py"], ["/project/b.py"]]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (
+            {
+                "tool_name": "apply_patch",
+                "tool_input": {"command": "*** Begin Patch\n*** Update File: a.py\n*** Add File: b/c.py\n"},
+            },
+            {"paths": ["a.py", "b/c.py"], "command": ""},
+        ),
+        (
+            {
+                "tool_name": "shell",
+                "tool_input": {"command": ["bash", "-lc", "make test"]},
+                "tool_response": {"exit_code": 2, "output": "x"},
+            },
+            {"command": "make test", "failed": True, "output": "x\nexit code 2"},
+        ),
+        (
+            {"tool_name": "editFiles", "tool_input": {"files": ["src/main.ts"]}},
+            {"paths": ["src/main.ts"]},
+        ),
+        ({"tool_name": "run_in_terminal", "tool_input": {"command": "ls"}, "tool_response": "fine"}, {"failed": None}),
+        ({"command": "npm test", "output": "boom"}, {"command": "npm test", "output": "boom"}),
+        (
+            {"tool_name": "Bash", "tool_response": {"content": [{"type": "text", "text": "no"}], "is_error": True}},
+            {"failed": True, "output": "no"},
+        ),
+        ({"tool_name": "Bash", "tool_response": {"stdout": "ok", "exit_code": 0}}, {"failed": False}),
+        ({"tool_name": 7, "tool_input": 7, "tool_response": 7, "error": 7}, {"tool": "", "paths": [], "output": ""}),
+    ],
+)
+def test_other_forms(told: dict[str, Any], expected: dict[str, object]) -> None:
+    found = described(told, is_failure=False)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_large_call_is_cut() -> None:
+    told = {
+        "tool_name": "apply_patch",
+        "tool_input": {"input": "".join(f"*** Add File: f{n}\n" for n in range(1000)), "command": "x" * 10**6},
+        "tool_response": "a" * 10**6 + "end",
+    }
+    found = described(told, is_failure=True)
+    assert len(found["paths"]) == MOST_PATHS
+    assert found["output"].endswith("end")
+    assert len(found["output"]) <= MOST_OUTPUT + 1
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["command", "error", "exit_code", "text", "files", "path", "metadata"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["tool_name", "tool_input", "tool_response", "error", "command", "output"]), _JSON)
+)
+def test_any_object_is_read(told: dict[str, Any]) -> None:
+    json.dumps(described(told, is_failure=False))
