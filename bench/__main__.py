@@ -51,6 +51,7 @@ BENCHES = (
     "secrets",
     "hooks",
     "hook_prompts",
+    "action.judge",
     "gateway",
     "gateway_attacks",
     "panel",

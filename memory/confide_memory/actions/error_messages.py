@@ -19,21 +19,30 @@ _TIME: Final = re.compile(
 _PATH: Final = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@~+-]*[\\/])+[\w.@~+-]*")
 _HEX: Final = re.compile(r"\b(?:0x[0-9a-f]+|(?=[0-9a-f]*\d)[0-9a-f]{7,})\b", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"(?<![A-Za-z_\d])[-+]?\d[\d.,_:]*(?:\s?(?:ms|s|kb|mb|gb|%))?\b")
-QUOTED: Final = re.compile(r"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|‘[^’\n]{1,200}’|“[^”\n]{1,200}”")
+QUOTED: Final = re.compile(
+    r"(?<!\w)'[^'\n]{1,200}'(?!\w)|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|‘[^’\n]{1,200}’|“[^”\n]{1,200}”"
+)
 _PREFIX: Final = re.compile(r"^\s*(?:E\s{2,}|npm (?:ERR!|error)\s|\[?(?:ERROR|FATAL)\]?\s)\s*")
 _MARKS: Final = re.compile(r"[\s^~|>=*_#-]+")
 
 FAILS: Final = re.compile(
     r"(?:\b|_)(?:error|exception|failed|failure|fatal|panic|panicked|traceback|cannot|can't|could not|couldn't|unable|denied|"
     r"refused|not found|no such|undefined|unresolved|unexpected|invalid|mismatch|conflict|timed? ?out|timeout|"
-    r"missing|unknown|abort(?:ed)?|segmentation fault|core dumped|killed|exit (?:code|status)|exited with)\b"
+    r"missing|unknown|rejected|wrong|bad|unauthorized|forbidden|expired|locked|violates|duplicate|corrupt(?:ed)?|exceed(?:s|ed)|overflow|"
+    r"reset by peer|already (?:exists|in use|allocated|running)|not (?:allowed|supported|permitted)|no (?:matches|space)|"
+    r"abort(?:ed)?|segmentation fault|core dumped|killed|exit (?:code|status)|exited with)\b"
     r"|\b[A-Z]\w*(?:Error|Exception|Warning)\b|\bE[A-Z]{3,}\b|\b[A-Z]{2,}\d{3,}\b|\bERR_\w+",
     re.IGNORECASE,
 )
-_CODE: Final = re.compile(
-    r"\b(?:ERR_[A-Z0-9_]{3,}|[A-Z]{2,}[A-Z0-9]*_[A-Z0-9_]*[A-Z]{2,}[A-Z0-9_]*|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{3,6}"
-    r"|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
+_FAULT: Final = (
+    "ERR|ERROR|FAIL|FAILED|FAILURE|EXCEPTION|INVALID|DENIED|TIMEOUT|EXCEEDED|CONFLICT|NOT|NO|LOCKED|EXPIRED|"
+    "REFUSED|MISSING|MISMATCH|BAD|UNKNOWN|ABORTED"
 )
+_CODE: Final = re.compile(
+    rf"\b(?:(?=[A-Z0-9_]*(?:(?<![A-Z0-9])(?:{_FAULT})(?![A-Z0-9])))[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
+    r"|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{3,6}|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
+)
+"""Codes of compilers, databases and systems, and names of exceptions: `TS2742`, `ERR_SSL`, `EADDRINUSE`."""
 _USUAL_CODES: Final = frozenset(
     {"ENOENT", "EACCES", "EPERM", "EEXIST", "EPIPE", "ERROR", "EXCEPTION", "ERR_MODULE_NOT_FOUND", "MODULE_NOT_FOUND"}
     | {"HTTP404", "HTTP500", "UTF-8", "SHA256", "SHA1", "RFC2119", "ISO8601", "BASE64", "AES256"}
@@ -85,10 +94,15 @@ def skeleton(message: str, *, with_names: bool = False) -> str:
 def signature(message: str) -> str:
     """Return the key of an error message: its skeleton with the names that it quotes, or without
     them if it is telling enough; "" if many failures share it.
+
+    A text without a word of failure has to be telling by itself.
     """
     plain = skeleton(message)
-    if plain and len(_telling(plain)) >= (_TELLING if "?" in plain else _LEAST_WORDS):
+    least = _TELLING if "?" in plain or not FAILS.search(message) else _LEAST_WORDS
+    if len(_telling(plain)) >= least:
         return plain
+    if not FAILS.search(message):
+        return ""
     named = skeleton(message, with_names=True)
     return named if len(_telling(named)) >= 1 and len(named.split()) > _LEAST_WORDS and named != plain else ""
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from confide_memory import front_matter
-from confide_memory.actions.error_messages import FAILS, MAX_KEY, QUOTED, codes, signature, skeleton
+from confide_memory.actions import error_messages
+from confide_memory.actions.error_messages import MAX_KEY, QUOTED, codes, signature, skeleton
 from confide_memory.actions.shell_commands import command_words
 from confide_memory.forms import MAX_TRIGGERS
 from confide_memory.markdown_blocks import FENCE, is_item
@@ -53,6 +54,14 @@ _CAUTIOUS: Final = frozenset(
     bug bugs troubleshooting rule rules caveat caveats constraint constraints howto runbook""".split()  # noqa: SIM905
 )
 """Types, categories and tags of notes that say what to mind."""
+
+
+_MESSAGE: Final = re.compile(r"\b(?:[\w.]*(?:Error|Exception|error|fatal|panic)|[a-z]+_[a-z_]+):\s.{8,}")
+"""A message that a text has without quotes."""
+_CLAUSE: Final = re.compile(r"\s[-–—]+>?\s|[:;.,]\s|\s\(")
+_MOST_CLAUSES: Final = 6
+_LEAST_MESSAGE: Final = 8
+_MARK: Final = re.compile(r"\A\s*(?:[-*+]|\d{1,9}[.)])\s+")
 
 
 class Trigger(NamedTuple):
@@ -142,17 +151,20 @@ def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
     found: list[Trigger] = []
     fenced, prose = _parted(entry)
     spans = _SPAN.findall(prose)
-    quoted = [match[0][1:-1] for match in QUOTED.finditer(prose)]
+    # Code is a message only if it says that something failed; it may be a command as well.
+    quoted = [
+        match[0][1:-1]
+        for match in QUOTED.finditer(prose)
+        if match[0][0] != "`" or error_messages.FAILS.search(match[0])
+    ]
     for text in (*fenced, *quoted):
         found += _errors(text)
-    if not found and (match := re.search(r"\b[A-Za-z]*(?:Error|Exception|error|fatal|panic):\s.{8,}", prose)):
-        found += _errors(
-            re.split(r"(?:\s[-–—]>?\s|[:;.]\s+(?:fix|solution|because|the |use |run |set |add )|\.\s)", match[0])[0]
-        )
+    if not found and (match := _MESSAGE.search(prose)):
+        found += _errors_in(match[0])
     found += [Trigger(ERROR, code) for code in codes(entry)]
     if is_cautious or _CAUTION.search(prose):
         for span in spans:
-            found += _named(span)
+            found += [] if error_messages.FAILS.search(span) and _errors(span) else _named(span)
         found += [Trigger(PATH, path) for word in _BARE.findall(_SPAN.sub(" ", prose)) if (path := _bare_path(word))]
         for line in fenced:
             if (words := command_words(line.removeprefix("$ "))) and line.startswith("$ "):
@@ -184,11 +196,16 @@ def _bare_path(word: str) -> str:
 
 def _errors(text: str) -> list[Trigger]:
     """Return the message in a quoted text, if it is one that says what failed."""
-    text = text.strip()
-    if len(text) < 8 or not FAILS.search(text):
-        return []
-    key = signature(text)
+    key = signature(text) if len(text) >= _LEAST_MESSAGE else ""
     return [Trigger(ERROR, key)] if key else []
+
+
+def _errors_in(text: str) -> list[Trigger]:
+    """Return the messages with which an unquoted text may begin: nothing says where the message ends
+    and the remark on it begins, so each end of a clause may be the one.
+    """
+    ends = [match.start() for match in _CLAUSE.finditer(text)][:_MOST_CLAUSES]
+    return [trigger for end in (*ends, len(text)) for trigger in _errors(text[:end])]
 
 
 def _first(found: Iterable[Trigger]) -> tuple[Trigger, ...]:
@@ -198,7 +215,7 @@ def _first(found: Iterable[Trigger]) -> tuple[Trigger, ...]:
 def _parted(entry: str) -> tuple[list[str], str]:
     """Return the lines of fenced code, and the rest."""
     fence, fenced, prose = "", [], []
-    for line in entry[:MAX_ENTRY].split("\n"):
+    for line in _MARK.sub("", entry[:MAX_ENTRY], count=1).split("\n"):
         if mark := FENCE.match(line):
             fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
         elif fence:

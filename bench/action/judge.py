@@ -1,0 +1,195 @@
+"""Of failures that a note covers, how many are met before they repeat; of other calls, how many see a line; what a hook costs there.
+
+    python -m bench.action.judge [--no-time]
+
+Memory is a year of a shop's daily logs with the notes among them, as the daemon's own code reads it; the answers are those of the
+process that answers hooks. The times are of real hooks beside a real session, and of a bare Python that reads the event and asks a socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.programs.processes import CONFIDE, Machine, wait_until
+from tests.support.programs.wire import Wire
+
+from bench.action import sessions
+from bench.hooks import Taken, timed
+from bench.quiet.growing import logs
+from confide_memory.actions.triggers import entries
+from confide_proxy.hooks import block, events
+from confide_proxy.hooks.server.action_recall import ActionRecall, Workplace
+from confide_proxy.hooks.server.form import tokens
+
+SEED: Final = 43
+SESSIONS, WRITTEN_AFTER, UNCOVERED, BENIGN = 140, 60, 100, 5000
+DAYS: Final = 360
+ROUNDS: Final = 40
+PROJECT: Final = "shop"
+CALLS: Final = 100
+_ASKING: Final = """
+import json, socket, sys
+told = json.loads(sys.stdin.buffer.read())
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    connection.sendall(json.dumps({"kind": "turn", "cwd": told["cwd"]}).encode() + b"\\n")
+    connection.recv(65536)
+"""
+
+
+class Daemon:
+    """A daemon that answers `actions` with the entries of the files."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._entries = [
+            {
+                **{"project": PROJECT, "path": path, "startLine": entry.line, "id": None, "snippet": entry.text[:600]},
+                **{"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"},
+                "triggers": [{"kind": one.kind, "key": one.key} for one in entry.triggers],
+            }
+            for path, text in files.items()
+            for entry in entries(text)
+        ]
+
+    @property
+    def size(self) -> int:
+        return len(self._entries)
+
+    async def request(
+        self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
+    ) -> dict[str, object]:
+        return {"version": "1", "entries": self._entries[:500]}
+
+    async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
+        raise NotImplementedError
+
+
+def main() -> None:
+    """Judge and time, and print each figure beside its goal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-time", action="store_true", help="judge only")
+    arguments = parser.parse_args()
+    chance = random.Random(SEED)
+    covered = sessions.failures(chance, SESSIONS, written_after=False)
+    later = sessions.failures(chance, WRITTEN_AFTER, written_after=True)
+    notes = dict.fromkeys([*(one.note for one in (*covered, *later)), *sessions.CAUTIONS])
+    with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
+        files = memory(chance, list(notes))
+        root = Path(name) / "project"
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        asyncio.run(judged(files, root, chance, covered, later))
+    if not arguments.no_time:
+        timing(files)
+
+
+def memory(chance: random.Random, notes: list[str]) -> dict[str, str]:
+    """A year of daily logs, with the notes among their lines."""
+    files = logs(DAYS)
+    for note, path in zip(notes, chance.sample(sorted(files), len(notes)), strict=True):
+        indented = note.replace("\n", "\n  ")
+        files[path] = f"{files[path]}- {indented}\n"
+    return files
+
+
+async def judged(
+    files: Mapping[str, str],
+    root: Path,
+    chance: random.Random,
+    covered: list[sessions.Failure],
+    later: list[sessions.Failure],
+) -> None:
+    """Ask about each call, and print what came."""
+    daemon = Daemon(files)
+    recall = ActionRecall(daemon)
+    place = Workplace(PROJECT, str(root), str(root / "none"))
+    print(f"{len(files)} files, {daemon.size} entries that concern an action")
+
+    async def lines(asked: dict[str, object]) -> list[str]:
+        return [line.line for line in await recall.fitting(place, {"cwd": str(root), **asked})]
+
+    for name, some in (("covered failures", covered), ("  written when the code was done", later)):
+        met, wrong, most = 0, 0, 0
+        for one in some:
+            first = (await lines(failed(one)))[:1]
+            words = one.note.strip("`").split("\n")[-1][-40:]
+            met += any(words[:20] in line for line in first)
+            wrong += bool(first) and not any(words[:20] in line for line in first)
+            most = max([most, *(len(block.framed([line]).encode()) for line in first)])
+        print(f"{name:40} {100 * met / len(some):5.1f} % met (goal: 95), {wrong} by another note, {most} bytes at most")
+    some = sessions.uncovered(chance, UNCOVERED)
+    shown = [one.output for one in some if await lines(failed(one))]
+    print(f"{'failures that no note covers':40} {len(shown)} of {len(some)} see a line")
+    calls, seen, spent = sessions.benign(chance, BENIGN), 0, list[float]()
+    for number, (tool, what, output) in enumerate(calls):
+        given: dict[str, object] = (
+            {"command": what, "paths": []} if tool == "Bash" else {"command": "", "paths": [what]}
+        )
+        before = await lines({"kind": events.BEFORE, **given})
+        after = await lines({"kind": events.AFTER, "output": output, "failed": None, **given})
+        seen += bool(before or after)
+        if number % CALLS == 0:
+            spent.append(0.0)
+        spent[-1] += sum(tokens(line) for line in (before + after)[:1])
+    print(f"{'benign calls':40} {100 * seen / len(calls):5.2f} % of {len(calls)} see a line (goal: < 0.5)")
+    print(f"{'tokens of 100 benign calls':40} {max(spent):5.0f} at most, without what was shown once (goal: 400)")
+
+
+def failed(one: sessions.Failure) -> dict[str, object]:
+    return {"kind": events.AFTER, "command": one.command, "paths": [], "output": one.output, "failed": True}
+
+
+def timing(files: Mapping[str, str]) -> None:
+    """Time hooks beside a real session, each in turn with a bare Python that asks the same socket."""
+    with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
+        machine = Machine(Path(name), "bench", has_model=True)
+        for path, text in files.items():
+            machine.write(path, text)
+        sync = [CONFIDE, "sync"]
+        subprocess.run(sync, cwd=machine.project, env=machine.env, check=True, stdout=subprocess.DEVNULL, timeout=900)
+        try:
+            with Wire(machine, start=subprocess.Popen) as wire:
+                wire.open()
+                socket = machine.home / "proxy/hooks.sock"
+                wait_until("somebody to listen", socket.exists)
+                taken: dict[str, list[Taken]] = {"bare": [], "before": [], "after": []}
+                for number in range(ROUNDS):
+                    told = event(machine, number)
+                    taken["bare"].append(timed([sys.executable, "-c", _ASKING, str(socket)], told["before"], machine))
+                    for kind in ("before", "after"):
+                        taken[kind].append(timed([CONFIDE, "hook"], told[kind], machine))
+        finally:
+            machine.stop_local_daemon()
+    p95 = {kind: sorted(one.ms for one in some)[int(len(some) * 0.95) - 1] for kind, some in taken.items()}
+    for kind, goal in (("before", 1.8), ("after", 3.0)):
+        median = statistics.median(one.ms for one in taken[kind]) / statistics.median(one.ms for one in taken["bare"])
+        print(
+            f"hook {kind} a tool: p95 {p95[kind]:.0f} ms, {p95[kind] / p95['bare']:.2f} times a bare Python's {p95['bare']:.0f} ms "
+            f"(goal: {goal}); median {median:.2f} times"
+        )
+
+
+def event(machine: Machine, number: int) -> dict[str, bytes]:
+    """The events of one call: before it, and after it has failed with a message that no note has."""
+    told: dict[str, Any] = {"session_id": f"s{number}", "cwd": str(machine.project), "tool_name": "Bash"}
+    told["tool_input"] = {"command": "npx prisma migrate reset --force"}
+    error = f"Exit code 1\nError: the heron service did not answer to request {number} of the orders queue"
+    return {
+        "before": json.dumps({**told, "hook_event_name": "PreToolUse"}).encode(),
+        "after": json.dumps({**told, "hook_event_name": "PostToolUseFailure", "error": error}).encode(),
+    }
+
+
+if __name__ == "__main__":
+    main()
