@@ -5,6 +5,7 @@ times, hex digits and quoted names.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 MAX_KEY: Final = 200  # characters of a key
@@ -36,7 +37,7 @@ FAILS: Final = re.compile(
 )
 _FAULT: Final = (
     "ERR|ERROR|FAIL|FAILED|FAILURE|EXCEPTION|INVALID|DENIED|TIMEOUT|EXCEEDED|CONFLICT|NOT|NO|LOCKED|EXPIRED|"
-    "REFUSED|MISSING|MISMATCH|BAD|UNKNOWN|ABORTED"
+    "REFUSED|MISSING|MISMATCH|BAD|UNKNOWN|ABORTED|VERR|DISABLED|UNSUPPORTED|UNAVAILABLE|EMPTY|FULL"
 )
 _CODE: Final = re.compile(
     rf"\b(?:(?=[A-Z0-9_]*(?:(?<![A-Z0-9])(?:{_FAULT})(?![A-Z0-9])))[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -64,9 +65,10 @@ _USUAL_WORDS: Final = frozenset(
     err error exception exit exited failed failure fatal file for found from has have if import imports in is it key
     last line make module most name named no not npm object of on or out path permission process recent returned run
     running script status such task test tests the this timed timeout to traceback type undefined unexpected
-    unknown value was with x abort aborted""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
+    unknown value was with x abort aborted you we are were trying tried please see there""".split()  # noqa: SIM905 - a list of quoted words would fill a screen
 )
 """Words of messages that many failures share."""
+_NEARLY_ALL: Final = 0.8
 _LEAST_WORDS: Final = 2
 _TELLING: Final = 4
 """Words of a message that are not usual, which it needs to say what failed: where it quotes no
@@ -91,20 +93,21 @@ def skeleton(message: str, *, with_names: bool = False) -> str:
     )
 
 
-def signature(message: str) -> str:
+def signature(message: str, *, is_quoted: bool = False) -> str:
     """Return the key of an error message: its skeleton with the names that it quotes, or without
     them if it is telling enough; "" if many failures share it.
 
-    A text without a word of failure has to be telling by itself.
+    Of a message that a note quotes (`is_quoted`), or that quotes a name, one telling word is enough;
+    of a sentence without a word of failure two.
     """
-    plain = skeleton(message)
-    least = _TELLING if "?" in plain or not FAILS.search(message) else _LEAST_WORDS
-    if len(_telling(plain)) >= least:
+    plain, named = skeleton(message), skeleton(message, with_names=True)
+    has_fault = bool(FAILS.search(message))
+    if len(_telling(plain)) >= (_LEAST_WORDS if has_fault and "?" not in plain else _TELLING):
         return plain
-    if not FAILS.search(message):
-        return ""
-    named = skeleton(message, with_names=True)
-    return named if len(_telling(named)) >= 1 and len(named.split()) > _LEAST_WORDS and named != plain else ""
+    least = _LEAST_WORDS if not has_fault else 1
+    is_whole = len(named.split()) > (_LEAST_WORDS if has_fault else _TELLING)
+    is_own = is_quoted or named != plain
+    return named if is_own and is_whole and len(_telling(named)) >= least and (has_fault or is_quoted) else ""
 
 
 def _telling(key: str) -> set[str]:
@@ -122,30 +125,44 @@ def codes(text: str) -> list[str]:
     return [code for code in dict.fromkeys(_CODE.findall(text)) if code not in _USUAL_CODES and len(code) <= MAX_KEY]
 
 
-def failure(output: str) -> str:
-    """Return the messages of a tool's output as one text of lines to look in: each line's skeletons,
-    with names and without, and its codes as they are written.
-    """
-    if len(output) > MAX_OUTPUT:
-        output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
-    lines: dict[str, None] = {}
-    for line in output.replace("\r", "\n").split("\n"):
-        if not line.strip():
-            continue
-        line = line[:_MOST_LINE]
-        lines[f" {skeleton(line)} "] = None
-        lines[f" {skeleton(line, with_names=True)} "] = None
-        for code in codes(_ANSI.sub("", line)):
-            lines[f" {code} "] = None
-    return "\n".join(lines)
+class FailedOutput:
+    """The messages in the output of a tool that has failed."""
 
+    def __init__(self, output: str) -> None:
+        """Of a long output its start and its end are read."""
+        if len(output) > MAX_OUTPUT:
+            output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
+        lines: dict[str, None] = {}
+        for line in output.replace("\r", "\n").split("\n"):
+            if line.strip():
+                lines[f" {skeleton(line)} "] = None
+                lines[f" {skeleton(line, with_names=True)} "] = None
+                lines.update(dict.fromkeys(f" {code} " for code in codes(_ANSI.sub("", line[:_MOST_LINE]))))
+        self.text = "\n".join(lines)
+        """Each line's skeletons, with names and without, and its codes as they are written."""
+        self._lines_of: dict[str, set[int]] = {}
+        for number, line in enumerate(lines):
+            for word in _telling(line):
+                self._lines_of.setdefault(word, set()).add(number)
 
-def is_error(key: str, failed: str) -> bool:
-    """Return True if a note's message or code stands in what `failure` returned, in whole words."""
-    at = failed.find(key)
-    while at >= 0:
-        before, after = failed[at - 1 : at], failed[at + len(key) : at + len(key) + 1]
-        if not before.isalnum() and not after.isalnum():
-            return True
-        at = failed.find(key, at + 1)
-    return False
+    def has(self, key: str) -> bool:
+        """Return True if a note's message or code stands in it: in whole words, or nearly all of its
+        telling words in one line, since versions and shells word a message anew.
+        """
+        return self._has_words(key) or self._has_most(key)
+
+    def _has_words(self, key: str) -> bool:
+        at = self.text.find(key)
+        while at >= 0:
+            before, after = self.text[at - 1 : at], self.text[at + len(key) : at + len(key) + 1]
+            if not before.isalnum() and not after.isalnum():
+                return True
+            at = self.text.find(key, at + 1)
+        return False
+
+    def _has_most(self, key: str) -> bool:
+        words = _telling(key)
+        if len(words) < _TELLING:
+            return False
+        counts = Counter(line for word in words for line in self._lines_of.get(word, ()))
+        return max(counts.values(), default=0) >= _NEARLY_ALL * len(words)

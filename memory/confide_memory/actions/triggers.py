@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from confide_memory import front_matter
-from confide_memory.actions import error_messages
-from confide_memory.actions.error_messages import MAX_KEY, QUOTED, codes, signature, skeleton
+from confide_memory.actions.error_messages import FAILS, MAX_KEY, QUOTED, codes, signature, skeleton
 from confide_memory.actions.shell_commands import command_words
 from confide_memory.forms import MAX_TRIGGERS
 from confide_memory.markdown_blocks import FENCE, is_item
@@ -56,11 +55,17 @@ _CAUTIOUS: Final = frozenset(
 """Types, categories and tags of notes that say what to mind."""
 
 
-_MESSAGE: Final = re.compile(r"\b(?:[\w.]*(?:Error|Exception|error|fatal|panic)|[a-z]+_[a-z_]+):\s.{8,}")
+_MESSAGE: Final = re.compile(
+    r"\b(?:[\w.]*(?:Error|Exception|error|fatal|panic)|[a-z]+_[a-z_]+|[A-Z][a-z]+(?:[A-Z][a-z]+)+):\s.{8,}"
+)
 """A message that a text has without quotes."""
 _CLAUSE: Final = re.compile(r"\s[-–—]+>?\s|[:;.,]\s|\s\(")
 _MOST_CLAUSES: Final = 6
 _LEAST_MESSAGE: Final = 8
+_LEAST_SENTENCE: Final = 3
+_SENTENCE: Final = frozenset(
+    {"a", "an", "are", "be", "been", "by", "does", "has", "in", "is", "not", "of", "the", "to", "was", "you"}
+)
 _MARK: Final = re.compile(r"\A\s*(?:[-*+]|\d{1,9}[.)])\s+")
 
 
@@ -151,20 +156,15 @@ def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
     found: list[Trigger] = []
     fenced, prose = _parted(entry)
     spans = _SPAN.findall(prose)
-    # Code is a message only if it says that something failed; it may be a command as well.
-    quoted = [
-        match[0][1:-1]
-        for match in QUOTED.finditer(prose)
-        if match[0][0] != "`" or error_messages.FAILS.search(match[0])
-    ]
-    for text in (*fenced, *quoted):
-        found += _errors(text)
+    quoted = [match[0] for match in (*_SPAN.finditer(prose), *QUOTED.finditer(prose))]
+    for text in (*fenced, *(one[1:-1] for one in quoted if one[0] != "`" or _is_message(one))):
+        found += _errors(text, is_quoted=True)
     if not found and (match := _MESSAGE.search(prose)):
         found += _errors_in(match[0])
     found += [Trigger(ERROR, code) for code in codes(entry)]
     if is_cautious or _CAUTION.search(prose):
         for span in spans:
-            found += [] if error_messages.FAILS.search(span) and _errors(span) else _named(span)
+            found += [] if _is_message(span) else _named(span)
         found += [Trigger(PATH, path) for word in _BARE.findall(_SPAN.sub(" ", prose)) if (path := _bare_path(word))]
         for line in fenced:
             if (words := command_words(line.removeprefix("$ "))) and line.startswith("$ "):
@@ -194,9 +194,17 @@ def _bare_path(word: str) -> str:
     return path_key(word) if _EXTENSION.fullmatch(word) or word in _NAMED else ""
 
 
-def _errors(text: str) -> list[Trigger]:
+def _is_message(span: str) -> bool:
+    """Return True if code is a message, since it says that something failed, or is a sentence; other
+    code may be a command.
+    """
+    words = span.strip("`").casefold().split()
+    return bool(FAILS.search(span)) or (len(words) > _LEAST_SENTENCE and not _SENTENCE.isdisjoint(words))
+
+
+def _errors(text: str, *, is_quoted: bool = False) -> list[Trigger]:
     """Return the message in a quoted text, if it is one that says what failed."""
-    key = signature(text) if len(text) >= _LEAST_MESSAGE else ""
+    key = signature(text, is_quoted=is_quoted) if len(text) >= _LEAST_MESSAGE else ""
     return [Trigger(ERROR, key)] if key else []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.actions.error_messages import MAX_OUTPUT, codes, failure, is_error, signature
+from confide_memory.actions.error_messages import MAX_OUTPUT, FailedOutput, codes, signature
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from confide_memory.actions.error_messages import MAX_OUTPUT, codes, failure, is
 )
 def test_paths_numbers_times_and_colours_do_not_count(one: str, other: str) -> None:
     assert signature(one)
-    assert is_error(signature(one), failure(other))
+    assert FailedOutput(other).has(signature(one))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_what_many_failures_share_has_no_signature(message: str) -> None:
 
 def test_another_module_is_another_failure() -> None:
     key = signature("ModuleNotFoundError: No module named 'psycopg2'")
-    assert is_error(key, failure("Traceback:\nModuleNotFoundError: No module named 'psycopg2'"))
-    assert not is_error(key, failure("ModuleNotFoundError: No module named 'psycopg'"))
-    assert not is_error(key, failure("ModuleNotFoundError: No module named 'requests'"))
+    assert FailedOutput("Traceback:\nModuleNotFoundError: No module named 'psycopg2'").has(key)
+    assert not FailedOutput("ModuleNotFoundError: No module named 'psycopg'").has(key)
+    assert not FailedOutput("ModuleNotFoundError: No module named 'requests'").has(key)
 
 
 def test_a_code_is_a_word() -> None:
@@ -56,11 +56,11 @@ def test_a_code_is_a_word() -> None:
         "TS2742",
         "ERR_SSL_WRONG_VERSION",
     ]
-    assert is_error("TS2742", failure("src/a.ts(3,1): error TS2742: The inferred type"))
-    assert not is_error("TS2742", failure("error TS27421: x"))
+    assert FailedOutput("src/a.ts(3,1): error TS2742: The inferred type").has("TS2742")
+    assert not FailedOutput("error TS27421: x").has("TS2742")
 
 
 def test_the_end_of_a_long_output_counts() -> None:
     long = "compiling\n" * MAX_OUTPUT + "error TS2742: x\n"
-    assert is_error("TS2742", failure(long))
-    assert len(failure("x 1\n" * MAX_OUTPUT)) <= 2 * MAX_OUTPUT
+    assert FailedOutput(long).has("TS2742")
+    assert len(FailedOutput("x 1\n" * MAX_OUTPUT).text) <= 2 * MAX_OUTPUT

@@ -51,7 +51,7 @@ def test_an_entry_concerns_what_it_names(line: str, kind: str, key: str) -> None
         "edited src/auth.py today",
         "ran `npm test`, all green",
         "the build failed again with `exit code 1`",
-        "got an `Error` from the server and a `TypeError: undefined is not a function`",
+        "got an `Error` from the server and a `TypeError` of the page",
         "We never use the word `foo` in names",
         "always think first",
     ],

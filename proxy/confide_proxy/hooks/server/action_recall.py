@@ -194,15 +194,15 @@ def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[s
     cwd = asked.get("cwd")
     paths = [place.below(str(cwd), path) for path in given if isinstance(path, str)] if isinstance(given, list) else []
     run = shell_commands.commands(command) if isinstance(command, str) else []
-    failed = ""
+    failed: error_messages.FailedOutput | None = None
     if asked.get("kind") == events.AFTER and isinstance(output, str) and has_failed(asked) is not False:
-        failed = error_messages.failure(output)
+        failed = error_messages.FailedOutput(output)
     ranked: list[tuple[int, int, ActionEntry]] = []
     for number, entry in enumerate(entries):
         best = 0
         for trigger in entry["triggers"]:
             kind, key = trigger["kind"], trigger["key"]
-            if kind == ERROR and failed and error_messages.is_error(key, failed):
+            if kind == ERROR and failed is not None and failed.has(key):
                 best = max(best, 1000 + len(key))
             elif kind == COMMAND and run and shell_commands.is_command(key, run):
                 best = max(best, 500 + len(key.split()))
