@@ -8,12 +8,13 @@ Few entries concern any action.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from confide_daemon.errors import DamagedError
-from confide_daemon.store.rows import DocumentRow, TextOrigin
+from confide_daemon.store.rows import DocumentRow
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
 from confide_memory.actions.triggers import Entry, entries
@@ -99,22 +100,23 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
         rows = {row.id: row for row in store.documents.by_id(documents)}
         superseded = store.notes.superseded(documents, None)
         notes = store.notes.of_documents(documents)
+        doubted: dict[int, list[tuple[int, int]]] = {}
+        for document, first, last in store.pieces.doubted_lines(documents):
+            doubted.setdefault(document, []).append((first, last))
         found: list[ActionNote] = []
         for document in documents:
-            row = rows.get(document)
-            revision, parts = held.documents[document]
+            row, (revision, parts) = rows.get(document), held.documents[document]
             if row is None or row.deleted or row.revision != revision or document in superseded:
                 continue
-            origin = store.classes.of_revision(document, revision) or TextOrigin()
+            note = notes.get(document)
             for entry in parts:
-                if origin.made != UNTRUSTED and not _is_doubted(origin, entry):
-                    note = notes.get(document)
-                    found.append(ActionNote(row, note.id if note else None, entry, origin.made))
+                if row.made != UNTRUSTED and not _is_among(doubted.get(document, ()), entry):
+                    found.append(ActionNote(row, note.id if note else None, entry, row.made))
                     if len(found) == limit:
                         return found
         return found
 
 
-def _is_doubted(origin: TextOrigin, entry: Entry) -> bool:
+def _is_among(lines: Iterable[tuple[int, int]], entry: Entry) -> bool:
     end = entry.line + entry.text.count("\n")
-    return any(first <= end and entry.line <= last for first, last in origin.doubted)
+    return any(first <= end and entry.line <= last for first, last in lines)

@@ -537,6 +537,12 @@ class PieceTable(Table):
                   WHERE c.document = ? AND c.doubted IS 0 AND d.made <> 'untrusted' ORDER BY c.position {order} LIMIT ?"""
         return [row[0] for row in self._rows(sql, (document, limit))]
 
+    def doubted_lines(self, documents: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return (document, first line, last line) of the untrusted chunks of documents; lines from 1."""
+        sql = f"""SELECT c.document, c.start_line, c.end_line FROM chunk c JOIN document d ON d.id = c.document
+                  WHERE c.document {AMONG} AND (c.doubted IS NOT 0 OR d.made = 'untrusted')"""
+        return [(row[0], row[1], row[2]) for row in self._rows(sql, (json.dumps(list(documents)),))]
+
     def places(self, pieces: Sequence[int], *, zone_s: int = 0) -> list[PiecePlace]:
         """Return the places of those chunks that exist. `zone_s`: seconds by which a day begins
         before UTC's.

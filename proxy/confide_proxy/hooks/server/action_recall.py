@@ -172,20 +172,37 @@ def has_failed(asked: Mapping[str, object]) -> bool | None:
     return any(int(code) != 0 for code in codes) if codes else None
 
 
-def question(asked: Mapping[str, object]) -> str:
-    """Return what to search for by meaning after a failure: the command's program and the message
-    that says most; "" if the output says nothing.
+@dataclass(frozen=True, slots=True)
+class FailureQuestion:
+    """What to search for by meaning after a failure.
+
+    Attributes:
+        words: the command's program and the last message that says what failed.
+        names: what that message quotes, as `psycopg2`. A note about another name is no answer.
     """
+
+    words: str
+    names: tuple[str, ...]
+
+    def is_answered_by(self, text: str) -> bool:
+        """Return True if a text speaks of one of the names, or there are none."""
+        folded = text.casefold()
+        return not self.names or any(name in folded for name in self.names)
+
+
+def question(asked: Mapping[str, object]) -> FailureQuestion | None:
+    """Return what to search for after a failure; None if the output says nothing."""
     output, command = asked.get("output"), asked.get("command")
     if not isinstance(output, str):
-        return ""
-    lines = [line.strip() for line in output[-8000:].split("\n") if error_messages.signature(line)]
-    failing = [line for line in lines if error_messages.FAILS.search(line)]
+        return None
+    lines = [line.strip() for line in output[-8000:].split("\n")]
+    failing = [line for line in lines if error_messages.FAILS.search(line) and error_messages.signature(line)]
     if not failing:
-        return ""
+        return None
     run = shell_commands.commands(command) if isinstance(command, str) else []
     head = " ".join(run[-1][:2]) if run else ""
-    return f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS]
+    names = [match[0][1:-1].casefold() for match in error_messages.QUOTED.finditer(failing[-1])]
+    return FailureQuestion(f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS], tuple(names))
 
 
 def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[str, object]) -> list[ActionEntry]:

@@ -220,9 +220,10 @@ class PromptRecall:
         for line in await self._actions.fitting(place, asked):
             if not self._is_shown(session, line):
                 return self._shown_at_action(session, line)
-        if is_failure and self._link.is_up and (words := question(asked)):
-            for line in await self._search(folder, words):
-                if not self._is_shown(session, line) and len(block.framed([line.line]).encode()) <= MOST_BYTES:
+        if is_failure and self._link.is_up and (failure := question(asked)):
+            for line in await self._search(folder, failure.words):
+                is_short = len(block.framed([line.line]).encode()) <= MOST_BYTES
+                if is_short and failure.is_answered_by(line.text) and not self._is_shown(session, line):
                     return self._shown_at_action(session, line)
         return {}
 
