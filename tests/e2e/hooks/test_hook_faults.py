@@ -69,8 +69,8 @@ def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:
     began = time.monotonic()
     with Program([CONFIDE, "hook"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE) as silent:
         assert silent.wait(DEADLINE_S) == 0
-        # It knows its own beginning by the system's ticks.
-        assert time.monotonic() - began >= hook_process.DEADLINE_S - 1 / os.sysconf("SC_CLK_TCK")
+        # It knows its own beginning by the system's ticks: one that has begun, and one by which clocks differ.
+        assert time.monotonic() - began >= hook_process.DEADLINE_S - 2 / os.sysconf("SC_CLK_TCK")
     asked = json.dumps({"hook_event_name": "PermissionRequest", "tool_name": "mcp__confide__memory_read"})
     for shell in ("{} hook <&-", "echo '{}' | {} hook >&-", "echo '{}' | {} hook | true"):
         line = shell.format(CONFIDE) if shell.count("{}") == 1 else shell.format(asked, CONFIDE)
