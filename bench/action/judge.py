@@ -66,7 +66,12 @@ class Daemon:
         return len(self._entries)
 
     async def request(
-        self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
+        self,
+        op: str,  # noqa: ARG002 - as a link has it
+        body: dict[str, object],  # noqa: ARG002
+        *,
+        timeout_s: float,  # noqa: ARG002
+        bulk: bool = False,  # noqa: ARG002
     ) -> dict[str, object]:
         return {"version": "1", "entries": self._entries[:500]}
 

@@ -26,7 +26,7 @@ def recorded(client: str) -> list[dict[str, Any]]:
 def test_claude_code_tells_of_commands_edits_and_failures() -> None:
     found = recorded("claude-code")
     failed = [one for one in found if one["event"] == "PostToolUseFailure"]
-    assert [(one["command"], one["failed"]) for one in failed][0] == ("ls /nonexistent; exit 3", True)
+    assert next((one["command"], one["failed"]) for one in failed) == ("ls /nonexistent; exit 3", True)
     assert "No such file" in failed[0]["output"]
     edited = [one["paths"] for one in found if one["event"] == "PreToolUse" and one["paths"]]
     assert ["/project/a.py"] in edited
