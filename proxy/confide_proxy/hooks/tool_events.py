@@ -58,10 +58,10 @@ _DEEPEST: Final = 4
 
 
 def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
-    """Return what an event tells of its tool call.
+    """Return the tool call of an event as one dict.
 
     `tool`, `command` and `paths` are empty if there are none; `output` is what a finished call
-    returned; `failed` is None if the event does not say.
+    returned; `failed` is true, false, or None where the event does not say.
     """
     tool = told.get("tool_name")
     given = told.get("tool_input")

@@ -59,7 +59,7 @@ class _Entries:
 
 @dataclass(slots=True)
 class _Spent:
-    """What a session has got."""
+    """The tool calls of a session, and the tokens added to it at them."""
 
     calls: int = 0
     tokens: float = 0.0
@@ -164,7 +164,7 @@ class ActionRecall:
 
 
 def has_failed(asked: Mapping[str, object]) -> bool | None:
-    """Return whether a finished tool call has failed; None if its client does not tell."""
+    """Return whether a finished tool call has failed; None if its client does not say."""
     failed, output = asked.get("failed"), asked.get("output")
     if isinstance(failed, bool):
         return failed
@@ -174,7 +174,7 @@ def has_failed(asked: Mapping[str, object]) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureQuestion:
-    """What to search for by meaning after a failure.
+    """The question to search for by meaning after a failure.
 
     Attributes:
         words: the command's program and the last message that says what failed.
