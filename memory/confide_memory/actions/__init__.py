@@ -1,1 +1,1 @@
-"""What ties a note to an action of an agent: a file that it names, a command, or an error that it quotes."""
+"""Triggers: the files, commands and errors by which a note concerns an action of an agent."""

@@ -70,7 +70,7 @@ _USUAL_WORDS: Final = frozenset(
 """Words of messages that many failures share."""
 _NEARLY_ALL: Final = 0.8
 _LEAST_WORDS: Final = 2
-_TELLING: Final = 4
+_SPECIFIC: Final = 4
 """Words of a message that are not usual, which it needs to say what failed: where it quotes no
 name, and where the names are left out.
 """
@@ -95,22 +95,22 @@ def skeleton(message: str, *, with_names: bool = False) -> str:
 
 def signature(message: str, *, is_quoted: bool = False) -> str:
     """Return the key of an error message: its skeleton with the names that it quotes, or without
-    them if it is telling enough; "" if many failures share it.
+    them if it is specific enough; "" if many failures share it.
 
-    Of a message that a note quotes (`is_quoted`), or that quotes a name, one telling word is enough;
+    Of a message that a note quotes (`is_quoted`), or that quotes a name, one specific word is enough;
     of a sentence without a word of failure two.
     """
     plain, named = skeleton(message), skeleton(message, with_names=True)
     has_fault = bool(FAILS.search(message))
-    if len(_telling(plain)) >= (_LEAST_WORDS if has_fault and "?" not in plain else _TELLING):
+    if len(_specific(plain)) >= (_LEAST_WORDS if has_fault and "?" not in plain else _SPECIFIC):
         return plain
     least = _LEAST_WORDS if not has_fault else 1
-    is_whole = len(named.split()) > (_LEAST_WORDS if has_fault else _TELLING)
+    is_whole = len(named.split()) > (_LEAST_WORDS if has_fault else _SPECIFIC)
     is_own = is_quoted or named != plain
-    return named if is_own and is_whole and len(_telling(named)) >= least and (has_fault or is_quoted) else ""
+    return named if is_own and is_whole and len(_specific(named)) >= least and (has_fault or is_quoted) else ""
 
 
-def _telling(key: str) -> set[str]:
+def _specific(key: str) -> set[str]:
     """Return the words of a skeleton that not every failure has."""
     words = {word.strip("?:;,.()[]{}!'\"") for word in key.split()}
     return {
@@ -142,12 +142,12 @@ class FailedOutput:
         """Each line's skeletons, with names and without, and its codes as they are written."""
         self._lines_of: dict[str, set[int]] = {}
         for number, line in enumerate(lines):
-            for word in _telling(line):
+            for word in _specific(line):
                 self._lines_of.setdefault(word, set()).add(number)
 
     def has(self, key: str) -> bool:
         """Return True if a note's message or code stands in it: in whole words, or nearly all of its
-        telling words in one line, since versions and shells word a message anew.
+        specific words in one line, since versions and shells change the wording.
         """
         return self._has_words(key) or self._has_most(key)
 
@@ -161,8 +161,8 @@ class FailedOutput:
         return False
 
     def _has_most(self, key: str) -> bool:
-        words = _telling(key)
-        if len(words) < _TELLING:
+        words = _specific(key)
+        if len(words) < _SPECIFIC:
             return False
         counts = Counter(line for word in words for line in self._lines_of.get(word, ()))
         return max(counts.values(), default=0) >= _NEARLY_ALL * len(words)

@@ -34,7 +34,7 @@ _PROSE: Final = frozenset({"a", "an", "the", "is", "are", "it", "this", "that", 
 
 def command_words(line: str) -> list[str]:
     """Return a command's program and its arguments, without assignments, wrappers and the folder of
-    the program; empty if it is none.
+    the program; empty if it is not a command.
     """
     try:
         words = shlex.split(line[:1000], comments=True)

@@ -1,5 +1,4 @@
-"""What ties a note to an action of an agent: files that it names, commands, and errors that it
-quotes.
+"""Triggers of notes: the files, commands and errors that tie a note to an action of an agent.
 
 Both ends use it. The daemon reads the triggers of stored texts; the proxy reads those of an
 agent's tool call and looks for notes that share one. Nothing here is a judgement by meaning: a
@@ -275,8 +274,8 @@ def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool
 
 
 def path_key(path: str) -> str:
-    """Return a relative path in the form for comparison; "" if it is none, or leads out of its
-    folder.
+    """Return a relative path in the form for comparison; "" if it is not relative, or leads out of
+    its folder.
     """
     parts = [part for part in path.replace("\\", "/").strip().split("/") if part not in ("", ".")]
     if not parts or ".." in parts or path.startswith(("/", "~")) or len(path) > MAX_KEY or "://" in path:

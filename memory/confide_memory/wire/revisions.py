@@ -279,9 +279,7 @@ class ActionsRequest(OfProject):
 
 
 class TriggerItem(TypedDict):
-    """What an entry concerns: a `path`, a `command` or an `error`, as `confide_memory.actions`
-    reads it.
-    """
+    """A trigger of an entry: a `path`, a `command` or an `error` (`confide_memory.actions`)."""
 
     kind: Shown
     key: Shown

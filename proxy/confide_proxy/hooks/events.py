@@ -105,7 +105,7 @@ class HookEvent:
 
     @property
     def call(self) -> dict[str, object]:
-        """The tool call that it tells of (`tool_events.described`)."""
+        """Its tool call, as `tool_events.described` returns it."""
         return tool_events.described(self.told, is_failure=self.name in FAILURES)
 
     @property

@@ -30,7 +30,7 @@ from confide_proxy.hooks.server import form
 log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 5.0
-"""Entries older than this are fetched anew at the next tool call, beside it."""
+"""Entries older than this are fetched again at the next tool call, beside it."""
 REQUEST_S: Final = 5.0
 MOST_PROJECTS: Final = 16
 MOST_BYTES: Final = 500
