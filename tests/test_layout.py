@@ -160,7 +160,8 @@ def test_a_hook_loads_next_to_nothing() -> None:
         script = f"from __future__ import annotations; import sys, {names}; print(*sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         loaded.append(set(done.stdout.split()))
-    light = ("block", "briefings", "counts", "events", "hook_paths", "hook_process", "learning_queue", "startup_marks")
+    light = ("block", "briefings", "counts", "events", "hook_paths", "hook_process", "learning_queue")
+    light += ("startup_marks", "tool_events")
     room = "confide_proxy.hooks"
     assert loaded[1] - loaded[0] == {
         "confide_crypto",

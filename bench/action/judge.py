@@ -28,7 +28,7 @@ from bench.hooks import Taken, timed
 from bench.quiet.growing import logs
 from confide_memory.actions.triggers import entries
 from confide_proxy.hooks import block, events
-from confide_proxy.hooks.server.action_recall import ActionRecall, Workplace
+from confide_proxy.hooks.server.action_recall import ActionRecall, ActionPlace
 from confide_proxy.hooks.server.form import tokens
 
 SEED: Final = 43
@@ -118,7 +118,7 @@ async def judged(
     """Ask about each call, and print what came."""
     daemon = Daemon(files)
     recall = ActionRecall(daemon)
-    place = Workplace(PROJECT, str(root), str(root / "none"))
+    place = ActionPlace(PROJECT, str(root), str(root / "none"))
     print(f"{len(files)} files, {daemon.size} entries that concern an action")
 
     async def lines(asked: dict[str, object]) -> list[str]:

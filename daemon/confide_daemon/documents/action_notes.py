@@ -17,7 +17,7 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.actions.triggers import Entry, entries
+from confide_memory.actions.triggers import StatedEntry, entries
 from confide_memory.classes import UNTRUSTED
 
 MOST_AT_ONCE: Final = 200
@@ -34,7 +34,7 @@ class ActionNote:
 
     row: DocumentRow
     id: str | None
-    entry: Entry
+    entry: StatedEntry
     class_: str
 
 
@@ -43,7 +43,7 @@ class _Held:
     """The entries of one project: by document, its revision and its entries, last changed last."""
 
     seen: int = 0  # the number of the last change that was read
-    documents: dict[int, tuple[int, list[Entry]]] = field(default_factory=dict)
+    documents: dict[int, tuple[int, list[StatedEntry]]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def forget_oldest(self) -> None:
@@ -86,7 +86,7 @@ def _read_on(store: Store, project: str, held: _Held) -> bool:
         return len(rows) == MOST_AT_ONCE
 
 
-def _entries(store: Store, document: int, revision: int) -> list[Entry]:
+def _entries(store: Store, document: int, revision: int) -> list[StatedEntry]:
     with suppress(DamagedError):
         row = store.documents.revision(document, revision)
         if row is not None and row.text is not None:
@@ -117,6 +117,6 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
         return found
 
 
-def _is_among(lines: Iterable[tuple[int, int]], entry: Entry) -> bool:
+def _is_among(lines: Iterable[tuple[int, int]], entry: StatedEntry) -> bool:
     end = entry.line + entry.text.count("\n")
     return any(first <= end and entry.line <= last for first, last in lines)

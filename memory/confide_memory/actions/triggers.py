@@ -76,7 +76,7 @@ class Trigger(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StatedEntry:
     """A part of a document that has triggers: a note, or a paragraph or list item of another file.
 
     Attributes:
@@ -93,7 +93,7 @@ class Entry:
 # -- stored texts -------------------------------------------------------------------------------------------------
 
 
-def entries(text: str) -> list[Entry]:
+def entries(text: str) -> list[StatedEntry]:
     """Return the entries of a document that have triggers. Never raises.
 
     The front matter fields `about`, `command` and `error` state triggers. A text also states what
@@ -110,18 +110,18 @@ def entries(text: str) -> list[Entry]:
     for line, entry in _blocks(parts.body):
         triggers = _triggers(entry, is_cautious=is_cautious)
         if triggers:
-            found.append(Entry(above + line, entry.strip(), triggers))
+            found.append(StatedEntry(above + line, entry.strip(), triggers))
     return found
 
 
-def _note(body: str, fields: dict[str, object], stated: list[Trigger], above: int) -> list[Entry]:
+def _note(body: str, fields: dict[str, object], stated: list[Trigger], above: int) -> list[StatedEntry]:
     """Return a note as one entry, if it has triggers."""
     read = body[:MAX_ENTRY]
     triggers = _first([*stated, *_triggers(read, is_cautious=_is_cautious(fields))])
     if not triggers:
         return []
     leading = len(body) - len(body.lstrip())
-    return [Entry(above + 1 + body[:leading].count("\n"), read.strip(), triggers)]
+    return [StatedEntry(above + 1 + body[:leading].count("\n"), read.strip(), triggers)]
 
 
 def _is_cautious(fields: dict[str, object]) -> bool:

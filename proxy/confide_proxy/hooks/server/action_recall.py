@@ -66,7 +66,7 @@ class _Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class ActionPlace:
     """Where a tool call happens: the project's name, its root, and the folder of the global memory."""
 
     project: str
@@ -113,7 +113,7 @@ class ActionRecall:
             self._refreshing = {name: each for name, each in self._refreshing.items() if not each.done()}
             self._refreshing[project] = asyncio.get_running_loop().create_task(self._refresh(project))
 
-    async def fitting(self, place: Workplace, asked: Mapping[str, object]) -> Iterator[form.Quoted]:
+    async def fitting(self, place: ActionPlace, asked: Mapping[str, object]) -> Iterator[form.Quoted]:
         """Return the lines for the entries that concern a tool call, the most specific first, each
         only once its file has been read.
         """
@@ -205,7 +205,7 @@ def question(asked: Mapping[str, object]) -> FailureQuestion | None:
     return FailureQuestion(f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS], tuple(names))
 
 
-def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[str, object]) -> list[ActionEntry]:
+def _matching(entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping[str, object]) -> list[ActionEntry]:
     """Return the entries that concern a tool call, the most specific first, then the newest."""
     given, command, output = asked.get("paths"), asked.get("command"), asked.get("output")
     cwd = asked.get("cwd")
@@ -230,7 +230,7 @@ def _matching(entries: Sequence[ActionEntry], place: Workplace, asked: Mapping[s
     return [entry for _, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _confirmed(found: Sequence[ActionEntry], place: Workplace) -> Iterator[form.Quoted]:
+def _confirmed(found: Sequence[ActionEntry], place: ActionPlace) -> Iterator[form.Quoted]:
     lines = []
     for entry in found[:MOST_TRIED]:
         if _is_said_here(entry, place) and not is_hostile(entry["snippet"]):
@@ -239,7 +239,7 @@ def _confirmed(found: Sequence[ActionEntry], place: Workplace) -> Iterator[form.
     return iter(lines)
 
 
-def _is_said_here(entry: ActionEntry, place: Workplace) -> bool:
+def _is_said_here(entry: ActionEntry, place: ActionPlace) -> bool:
     """Return True if the device's own file has the entry's words."""
     file = place.file(entry["project"], entry["path"])
     if file is None:

@@ -25,7 +25,7 @@ from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
 from confide_proxy.hooks.server import form
-from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionRecall, Workplace, has_failed, question
+from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionRecall, ActionPlace, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.paths import ProxyPaths
@@ -216,7 +216,7 @@ class PromptRecall:
         found = await self._found(folder)
         if found is None:
             return {}
-        place = Workplace(*found, os.fspath(self._paths.global_folder))
+        place = ActionPlace(*found, os.fspath(self._paths.global_folder))
         for line in await self._actions.fitting(place, asked):
             if not self._is_shown(session, line):
                 return self._shown_at_action(session, line)
