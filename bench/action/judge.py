@@ -28,7 +28,7 @@ from bench.hooks import Taken, timed
 from bench.quiet.growing import logs
 from confide_memory.actions.triggers import entries
 from confide_proxy.hooks import block, events
-from confide_proxy.hooks.server.action_recall import ActionRecall, ActionPlace
+from confide_proxy.hooks.server.action_recall import ActionPlace, ActionRecall
 from confide_proxy.hooks.server.form import tokens
 
 SEED: Final = 43

@@ -25,7 +25,7 @@ from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
 from confide_proxy.hooks.server import form
-from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionRecall, ActionPlace, has_failed, question
+from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.paths import ProxyPaths
