@@ -66,14 +66,14 @@ def behind(replicas: Iterable[Replica]) -> Behind:
 
 def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
     """Return the paths that the daemon lacks, and the reasons for those that cannot be sent."""
-    folder, waiting = replica.folder, replica.waiting()
+    folder, (waiting, passed_by) = replica.folder, replica.lacking()
     report = SyncReport()
     for path in waiting[:MOST_READ]:
         try:
             folder.read(path)
         except FolderError as error:
             report.skip(path, error)
-    return waiting, {**{item["path"]: item["reason"] for item in report.skipped}, **dict(folder.passed_by())}
+    return waiting, {**{item["path"]: item["reason"] for item in report.skipped}, **dict(passed_by)}
 
 
 def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:
@@ -99,8 +99,11 @@ def uncompared(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapp
 
 def _looks_behind(folder: Folder, ledger: SyncLedger) -> int:
     confirmed, forgotten = ledger.all(), ledger.forgotten()
-    return sum(
-        file.path not in forgotten
-        and ((known := confirmed.get(file.path)) is None or not known.looks_like(file.size, file.mtime_ns, known.mark))
-        for file in folder.walk()
-    )
+
+    def is_known(path: str, size: int, mtime_ns: int) -> bool:
+        known = confirmed.get(path)
+        return known is not None and known.looks_like(size, mtime_ns, known.mark)
+
+    looked = folder.look(is_known).found
+    # A name with several spellings is never known above.
+    return sum(file.path not in forgotten and not is_known(*file) for file in looked)

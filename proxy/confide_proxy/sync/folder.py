@@ -63,6 +63,19 @@ class ScannedFile(NamedTuple):
     mtime_ns: int
 
 
+class Look(NamedTuple):
+    """What one walk of a folder found.
+
+    Attributes:
+        found: the watched files, without those that the caller knows.
+        passed_by: (path, reason) of files that are not watched, for the user; hidden files are not
+            listed.
+    """
+
+    found: list[ScannedFile]
+    passed_by: list[tuple[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """A file's text as it is sent, and its identity.
@@ -131,8 +144,11 @@ class Folder:
         """
         # A tree contains copies of stored documents: transcripts, and paths that an earlier version
         # allowed.
+        return self._is_watched(path, self.narrowing.excludes)
+
+    def _is_watched(self, path: str, excludes: Callable[[str], bool]) -> bool:
         why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)
-        return why is None and self._could_be(path)
+        return why is None and self._could_be(path, excludes)
 
     def why_not(self, path: str) -> str:
         """Return the reason why a path is not a memory file here."""
@@ -141,13 +157,13 @@ class Folder:
         if self.narrowing.excludes(path):
             return f"is excluded by {FILE}"
         # Outside the memory folders the place is the better reason than the name.
-        why = documents.path_problem(path) if self._could_be(path) else None
+        why = documents.path_problem(path) if self._could_be(path, self.narrowing.excludes) else None
         return f"has a name that is not allowed: {why}" if why else "is outside the memory folders"
 
-    def _could_be(self, path: str) -> bool:
+    def _could_be(self, path: str, excludes: Callable[[str], bool]) -> bool:
         """Return True if a file at this place is watched, whatever its name."""
         is_here = documents.is_in_memory(path) or any(glob and matches(path, glob) for glob in self.extra)
-        return is_here and not self.narrowing.excludes(path)
+        return is_here and not excludes(path)
 
     def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
         """Yield every watched file (`below` a folder, if that is given), without symlinks.
@@ -155,43 +171,79 @@ class Folder:
         Raises FolderError: there are more than `MAX_FILES`.
         """
         seen = 0
-        linked: set[str] = set()  # paths with several spellings on the disk
+        linked: set[str] = set()
+        excludes = self.narrowing.now()
         for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
+            if (file := self._watched(composed(spelled), spelled, entry, excludes, linked)) is not None:
+                self._check_count(seen := seen + 1)
+                yield file
+
+    def look(self, is_known: Callable[[str, int, int], bool] = lambda *_file: False) -> Look:
+        """Return the watched files and the passed-by ones, in one walk and with one look at what
+        the project excludes.
+
+        `is_known`: returns True for the path, size and modification time in nanoseconds of a file
+        that the caller has seen as a watched one. Such a file is left out and costs little more
+        than its status.
+
+        Raises FolderError: there are more than `MAX_FILES` watched files.
+        """
+        seen = 0
+        linked: set[str] = set()
+        excludes = self.narrowing.now()
+        found: list[ScannedFile] = []
+        passed_by = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
+        for spelled, entry in self._entries():
             path = composed(spelled)
-            if not self.is_watched(path) or documents.unkept(path) or path in linked:
-                continue
-            if entry.is_file(follow_symlinks=False) and self._is_document(path, spelled):
+            # Composed on the disk as well: no other file is that document.
+            if path == spelled and (plain := _plain(path, entry)) is not None and is_known(*plain):
+                self._check_count(seen := seen + 1)
                 if not path.isascii():
                     linked.add(path)
-                seen += 1
-                if seen > MAX_FILES:
-                    raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue  # deleted since the folder was listed
-                yield ScannedFile(path, status.st_size, status.st_mtime_ns)
+            elif (file := self._watched(path, spelled, entry, excludes, linked)) is not None:
+                self._check_count(seen := seen + 1)
+                found.append(file)
+            elif (why := self._why_passed_by(path, spelled, entry, excludes)) is not None:
+                passed_by.append((printable(spelled), why))
+        return Look(found, passed_by)
 
     def passed_by(self) -> list[tuple[str, str]]:
         """Return (path, reason) of the files that a walk skips, for the user; hidden files are not
-        listed.
+        listed. Raises as `look`.
         """
-        found = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
-        for spelled, entry in self._entries():
-            path = composed(spelled)
-            if entry.is_symlink():
-                why = _SYMLINK if self.could_hold(path) else None
-            elif not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path):
-                why = None  # not markdown, an editor's file, or outside the memory
-            elif documents.path_problem(path) is not None:
-                why = self.why_not(path)
-            elif not entry.is_file(follow_symlinks=False):
-                why = _NO_FILE
-            else:
-                why = None if self._is_document(path, spelled) else _TWIN
-            if why is not None:
-                found.append((printable(spelled), why))
-        return found
+        return self.look().passed_by
+
+    def _check_count(self, seen: int) -> None:
+        if seen > MAX_FILES:
+            raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
+
+    def _watched(
+        self, path: str, spelled: str, entry: os.DirEntry[str], excludes: Callable[[str], bool], linked: set[str]
+    ) -> ScannedFile | None:
+        """Return the watched file at a walk's entry, or None. `linked`: paths with several
+        spellings on the disk, of this walk.
+        """
+        if not self._is_watched(path, excludes) or documents.unkept(path) or path in linked:
+            return None
+        if not entry.is_file(follow_symlinks=False) or not self._is_document(path, spelled):
+            return None
+        if not path.isascii():
+            linked.add(path)
+        return _plain(path, entry)
+
+    def _why_passed_by(
+        self, path: str, spelled: str, entry: os.DirEntry[str], excludes: Callable[[str], bool]
+    ) -> str | None:
+        if entry.is_symlink():
+            is_here = self._is_watched(path, excludes) or self._is_watched(f"{path}/x.md", excludes)
+            return _SYMLINK if is_here else None
+        if not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path, excludes):
+            return None  # not markdown, an editor's file, or outside the memory
+        if documents.path_problem(path) is not None:
+            return self.why_not(path)
+        if not entry.is_file(follow_symlinks=False):
+            return _NO_FILE
+        return None if self._is_document(path, spelled) else _TWIN
 
     def spelled(self, path: str) -> str:
         """Return a path as it is spelled on the disk; parts that do not exist yet keep their
@@ -432,6 +484,17 @@ class Folder:
     def could_hold(self, path: str) -> bool:
         """Return True if `path` is watched as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _plain(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
+    """Return the size and time of an entry; None if it is no regular file, or gone."""
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None  # deleted since the folder was listed
+    return ScannedFile(path, status.st_size, status.st_mtime_ns)
 
 
 def _is_below_another(top: str, tops: set[str]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -128,15 +128,25 @@ class Narrowing:
         """Return True if the file at `path` or one of its folders is excluded, or if it is the
         index of Claude Code's own notes, which Claude Code follows as instructions.
         """
-        if self.own_notes.is_index(path):
-            return True
+        return self.now()(path)
+
+    def now(self) -> Callable[[str], bool]:
+        """Return `excludes` by what the file holds now, for a walk: it costs one look at the file
+        for any number of paths.
+        """
         globs = self._now().exclude
-        if not globs:
-            return globs is None
-        # On some file systems the same file is found under another case, or another Unicode
-        # spelling.
-        name = _folded(path)
-        return any(leaves_out(name, glob) for glob in globs)
+
+        def excludes(path: str) -> bool:
+            if self.own_notes.is_index(path):
+                return True
+            if not globs:
+                return globs is None
+            # On some file systems the same file is found under another case, or another Unicode
+            # spelling.
+            name = _folded(path)
+            return any(leaves_out(name, glob) for glob in globs)
+
+        return excludes
 
     def notices(self) -> tuple[str, ...]:
         """Return the entries of the file that have no effect, for users."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from confide_memory.documents import REMOVED, text_hash
 from confide_memory.wire.files import Upon
@@ -37,6 +38,18 @@ _BEING_SAVED_S = 0.06
 parts is faster.
 """
 _LONGEST_SAVE_S = 0.5
+
+
+class Lacking(NamedTuple):
+    """What the daemon lacks of a folder.
+
+    Attributes:
+        waiting: paths of the files whose text it has not confirmed.
+        passed_by: (path, reason) of the files that cannot be watched (`Folder.passed_by`).
+    """
+
+    waiting: list[str]
+    passed_by: list[tuple[str, str]]
 
 
 class LocalFiles:
@@ -85,20 +98,29 @@ class LocalFiles:
                 return content
             await _moment()
 
-    def waiting(self) -> list[str]:
-        """Return the paths of files whose text the daemon has not confirmed. Blocks; reads those
-        that look changed. Raises FolderError: the folder has too many files.
+    def lacking(self) -> Lacking:
+        """Return the paths of files whose text the daemon has not confirmed, and the files that
+        cannot be watched, in one walk. Blocks; reads those that look changed. Raises FolderError:
+        the folder has too many files.
         """
-        confirmed, forgotten = self.ledger.all(), self.ledger.forgotten()
-        return [
-            file.path
-            for file in self.folder.walk()
-            if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path))
-        ]
+        confirmed, forgotten, mark = self.ledger.all(), self.ledger.forgotten(), self.folder.mark
+        unanswered = self.ledger.unanswered()
 
-    def _is_pending(self, file: ScannedFile, known: Confirmed | None) -> bool:
+        def is_known(path: str, size: int, mtime_ns: int) -> bool:
+            known = confirmed.get(path)
+            return known is not None and path not in unanswered and known.looks_like(size, mtime_ns, mark)
+
+        found, passed_by = self.folder.look(is_known)
+        waiting = [
+            file.path
+            for file in found
+            if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path), unanswered)
+        ]
+        return Lacking(waiting, passed_by)
+
+    def _is_pending(self, file: ScannedFile, known: Confirmed | None, unanswered: Collection[str]) -> bool:
         """Return True if the daemon has not confirmed the file's text, and git has not set it back."""
-        if known is None or self.ledger.sent(file.path):
+        if known is None or file.path in unanswered:
             return True
         if known.looks_like(file.size, file.mtime_ns, self.folder.mark):
             return False

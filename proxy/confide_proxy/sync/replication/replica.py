@@ -24,7 +24,7 @@ from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
 from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer
-from confide_proxy.sync.replication.local_files import LocalFiles
+from confide_proxy.sync.replication.local_files import Lacking, LocalFiles
 from confide_proxy.sync.replication.missing_files import MissingFiles
 from confide_proxy.sync.steps import Step, Steps, through
 from confide_proxy.sync.walk import FILE
@@ -148,8 +148,7 @@ class Replica:
         await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
         # The ledger first: a file that another session writes and confirms in between must not look
         # deleted.
-        confirmed, found = await asyncio.to_thread(lambda: (self._ledger.all(), list(self.folder.walk())))
-        passed_by = await asyncio.to_thread(self.folder.passed_by)
+        confirmed, (found, passed_by) = await asyncio.to_thread(lambda: (self._ledger.all(), self.folder.look()))
         report.skipped += [{"path": path, "reason": why} for path, why in passed_by]
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
@@ -321,12 +320,12 @@ class Replica:
         """Undo reported deletions after a loss, as `MissingFiles.take_back`."""
         await self._missing.take_back()
 
-    def waiting(self) -> list[str]:
-        """Return the paths of unconfirmed files, as `LocalFiles.waiting`."""
-        return self._files.waiting()
+    def lacking(self) -> Lacking:
+        """Return what the daemon lacks of the folder, as `LocalFiles.lacking`."""
+        return self._files.lacking()
 
     def pending(self) -> int:
         """Return the number of files whose text the daemon has not confirmed. Blocks briefly; reads
         those that look changed.
         """
-        return len(self.waiting())
+        return len(self.lacking().waiting)
