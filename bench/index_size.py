@@ -1,11 +1,12 @@
-"""How large the database of six months of daily logs is: 2,000 chunks in 182 files of real text, embedded at 384 dimensions.
+"""How large the database of six months of daily logs is: 182 files with 305 kB of real text, embedded at 384 dimensions.
 
-    python -m bench.index_size [--days 182] [--chunks 2000] [--beside] [--json]
+    python -m bench.index_size [--days 182] [--kilobytes 305] [--beside] [--json]
 
-The logs are made of sentences of documentation, as many a day as make up the chunks. Each log grows as logs do, by entries that are
-appended, so the history holds its revisions too. Vectors are hashed words, which take as much room as any. The size is that of the
-database file when it is closed, its parts as SQLite's `dbstat` counts them. With `--beside` the same is shown, without a limit, for a
-text of 2,000 chunks as the original plan cut them (400 tokens, 80 of them twice): ten times the text, once cut as now and once as then.
+The logs are made of sentences of documentation, the same amount each day. Each log grows as logs do, by entries that are appended, so
+the history holds its revisions too. A sentence is an item of a list, and so a chunk of its own: such a log has as many chunks as one
+can. Vectors are hashed words, which take as much room as any. The size is that of the database file when it is closed, its parts as
+SQLite's `dbstat` counts them. With `--beside` the same is shown, without a limit, for ten times the text, once cut as now and once as
+the original plan cut it (400 tokens, 80 of them twice).
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
-from confide_daemon.retrieval.chunker import cut
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.database import connect
 
-MOST_MB = 20.0
+MOST_MB = 10.0
 DIMENSIONS = 384
 FIRST_DAY = date(2026, 1, 1)
-TOKENS_IN_LINE = 30
 ENTRIES = 4  # appended one after the other, each a revision
 INDEX_DEADLINE_S = 300.0
 KEY = bytes(range(32))
@@ -49,17 +48,16 @@ PARTS = (
 )
 
 
-def logs(days: int, chunks: int, settings: ChunkSettings) -> list[tuple[str, list[str]]]:
-    """(path, entries) of each day, about as many as make up the chunks."""
+def logs(days: int, kilobytes: int) -> list[tuple[str, list[str]]]:
+    """(path, entries) of each day, about as many as make up the text."""
     sentences = [" ".join(s.split()) for _, text in documentation() for s in re.split(r"(?<=[.])\s+", text)]
     lines = itertools.cycle(f"- {s}" for s in sentences if 30 <= len(s) <= 400)
     made, done = [], 0
     for day in range(days):
-        wanted = chunks * (day + 1) / days - done
         held: list[str] = [f"# {FIRST_DAY + timedelta(day)}", ""]
-        while (count := len(cut("\n".join(held), settings))) < wanted:
-            held += itertools.islice(lines, max(1, int((wanted - count) * settings.size / TOKENS_IN_LINE / 2)))
-        done += count
+        while done < kilobytes * 1000 * (day + 1) / days:
+            held.append(next(lines))
+            done += len(held[-1].encode()) + 1
         step = max(1, len(held) // ENTRIES)
         entries = ["\n".join(held[start : start + step]) + "\n" for start in range(0, len(held), step)]
         made.append((f"memory/{FIRST_DAY + timedelta(day)}.md", entries))
@@ -105,15 +103,17 @@ def main(arguments: Sequence[str] = ()) -> int:
         prog="python -m bench.index_size", description="The size of six months of daily logs."
     )
     parser.add_argument("--days", type=int, default=182)
-    parser.add_argument("--chunks", type=int, default=2_000)
-    parser.add_argument("--beside", action="store_true", help="also a text of as many of the original plan's chunks")
+    parser.add_argument("--kilobytes", type=int, default=305)
+    parser.add_argument(
+        "--beside", action="store_true", help="also ten times the text, and as the original plan cut it"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     now = ChunkSettings()
-    ours = asyncio.run(size(logs(options.days, options.chunks, now), now))
+    ours = asyncio.run(size(logs(options.days, options.kilobytes), now))
     beside: dict[str, dict[str, Any]] = {}
     if options.beside:
-        larger = logs(options.days, options.chunks, ORIGINAL)
+        larger = logs(options.days, 10 * options.kilobytes)
         beside["ten times the text, cut as now"] = asyncio.run(size(larger, now))
         beside["the same, cut into 400/80"] = asyncio.run(size(larger, ORIGINAL))
     well = ours["size_mb"] <= MOST_MB
