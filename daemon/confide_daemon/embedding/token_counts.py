@@ -21,7 +21,7 @@ from confide_daemon.embedding.memory.idle_unload import UnloadWhenIdle
 if TYPE_CHECKING:
     import tiktoken
 
-REST_S: Final = 60.0
+REST_S: Final = 10.0
 """Idle time before the tables are dropped, so that storing one note after another does not reload
 them each time, which takes 0.1 s.
 """
@@ -59,6 +59,11 @@ def rest_after(seconds: float) -> None:
     from the next load on.
     """
     _tables.rest_after_s = min(seconds, REST_S)
+
+
+def is_ready() -> bool:
+    """Return True if the next count need not load the tables."""
+    return _tables.is_there
 
 
 # tiktoken's matching is quadratic in a run without a break (100,000 times the same letter takes

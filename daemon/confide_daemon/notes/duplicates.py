@@ -17,8 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.embedding import Vectors
-from confide_daemon.embedding.token_counts import count_tokens
+from confide_daemon.embedding import Vectors, token_counts
 from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.notes.similarity import FIRST, Near, find_near, first_look
 from confide_daemon.retrieval.chunker import cut
@@ -81,8 +80,10 @@ class Duplicates:
     @asynccontextmanager
     async def looking(self, body: str) -> AsyncIterator[Look]:
         """Start embedding a text and yield the check, around the write of the note."""
-        # A long text takes most of a second, which would block the event loop.
-        texts = self._first(body) if len(body) <= LONG_CHARACTERS else await asyncio.to_thread(self._first, body)
+        # A long text takes most of a second, and the tables a tenth, which would block the event
+        # loop.
+        is_quick = len(body) <= LONG_CHARACTERS and token_counts.is_ready()
+        texts = self._first(body) if is_quick else await asyncio.to_thread(self._first, body)
         look = self._begin(texts)
         try:
             # Let the task run first: the slowest step should begin before the write, which keeps
@@ -136,7 +137,7 @@ class Duplicates:
         provider = next((one for one in self.indexer.providers if one.name == found.generation.name), None)
         if provider is None:
             raise EmbedderError(self._why_none("the embedding model is being changed"))
-        sizes = [count_tokens(text) for text in unknown.values()]
+        sizes = [token_counts.count_tokens(text) for text in unknown.values()]
         count = provider.limits.fit(sizes)
         asked, tokens = dict(list(unknown.items())[:count]), sum(sizes[:count])
         with provider.paying(tokens):

@@ -63,8 +63,8 @@ class ScannedFile(NamedTuple):
     mtime_ns: int
 
 
-class Look(NamedTuple):
-    """What one walk of a folder found.
+class FolderListing(NamedTuple):
+    """Files that one walk of a folder found.
 
     Attributes:
         found: the watched files, without those that the caller knows.
@@ -178,7 +178,7 @@ class Folder:
                 self._check_count(seen := seen + 1)
                 yield file
 
-    def look(self, is_known: Callable[[str, int, int], bool] = lambda *_file: False) -> Look:
+    def look(self, is_known: Callable[[str, int, int], bool] = lambda *_file: False) -> FolderListing:
         """Return the watched files and the passed-by ones, in one walk and with one look at what
         the project excludes.
 
@@ -205,7 +205,7 @@ class Folder:
                 found.append(file)
             elif (why := self._why_passed_by(path, spelled, entry, excludes)) is not None:
                 passed_by.append((printable(spelled), why))
-        return Look(found, passed_by)
+        return FolderListing(found, passed_by)
 
     def passed_by(self) -> list[tuple[str, str]]:
         """Return (path, reason) of the files that a walk skips, for the user; hidden files are not

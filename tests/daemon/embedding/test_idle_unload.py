@@ -112,9 +112,10 @@ def test_what_is_only_held_while_it_is_used_is_made_again() -> None:
 
 
 def test_the_tables_of_tokens_are_let_go_and_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """25 MB that no search needs."""
+    """23 MB that no search needs."""
     monkeypatch.setattr(token_counts, "_tables", UnloadWhenIdle(token_counts._load, rest_after_s=0))
     token_counts.rest_after(SOON_S)
+    assert not token_counts.is_ready()
     counted = token_counts.count_tokens("The pool was empty.")
     wait_until("the tables to be let go", lambda: not token_counts._tables.is_there)
     assert token_counts.count_tokens("The pool was empty.") == counted == 5

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -47,6 +48,28 @@ from confide_daemon.store.database import connect
 from confide_daemon.store.migrations import migrations
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables import pieces
+
+# ---------------------------------------------------------------- memory
+
+
+async def test_a_large_fill_gives_its_memory_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing is left to do, and not for a few chunks more."""
+    given: list[int] = []
+    monkeypatch.setattr(index, "LARGE_FILL", 40)
+    async with opened(tmp_path / "s.db", [handle(models()[0])]) as space:
+        monkeypatch.setattr(
+            index, "heaps", SimpleNamespace(give_back=lambda: given.append(space.index.indexer.computed))
+        )
+        await fill(space, 60)
+        await until(space, lambda _status: bool(given))
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        assert len(given) == 1
+        await fill(space, 3, start=60)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        await fill(space, 60, start=63)
+        await until(space, lambda _status: len(given) > 1)
+        assert given[1] - given[0] >= 40
+
 
 # ---------------------------------------------------------------- change of models
 

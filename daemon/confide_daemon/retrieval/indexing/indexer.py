@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
@@ -237,6 +238,9 @@ SETTLE_S = 0.05
 # `close` waits this long for calls in progress; later results are embedded again after the next
 # start.
 CLOSE_S = 5.0
+# Chunks embedded after which an idle indexer gives back the memory that they needed: the C library
+# would keep it.
+LARGE_FILL = 500
 # Most decisions in a row: one may lead to another (drop, add, fill, swap), but not for ever.
 DECISIONS = 8
 # Documents that could not be cut and are tried again in one write.
@@ -309,6 +313,7 @@ class Indexer:
         self.waiting = 0  # chunks without a vector of the live model, as last seen
         self.idle = False  # no work that can be done now
         self.computed = 0  # chunks embedded since the start
+        self._given_back_at = 0  # `computed` when memory was last given back
         self.moves = 0  # count of index steps and of times the indexer became idle
 
     def start(self) -> None:
@@ -458,6 +463,9 @@ class Indexer:
             self.waits_for_room = self._has_put_off
             self.idle = not (self._wake.is_set() or self._filling or self._settling)
             await self._tell()
+            if self.idle and self.computed - self._given_back_at >= LARGE_FILL:
+                self._given_back_at = self.computed
+                await in_thread(heaps.give_back)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()

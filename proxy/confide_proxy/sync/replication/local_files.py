@@ -41,7 +41,7 @@ _LONGEST_SAVE_S = 0.5
 
 
 class Lacking(NamedTuple):
-    """What the daemon lacks of a folder.
+    """Files of a folder that the daemon lacks.
 
     Attributes:
         waiting: paths of the files whose text it has not confirmed.

@@ -321,7 +321,7 @@ class Replica:
         await self._missing.take_back()
 
     def lacking(self) -> Lacking:
-        """Return what the daemon lacks of the folder, as `LocalFiles.lacking`."""
+        """Return the files that the daemon lacks, as `LocalFiles.lacking`."""
         return self._files.lacking()
 
     def pending(self) -> int:
