@@ -46,6 +46,17 @@ def test_a_line_of_a_log_that_begins_with_its_time_stands_by_itself(begin: str) 
     assert texts("\n".join(lines)) == lines
 
 
+def test_a_paragraph_of_a_daily_log_stands_by_itself() -> None:
+    """`memory_store` adds paragraphs to it; elsewhere short paragraphs go together, and so does talk."""
+    said = ["We chose postgres over mysql for its row locks.", "prod db: postgres://db.example.org:5432/shop, ask Anna"]
+    text = "\n\n".join(["# 2026-11-18", *said])
+    found = [piece.text for piece in cut(text, SETTINGS, is_log=True)]
+    assert found == [f"# 2026-11-18\n\n{said[0]}", said[1]]
+    assert len(texts(text)) == 1
+    talk = "\n\n".join(f"**Anna:** {one}" for one in said)
+    assert len(cut(talk, SETTINGS, is_log=True)) == 1
+
+
 def test_lines_of_a_paragraph_stay_together() -> None:
     """Prose that is wrapped is no list of entries."""
     text = "We chose postgres over mysql\nfor its row locks, and because\nAnna knows it well."

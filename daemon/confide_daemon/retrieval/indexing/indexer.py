@@ -48,7 +48,7 @@ from confide_daemon.store.tables.document_tables import UNCUTTABLE
 from confide_daemon.store.tables.pieces import Generation, piece_hash
 from confide_daemon.store.threads import StoreThreads
 from confide_memory import mentions, note, note_names
-from confide_memory.documents import is_note
+from confide_memory.documents import is_log, is_note
 from confide_memory.front_matter import split
 from confide_memory.note import Note
 from confide_memory.tools.written_days import StatedDay, days_of_chunk, stated_day, year_of_path
@@ -84,7 +84,7 @@ class Derivation:
         self, store: Store, row: DocumentRow, text: str | None, judged: provenance.Judged | None, now: float
     ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None or judged is None else _judged(self._pieces(text, found), judged)
+        pieces = [] if text is None or judged is None else _judged(self._pieces(row, text, found), judged)
         stated = stated_day(row.path, text or "")
         if row.source == "memory":
             pieces = _dated(pieces, row.path, stated)
@@ -159,15 +159,15 @@ class Derivation:
 
     def cut(self, row: DocumentRow, text: str) -> list[Piece]:
         """Return the chunks of a document with this text; who wrote them is not considered."""
-        return self._pieces(text, note.read(row.project, row.path, text) if is_note(row.path) else None)
+        return self._pieces(row, text, note.read(row.project, row.path, text) if is_note(row.path) else None)
 
-    def _pieces(self, text: str, found: Note | None) -> list[Piece]:
+    def _pieces(self, row: DocumentRow, text: str, found: Note | None) -> list[Piece]:
         """Cut a document. A note is cut without its front matter, and its title is put above all of
         its headings.
         """
         head, body = split(text) if found is not None else ("", text)
         if found is None or not body.strip():
-            return cut(text, self.chunks)
+            return cut(text, self.chunks, is_log=is_log(row.path))
         # A title equal to the text's first words would repeat them in each chunk, which costs two
         # points of recall@1 on notes without titles.
         return self._below(
