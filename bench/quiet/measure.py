@@ -1,8 +1,8 @@
 """Puts the questions to spaces of their own and keeps what the search says of each hit; the figures are worked out from that.
 
 Each memory is measured by itself and beside other texts, since what is found by chance is more likely among many pieces. On the development
-side these are what packages say of themselves, some 200, 700 and 2,000 pieces of it; what is kept aside is asked beside the docstrings of
-some modules of this machine's Python, some 700 pieces. Vectors are kept in the folder for temporary files (`bench.quality`).
+side these are logs and documentation, up to 40,000 pieces (`background`); what is kept aside is asked beside the docstrings of some modules
+of this machine's Python, some 700 pieces. Vectors are kept in the folder for temporary files (`bench.quality`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,11 +28,9 @@ MODULES = frozenset(
     "calendar difflib imaplib mailbox plistlib sched shelve smtplib statistics tarfile turtle zipfile".split()  # noqa: SIM905
 )
 LONGEST_MODULE = 16_000  # characters
-# So many hits are looked at: as many pieces as a search for eight hits does.
-HITS = 32
-# Of what packages say of themselves: characters, by about how many pieces they are cut into.
-PACKAGES = {200: 27_000, 700: 95_000, 2000: 270_000}
-LONGEST_PACKAGE, SHORTEST_PACKAGE = 24_000, 800  # characters
+SIZES = (40, 400, 4000, 40_000)  # of a memory and what stands beside it, in pieces
+# So many hits are looked at.
+HITS = 12
 ALONE = "alone"
 DRAWS = 2000
 Z = 1.96
@@ -64,28 +61,22 @@ def reference() -> dict[str, str]:
     return {f"memory/reference/{module}.md": f"# {module}\n{text[:LONGEST_MODULE]}" for module, text in known.items()}
 
 
-def packages(characters: int, seed: int) -> dict[str, str]:
-    """What some installed packages say of themselves, as notes."""
-    known: dict[str, str] = {}
-    for path in sorted(Path(sysconfig.get_paths()["purelib"]).glob("*.dist-info/METADATA")):
-        _, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n\n")
-        if len(text) > SHORTEST_PACKAGE:
-            known[path.parent.name.split("-")[0]] = text[:LONGEST_PACKAGE]
-    names = list(known)
-    random.Random(seed).shuffle(names)
-    found: dict[str, str] = {}
-    for name in names:
-        if sum(len(text) for text in found.values()) < characters:
-            found[f"memory/packages/{name}.md"] = f"# {name}\n{known[name]}"
+def sized(sizes: Sequence[int]) -> dict[str, dict[str, str]]:
+    """What a memory is asked beside, so that there are as many pieces in all."""
+    from bench.quiet.background import background
+
+    own = min(sizes)
+    found: dict[str, dict[str, str]] = {str(size): {} for size in sizes}
+    for total, (path, text) in background(max(sizes)):
+        for size in sizes:
+            if size > own and total <= size - own:
+                found[str(size)][path] = text
     return found
 
 
 def others(*, kept_aside: bool) -> dict[str, dict[str, str]]:
     """What the memories of a side are asked beside, by its name."""
-    if kept_aside:
-        return {ALONE: {}, "beside a reference": reference()}
-    beside = {f"beside {pieces}": packages(characters, pieces) for pieces, characters in PACKAGES.items()}
-    return {ALONE: {}, **beside}
+    return {ALONE: {}, "beside a reference": reference()} if kept_aside else sized(SIZES)
 
 
 async def answers(

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.quality import EVAL, harness
-from bench.quiet.measure import ALONE, PACKAGES, Answer, answers, packages
+from bench.quiet.measure import ALONE, Answer, answers
 from bench.quiet.questions import PARTS, SEED, Asked, Fact, Memory
 from confide_daemon.embedding import LoadedModel
 
 SETS = ("locomo_dev", "devmembench_dev", "devbench_dev")
 # In a conversation of hundreds of turns others say nearly the same as the one that is taken out.
 NEVER_REMOVED = frozenset({"locomo_dev"})
-FOREIGN = 40
+FOREIGN = 12
+MOST = 60  # questions of a space
 
 
 def is_there() -> bool:
@@ -24,15 +25,16 @@ def is_there() -> bool:
 
 
 async def other_answers(handle: LoadedModel) -> list[Answer]:
-    """Of all the sets, alone and beside some packages."""
+    """Of all the sets, a part of the questions."""
     module = harness()
-    beside = {ALONE: {}, "beside 700": packages(PACKAGES[700], seed=4)}
+    beside: dict[str, dict[str, str]] = {ALONE: {}}
     spaces = [(name, space) for name in SETS for space in module.load(EVAL / f"{name}.json.gz")["spaces"]]
     chance = random.Random(SEED)
     found: list[Answer] = []
     for name, space in spaces:
         memory = _memory(space)
         asked = _own(memory, space["queries"], can_remove=name not in NEVER_REMOVED)
+        asked = chance.sample(asked, min(MOST, len(asked)))
         for _, other in spaces:
             known = [query["text"] for query in other["queries"] if query["gold"]]
             if other is not space:

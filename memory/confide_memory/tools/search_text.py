@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NotRequired, TypedDict
 
 from confide_memory.documents import STOP_WORDS
@@ -79,21 +80,12 @@ class ResultHit(_OfClass):
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Return the closest scores that never rise: where a score is above an earlier one, both get
-    their mean.
+    """Return scores that never rise: each is at most the one before it.
 
-    Isotonic regression by pooling of neighbours (Ayer et al., Ann. Math. Statist. 26 (4), 1955).
-    All results stay within the range of the input, so they pass any threshold that all inputs
-    passed.
+    None is raised, so none says more than it would alone. They stay at or above the lowest of the
+    input, so they pass any threshold that all inputs passed.
     """
-    pools: list[tuple[float, int]] = []
-    for score in scores:
-        mean, count = score, 1
-        while pools and pools[-1][0] < mean:
-            above, more = pools.pop()
-            mean, count = (above * more + mean * count) / (more + count), more + count
-        pools.append((mean, count))
-    return [mean for mean, count in pools for _ in range(count)]
+    return list(accumulate(scores, min))
 
 
 def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> str:

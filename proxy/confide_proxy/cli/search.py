@@ -394,7 +394,7 @@ async def without_daemon(
 
 # Factors of the rank, then the parts of the score, named as in docs/search.md.
 RANK = ("relevance", "votes", "dated", "source", "exact", "rank")
-SCORE = ("keyword", "terms", "vector", "best", "ownScore", "score")
+SCORE = ("keyword", "terms", "stated", "held", "missing", "vector", "deviation", "ownScore", "score")
 
 
 def show(result: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from confide_daemon.retrieval.indexing.generations import Patience
 from confide_daemon.retrieval.indexing.indexed_model import MonthlyBudget
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings, former, index_settings, start
+from confide_daemon.spaces.space import Space
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 
@@ -294,6 +295,14 @@ async def test_closing_does_not_wait_for_a_model_that_is_being_looked_at(tmp_pat
     model.open.set()
 
 
+async def measured(space: Space) -> None:
+    """Wait until the meaning of the model's cosines is known; the first search begins to measure it."""
+    for _ in range(600):
+        if (await space.index.searcher.search(SearchQuery("pool"))).mode == "hybrid":
+            return
+        await asyncio.sleep(0.05)
+
+
 async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: Path) -> None:
     """Those whose turn does not come are answered by keywords in time, and say why."""
 
@@ -307,6 +316,7 @@ async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: 
     async with opened(tmp_path / "s.db", [handle(model)]) as space:
         await fill(space, 3)
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
+        await measured(space)
         started = time.monotonic()
         results = await asyncio.gather(
             *(space.index.searcher.search(SearchQuery(f"slow pool {number}", min_score=0.0)) for number in range(60))
@@ -413,6 +423,7 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
                 if model.endswith("small"):
                     await fill(space, 10)
                     assert await space.wait_indexed(timeout_s=DEADLINE_S)
+                    await measured(space)
                     server.whenever("note ", held)
                 else:
                     await until(space, lambda status: len(status.generations) == 2)
@@ -423,6 +434,7 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
                         assert asked_of(server, f"pool number{number}") == ["text-embedding-3-small"]
                     gate.set()
                     assert await space.wait_indexed(timeout_s=DEADLINE_S)
+                    await measured(space)
                     result = await space.index.searcher.search(SearchQuery("pool number9"))
                     assert result.mode == "hybrid"
                     assert asked_of(server, "pool number9")[-1] == model

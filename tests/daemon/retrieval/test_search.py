@@ -17,7 +17,6 @@ from confide_daemon.retrieval.search.scoring import (
     QueryTerms,
     ScoreCalibration,
     TermCounts,
-    size_of,
     stem_line,
 )
 from confide_daemon.store.rows import PiecePlace
@@ -136,55 +135,76 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
     assert found == pytest.approx({1: 0.0, 2: 0.2 * (0.9 - 0.3), 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
+SURE = Evidence(
+    0.7, 0.8, 0.6, stated=0.9, held=1.0, missing=0.0, deviation=5.0, everyday=0.3, keyword_lead=0.3, vector_lead=0.1
+)
+VAGUE = Evidence(0.4, 0.3, 0.15, stated=0.2, held=0.2, missing=0.8, deviation=1.5, everyday=0.0)
+
+
 def test_a_score_says_how_likely_an_answer_is() -> None:
-    """Most when words and meaning agree; a likeness of meaning alone may pass too; little of each does not."""
-    among = size_of(100)
-    answer = Evidence(0.7, 0.8, 0.6, 0.6, covered=0.8, stated=0.8, margin=0.3, size=among).score
-    in_other_words = Evidence(0.0, 0.0, 0.5, 0.5, margin=0.1, size=among).score
-    nothing = Evidence(0.4, 0.3, 0.15, 0.25, covered=0.3, stated=0.3, margin=0.0, size=among).score
-    assert answer > 0.8 > in_other_words > 0.25 > nothing
+    """Most when words and meaning agree; little of each does not."""
+    assert SURE.score > 0.8 > 0.25 > VAGUE.score
+    assert SURE.unasked > 0.8 > 0.25 > VAGUE.unasked
     assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
     assert Evidence(keyword=0.3, terms=0.3, is_named=True).score > 0.25
 
 
-@given(st.lists(st.floats(0, 1), min_size=7, max_size=7), st.integers(0, 6), st.floats(0, 1), st.integers(0, 10**7))
-def test_more_evidence_never_lowers_a_score(before: list[float], index: int, more: float, pieces: int) -> None:
-    """Whatever else is known; and the same evidence never says more among more pieces."""
-    after = [max(value, more) if position == index else value for position, value in enumerate(before)]
-    size = size_of(pieces)
-    lower, higher = Evidence(*before, size=size), Evidence(*after, size=size)
-    assert 0.0 <= lower.score <= higher.score <= 1.0
-    assert Evidence(*before[:2]).score <= Evidence(*after[:2]).score
-    assert higher._replace(size=size_of(10 * pieces)).score <= higher.score
+@given(st.sampled_from(["stated", "held", "vector", "deviation"]), st.floats(0, 1))
+def test_more_evidence_never_lowers_a_score(name: str, more: float) -> None:
+    """Whatever else is known; what is missing never raises it."""
+    higher = VAGUE._replace(**{name: getattr(VAGUE, name) + more})
+    assert 0.0 <= VAGUE.score <= higher.score <= 1.0
+    assert VAGUE._replace(missing=VAGUE.missing + more).score <= VAGUE.score
+    assert VAGUE._replace(unnamed=True).score < VAGUE.score
 
 
 def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
     """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
-    evidence = Evidence(0.6, 0.6, 0.5, 0.5, covered=0.6, stated=0.6, margin=0.2, size=size_of(700))
-    assert evidence._replace(everyday=0.4).unasked > 0.4 > evidence._replace(everyday=-0.1).unasked
-    assert evidence.unasked > evidence._replace(size=size_of(7000)).unasked
+    evidence = Evidence(0.6, 0.6, 0.5, stated=0.6, held=0.6, deviation=4.0, everyday=0.2)
+    assert evidence._replace(everyday=0.4).unasked > evidence.unasked > evidence._replace(everyday=-0.3).unasked
     ahead = evidence._replace(keyword_lead=0.5, vector_lead=0.2)
     assert evidence._replace(keyword_lead=-0.2, vector_lead=-0.1).unasked < evidence.unasked < ahead.unasked
     assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
 
 
 def test_a_question_that_is_near_to_everything_says_little() -> None:
-    """By what the best cosine has above that with texts that concern nobody, in the scale of the packaged model."""
+    """By what a cosine has above those with texts that concern nobody; each chunk by its own."""
     texts = np.eye(3, dtype=np.float32)
     yardstick = ScoreCalibration(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
-    near, everyday = yardstick.margins(np.array([0.28, 0.1, 0.19], dtype=np.float32), 0.5)
-    assert (near, everyday) == (pytest.approx(0.36), pytest.approx(0.405))
-    assert ScoreCalibration().margins(texts[0], 0.9) == ScoreCalibration().margins(texts[1], 0.1)
+    background = yardstick.beside(np.array([0.28, 0.1, 0.19], dtype=np.float32))
+    deviation, everyday = background.of(0.55)
+    assert deviation == pytest.approx((0.55 - 0.19) / 0.09)
+    assert everyday == pytest.approx(background.scale.of(0.55) - background.scale.of(0.19))
+    assert background.of(0.2) < background.of(0.55)
+    assert ScoreCalibration().beside(texts[0]).of(0.9) == ScoreCalibration().beside(texts[1]).of(0.1)
 
 
 def test_a_rare_term_says_more_than_a_common_one() -> None:
-    """By how many pieces hold it; what all terms would have is the measure of a keyword score."""
+    """By how many pieces hold it, and by how rare it is in writing in general."""
     asked = question("postgres server").terms
     terms = QueryTerms(asked, counts=TermCounts((2, MOST_COUNTED), 10_000))
     rare, common = (terms.share([stem_line(text)]) for text in ("our postgres", "our server"))
     assert rare > 0.6 > common
-    assert 0.0 == terms.covered(0.0) < terms.covered(10.0) < terms.covered(20.0) <= terms.covered(1e6) == 1.5
-    assert terms.covered(10.0) < QueryTerms(asked, counts=TermCounts((2, 2), 100)).covered(10.0)
+    few = QueryTerms(question("kombucha error").terms, counts=TermCounts((1, 1), 12))
+    assert few.share([stem_line("kombucha")]) > 0.6 > few.share([stem_line("an error")])
+
+
+def test_what_a_chunk_lacks_counts_against_it() -> None:
+    """Only what stands neither in it nor around it; a name most of all."""
+    asked = question("what did Yusuf say about the kombucha?").terms
+    terms = QueryTerms(asked, counts=TermCounts((1,) * len(asked), 40))
+    own, near = stem_line("the kombucha ferments for nine days"), stem_line("Yusuf brews it")
+    alone, beside = terms.match([own], [own]), terms.match([own], [own, near])
+    assert (alone.unnamed, beside.unnamed) == (True, False)
+    assert alone.missing >= beside.missing
+    assert alone.stated == beside.stated < 1.0
+    assert terms.match([near], [near]).missing > 0.5
+
+
+def test_the_callers_synonyms_stand_for_what_is_lacking() -> None:
+    terms = question("drink", ["kombucha"])
+    found = QueryTerms(terms.terms, terms.also, TermCounts((1, 1), 40)).match(*[[stem_line("our kombucha")]] * 2)
+    assert (found.missing, found.unnamed) == (0.0, False)
 
 
 def test_what_no_note_holds_says_little_among_few() -> None:
@@ -316,7 +336,7 @@ def test_what_names_a_kind_of_things(text: str) -> None:
 
 def test_a_piece_without_the_identifier_that_is_asked_for_is_no_sure_answer() -> None:
     """However much else speaks for it; of a question that is little more it is none."""
-    evidence = Evidence(0.9, 0.9, 0.9, 0.9, covered=1.0, stated=0.9, margin=0.4)
+    evidence = SURE
     assert evidence.score > 0.95
     assert evidence._replace(lacking=0.3).score <= 0.5
     assert evidence._replace(lacking=0.9).score < 0.25

@@ -52,12 +52,12 @@ def test_the_formulas_have_the_products_numbers() -> None:
         ", ".join(str(vote) for vote in weights.votes[:-1]) + f" and {weights.votes[-1]} of the relevance",
         f"`dated` is {1 + weights.dated} for",
         f"`source` is {weights.sessions} for",
-        f"{h['keyword']} × keyword + {h['covered']} × covered + {h['stated']} × stated + {h['vector']} × vector + {h['best']} × best"
-        f" + {h['margin']} × margin − {-h['size']} × size − {-h['constant']}`",
-        f"{u['keyword']} × keyword + {u['vector']} × vector + {u['everyday']} × everyday + {u['keyword_lead']} × keyword lead"
-        f" + {u['vector_lead']} × vector lead − {-u['size']} × size − {-u['constant']}`",
-        f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
+        f"{h['stated']} × stated + {h['held']} × held − {-h['missing']} × missing − {-h['unnamed']} × unnamed"
+        f" + {h['vector']} × vector + {h['deviation']} × deviation − {-h['constant']}`",
+        f"{u['stated']} × stated + {u['held']} × held + {u['everyday']} × everyday + {u['keyword_lead']} × keyword lead"
+        f" + {u['vector_lead']} × vector lead − {-u['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
+        f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"
         f" + {weights.balanced_usage} × usage`, and {weights.balanced_project} more",
         f"`log(1 + n) / log(1 + {weights.usage_full})`",

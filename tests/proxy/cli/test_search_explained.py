@@ -10,7 +10,21 @@ import pytest
 from confide_proxy.cli import search
 from confide_proxy.errors import UnfitAnswerError
 
-HIT = dict.fromkeys(("relevance", "votes", "dated", "source", "exact", "rank", "keyword", "terms"), 0.5)
+NUMBERS = (
+    "relevance",
+    "votes",
+    "dated",
+    "source",
+    "exact",
+    "rank",
+    "keyword",
+    "terms",
+    "stated",
+    "held",
+    "missing",
+    "deviation",
+)
+HIT = dict.fromkeys(NUMBERS, 0.5)
 RESULT: dict[str, Any] = {
     "results": [{"score": 0.75}],
     "searchMode": "hybrid",
@@ -20,9 +34,7 @@ RESULT: dict[str, Any] = {
         "days": None,
         "keywordCandidates": 3,
         "vectorCandidates": 128,
-        "hits": [
-            {**HIT, "keywordRank": 2, "vectorRank": None, "bm25": 7.25, "cosine": None, "vector": None, "best": None}
-        ],
+        "hits": [{**HIT, "keywordRank": 2, "vectorRank": None, "bm25": 7.25, "cosine": None, "vector": None}],
         "timingsMs": {"keyword": 0.42},
     },
 }

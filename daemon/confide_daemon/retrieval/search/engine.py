@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
@@ -47,13 +48,13 @@ from confide_daemon.retrieval.search.results import (
 from confide_daemon.retrieval.search.scoring import (
     MOST_COUNTED,
     WORDS_ONLY,
+    Background,
     CosineScale,
     Evidence,
     QueryTerms,
     ScoreCalibration,
     TermCounts,
     field_of,
-    size_of,
     stem_line,
 )
 from confide_daemon.store.rows import Filter, HitRow, NoteRow, PiecePlace
@@ -205,7 +206,7 @@ class _Search:
         self._names = NameCheck(self._question)
         self._name_terms = [QueryTerms([term]) for term in self._names.terms]
         self._stated_days = QueryTerms((self._question.day,)) if self._question.day else None
-        self._weighed: tuple[QueryTerms, float] | None = None
+        self._weighed: QueryTerms | None = None
         self._unknown_share: float | None = None
         self._clock = _Clock(timings)
         self._timings = timings
@@ -399,7 +400,7 @@ class _Search:
     def closely(self, ranked: Sequence[int]) -> Iterator[tuple[Candidate, HitRow]]:
         """Yield the chunks that pass `min_score`, in the order requested."""
         query = self._query
-        if query.rank == "relevance":
+        if query.rank == "relevance" and not query.is_unasked:
             # Score a few more chunks than hits at a time, since neighbours are joined, until there
             # are enough.
             start, step = 0, query.max_results + query.max_results // 2
@@ -418,6 +419,7 @@ class _Search:
         first = ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]
         chosen = list(self._scored(first))
         # The sort is stable: equal chunks stay in the order of relevance.
+        # A prompt gets few hits: those that most likely help, whatever their rank.
         chosen.sort(key=lambda entry: (-self._order(entry[0]), -entry[0].score))
         yield from self._present(chosen, over=self._over(first))
 
@@ -527,8 +529,7 @@ class _Search:
         stemmed = self._stemmed
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
-        best = scale.of(max(cosines.values(), default=0.0)) if cosines and is_measured else None
-        margin, everyday = self._margins(best)
+        background = self._background if is_measured else None
         words_of_field = saturate(field_of(legs.keyword.values()))
         field = scale.of(field_of(cosines.values())) if cosines and is_measured else 0.0
         today = self._today.isoformat()
@@ -552,15 +553,15 @@ class _Search:
                 lacking = max(lacking, self._lacking(row, around, (*near, header), is_dated=is_dated))
                 if lacking:
                     factors.exact = 0.0  # its name is another one, that has the words of this
-            evidence = Evidence(keyword, share, vector, best, is_named=is_named, lacking=lacking)
-            if vector is not None:
-                weighed, size = self._weighed_terms()
+            evidence = Evidence(keyword, share, vector, is_named=is_named, lacking=lacking)
+            if vector is not None and cosine is not None and background is not None:
+                match = self._weighed_terms().match((near[REACH], header), (*near, header))
+                match = match._replace(stated=self._with_day(match.stated, is_dated=is_dated))
+                deviation, everyday = background.of(cosine)
                 evidence = evidence._replace(
-                    covered=weighed.covered(bm25),
-                    stated=self._with_day(weighed.share((near[REACH], header)), is_dated=is_dated),
-                    margin=margin,
+                    **match._asdict(),
+                    deviation=deviation,
                     everyday=everyday,
-                    size=size,
                     keyword_lead=keyword - words_of_field,
                     vector_lead=vector - field,
                 )
@@ -604,13 +605,12 @@ class _Search:
     def _with_day(self, share: float, *, is_dated: bool) -> float:
         return self._question.with_day(share) if is_dated and self._question.day is not None else share
 
-    def _margins(self, best: float | None) -> tuple[float, float]:
-        return (0.0, 0.0) if best is None or self._vector is None else self._yardstick.margins(self._vector, best)
+    @cached_property
+    def _background(self) -> Background:
+        return Background() if self._vector is None else self._yardstick.beside(self._vector)
 
-    def _weighed_terms(self) -> tuple[QueryTerms, float]:
-        """Return the query's terms weighted by their rarity in this space, and the space's size;
-        computed once.
-        """
+    def _weighed_terms(self) -> QueryTerms:
+        """Return the query's terms weighted by their rarity; computed once."""
         if self._weighed is None:
             asked = self._question
             having, pieces = self._store.keywords.holding(
@@ -619,7 +619,7 @@ class _Search:
                 most=MOST_COUNTED,
                 is_limited=self._query.is_limited,
             )
-            self._weighed = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces)), size_of(pieces)
+            self._weighed = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces))
             self._clock.lap("rarity")
         return self._weighed
 

@@ -1,29 +1,33 @@
 """The score that a hit shows: how likely the chunk answers the query, independent of the other
 hits.
 
-Ranking compares chunks with each other (`ranking`) and does not say if the best of them is any
-good. The score is a logistic function of values that are comparable between queries and between
-spaces. In a large space the best of many chunks is better by chance alone. So words count by their
-rarity in the space, the number of chunks lowers the score, and the best cosine counts by its margin
-over that of unrelated notes (`cohort`). Each query term is weighted by its rarity (`QueryTerms`): a
-rare term separates chunks, a term in a tenth of them does not.
+Ranking compares chunks with each other (`ranking`) and does not say if any of them is good. The
+score is a logistic function of values that mean the same in each space, however much it holds:
 
-With a vector the weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`):
-right first hits against the best hit of queries that have no answer, on the development part of
-`bench/quiet`, alone and beside 200, 700 and 2,000 chunks of other texts, and on the sets of `make
-eval`. The constant is chosen so that 0.25 loses about 1.5 % of right first hits. The weights for
-words alone are older and fitted on the latter sets (`bench/quality.py`): there, rarity lost more
-right hits than it removed wrong ones.
+- Words count by how rare they are, both in what the search covers and in writing in general
+  (`cohort.rarity`). In a small space each word is rare, so only the latter separates "postgres"
+  from "error" there. What the question asks and the chunk lacks counts against it.
+- The cosine counts beside those of the same question with unrelated notes (`cohort`), in standard
+  deviations, since some questions are near to everything.
+- For prompts, the leads compare a chunk with others that the search has found. What helps stands
+  out. Else many chunks are about as good, and the best of them rises with their number alone. So
+  the leads take the place of a bound that depends on the number of chunks.
+
+Each value is of the chunk itself: a good first hit lifts no other. The weights are those of a
+logistic regression, rounded (`python -m bench.quiet.fit`): right first hits against all hits of
+queries that have no answer, on the development part of `bench/quiet` at 40 to 40,000 chunks, and on
+the sets of `make eval`. The constant is chosen so that 0.25 loses about 1.5 % of right first hits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,57 +36,58 @@ import numpy as np
 from confide_crypto.errors import ConfideError
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.embedding.token_counts import count_tokens
-from confide_daemon.errors import EmbedderError
+from confide_daemon.errors import EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.indexed_model import BudgetedModel, in_thread
 from confide_daemon.retrieval.search import cohort
 from confide_daemon.retrieval.search.cohort import Cohort
-from confide_daemon.store.tables.keyword import BACKGROUND, K1, line_of, stems
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.keyword import BACKGROUND, line_of, stems
+from confide_daemon.store.tables.pieces import VECTOR_ITEM_BYTES
+from confide_daemon.store.threads import StoreThreads
 from confide_memory.tools.question import Term, bounds, logistic, words_score
 from confide_memory.tools.words import index_words
 
-# Weights for a chunk with a vector, and for the cosine alone. A chunk that says the same in other
-# words shares no term with the query; 0.49 is more than unrelated texts reach.
+# Weights for a chunk with a vector.
 HYBRID = {
-    "keyword": 1.9,
-    "covered": 1.2,
-    "stated": 3.1,
-    "vector": 3.8,
-    "best": 3.1,
-    "margin": 2.6,
-    "size": -0.18,
-    "constant": -5.1,
+    "stated": 1.8,
+    "held": 2.9,
+    "missing": -1.9,
+    "unnamed": -1.8,
+    "vector": 1.4,
+    "deviation": 0.9,
+    "constant": -6.3,
 }
+# Weights for the cosine alone. A chunk that says the same in other words, or in another language,
+# shares no term with the query; 0.49 is more than unrelated texts reach.
 VECTOR = {"vector": 10.0, "constant": -6.0}
 # Weights for prompts that did not request a search: how likely a chunk helps, where most prompts
-# need no memory. Fitted on the prompts of the development part of `bench/quiet` and of
-# `bench.quiet.growing`, then moved so that at 0.4 (`hooks.server.recall.HIT_SCORE`) no set returns
-# more than before. A chunk's lead over the others does nearly all that the number of chunks did;
-# that number hid fitting chunks as a memory grew.
+# need no memory. Fitted on the prompts of the development part of `bench/quiet`, so that at 0.4
+# (`hooks.server.recall.HIT_SCORE`) at most 2 % of prompts that no note helps with get one.
 UNASKED = {
-    "keyword": 1.6,
-    "vector": 2.0,
-    "everyday": 5.5,
-    "keyword_lead": 2.4,
-    "vector_lead": 1.5,
-    "size": -0.1,
-    "constant": -3.4,
+    "stated": 2.1,
+    "held": 1.3,
+    "everyday": 4.5,
+    "keyword_lead": 3.8,
+    "vector_lead": 5.4,
+    "constant": -4.7,
 }
 # A query without an answer finds many chunks that are about as good; an answer stands out. This
 # many are compared.
 FIELD = 5
-# Smaller spaces count as having this many chunks.
-SMALLEST = 8
-# The margin for a model whose cohort is not known yet; half of all searches have less.
-USUAL_MARGIN = 0.13
+# Used where no cohort is known: half of all searches have less.
+USUAL_MARGIN, USUAL_DEVIATION = 0.13, 3.0
+# The weight of terms that counts as much: a chunk with more of them is no surer answer.
+FULL_HELD = 15.0
+# Of the cosines with the cohort: a smaller spread is of a model that does not separate texts.
+LEAST_SPREAD = 0.01
+# Few answers deviate more. The cosine of a broken vector may, and is no surer for it.
+MOST_DEVIATION = 7.0
 # Chunks with a term are counted up to this number: a term in more chunks is common in a space of
 # any size, and counting costs time.
 MOST_COUNTED = 500
 # The share of its weight that a term without any chunk gets in an empty space; with HALF_KNOWN
 # chunks it gets half of the rest as well. A few notes contain hardly any word.
 UNKNOWN, HALF_KNOWN = 0.3, 20
-# BM25 of a chunk of usual length per unit of rarity: 1 if it holds the term once, K1 + 1 at most;
-# most chunks hold a term once or twice.
-USUAL_GAIN = (1 + K1 + 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +120,21 @@ WORDS_ONLY = frozenset({"hashed"})
 
 
 class Evidence(NamedTuple):
-    """The values from which the score of a chunk is computed. They have no unit, and none but
-    `margin` is negative.
+    """The values from which the score of a chunk is computed. They have no unit; the leads, `everyday`
+    and `deviation` may be negative.
 
-    `vector` and `best` are None if there is no vector.
+    A chunk without a vector has None as its `vector`.
     """
 
     keyword: float  # the keyword score, saturated
     terms: float  # the share of the question's terms that stands in it or around it
-    vector: float | None = None
-    best: float | None = None  # the best cosine of the whole search
-    covered: float = 0.0  # the keyword score as a share of what all terms would have
-    stated: float = 0.0  # the share of the terms, by how rare they are here, that stands in the piece itself
-    margin: float = USUAL_MARGIN  # of the best cosine over the question's best with the cohort
-    everyday: float = USUAL_MARGIN  # of the best cosine over the question's best with everyday texts
-    size: float = 0.0  # the logarithm of how many pieces there are (`size_of`)
+    vector: float | None = None  # the cosine, on the scale of `CosineScale`
+    stated: float = 0.0  # the share of the terms, by how rare they are, in the piece itself
+    held: float = 0.0  # the weight of these terms, 1 from `FULL_HELD` on
+    missing: float = 0.0  # how rare the rarest term is that stands neither in it nor around it
+    unnamed: bool = False  # a name of the question stands neither in it nor around it
+    deviation: float = USUAL_DEVIATION  # of the cosine from those with the cohort, in standard deviations
+    everyday: float = USUAL_MARGIN  # of the cosine over the question's best with everyday texts
     keyword_lead: float = 0.0  # over the `FIELD`th best keyword score of the search
     vector_lead: float = 0.0  # over the `FIELD`th best cosine of the search
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
@@ -140,43 +145,22 @@ class Evidence(NamedTuple):
     @property
     def score(self) -> float:
         """The score that a hit shows, 0 to 1."""
-        if self.vector is None or self.best is None:
+        if self.vector is None:
             return words_score(self.keyword, self.terms, is_named=self.is_named, lacking=self.lacking)
         least, most = bounds(is_named=self.is_named, lacking=self.lacking)
-        both = (
-            HYBRID["constant"]
-            + HYBRID["keyword"] * self.keyword
-            + HYBRID["covered"] * self.covered
-            + HYBRID["stated"] * self.stated
-            + HYBRID["vector"] * self.vector
-            + HYBRID["best"] * self.best
-            + HYBRID["margin"] * self.margin
-            + HYBRID["size"] * self.size
-        )
-        return logistic(min(most, max(both, VECTOR["constant"] + VECTOR["vector"] * self.vector, least)))
+        alone = -math.inf if self.unnamed else self._sum(VECTOR)
+        return logistic(min(most, max(self._sum(HYBRID), alone, least)))
 
     @property
     def unasked(self) -> float:
         """The score, 0 to 1, for a prompt that did not request a search; equal to `score` for a
         chunk without a vector.
         """
-        if self.vector is None:
-            return self.score
-        value = (
-            UNASKED["constant"]
-            + UNASKED["keyword"] * self.keyword
-            + UNASKED["vector"] * self.vector
-            + UNASKED["everyday"] * self.everyday
-            + UNASKED["keyword_lead"] * self.keyword_lead
-            + UNASKED["vector_lead"] * self.vector_lead
-            + UNASKED["size"] * self.size
-        )
-        return logistic(value)
+        return self.score if self.vector is None else logistic(self._sum(UNASKED))
 
-
-def size_of(pieces: int) -> float:
-    """Return the logarithm of the number of chunks in a space, as the score uses it."""
-    return math.log(max(pieces, SMALLEST))
+    def _sum(self, weights: Mapping[str, float]) -> float:
+        values = self._asdict()
+        return math.fsum(weight * values.get(name, 1.0) for name, weight in weights.items())
 
 
 def field_of(scores: Iterable[float]) -> float:
@@ -203,6 +187,15 @@ class TermCounts:
         return rare if having else rare * (UNKNOWN + (1 - UNKNOWN) * self.pieces / (self.pieces + HALF_KNOWN))
 
 
+class TermMatch(NamedTuple):
+    """Which of a query's terms a chunk holds, as `Evidence` has it."""
+
+    stated: float
+    held: float
+    missing: float
+    unnamed: bool
+
+
 class QueryTerms:
     """The query's terms, matched against texts; `also` are the caller's synonyms, which count in
     place of them.
@@ -210,39 +203,57 @@ class QueryTerms:
 
     def __init__(self, terms: Sequence[Term], also: Sequence[Term] = (), counts: TermCounts | None = None) -> None:
         """`counts` are those of `terms`, then `also`; None: all terms are equally rare."""
-        rarity = [counts.rarity(index) if counts else 1.0 for index in range(len(terms) + len(also))]
-        weights = [term.weight * rare for term, rare in zip((*terms, *also), rarity, strict=True)]
+        every = (*terms, *also)
+        lines = [
+            [
+                *(line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)),
+                *map(line_of, term.shorter),
+            ]
+            for term in every
+        ]
+        general = [min(map(cohort.rarity, some), default=0.0) if counts else 1.0 for some in lines]
+        here = [counts.rarity(index) if counts else 1.0 for index in range(len(every))]
+        weights = [term.weight * one * other for term, one, other in zip(every, general, here, strict=True)]
+        own = len(terms)
+        self._names = [(some, term.is_proper or term.is_name) for some, term in zip(lines[:own], terms, strict=True)]
+        self._general = general[:own]
         # Nearly every term has one spelling, and a search tests each of them thirty times.
-        self._plain: list[tuple[str, float]] = []
-        self._others: list[tuple[list[str], float]] = []
-        for term, weight in zip((*terms, *also), weights, strict=True):
-            lines = [line.rstrip() if term.is_beginning else line for line in map(line_of, term.ways)]
-            lines += map(line_of, term.shorter)
-            if len(lines) == 1:
-                self._plain.append((lines[0], weight))
-            else:
-                self._others.append((lines, weight))
-        self._total = sum(weights[: len(terms)]) or max(weights, default=0.0)
-        self._usual = USUAL_GAIN * sum(rarity[: len(terms)])
+        self._plain = [(some[0], weight) for some, weight in zip(lines, weights, strict=True) if len(some) == 1]
+        self._others = [(some, weight) for some, weight in zip(lines, weights, strict=True) if len(some) != 1]
+        self._total = sum(weights[:own]) or max(weights, default=0.0)
 
     def share(self, texts: Iterable[str]) -> float:
         """Return the share of the terms, by weight, that the texts contain; 0 if there are no
         terms.
         """
-        if not self._total:
-            return 0.0
+        return min(1.0, self._held(texts) / self._total) if self._total else 0.0
+
+    def match(self, own: Iterable[str], around: Iterable[str]) -> TermMatch:
+        """Return what a chunk holds of the terms: by its own text and headings, and by these with
+        the chunks around it.
+        """
+        held = self._held(own)
+        text = f" {' '.join(around)} "
+        absent = [
+            (rarity, is_name)
+            for (lines, is_name), rarity in zip(self._names, self._general, strict=True)
+            if not any(line in text for line in lines)
+        ]
+        # Synonyms of the caller stand for any of the terms.
+        is_replaced = len(self._plain) + len(self._others) > len(self._names) and self._total and held >= self._total
+        if is_replaced:
+            absent = []
+        return TermMatch(
+            min(1.0, held / self._total) if self._total else 0.0,
+            min(1.0, held / FULL_HELD),
+            max((rarity for rarity, _ in absent), default=0.0),
+            any(is_name for _, is_name in absent),
+        )
+
+    def _held(self, texts: Iterable[str]) -> float:
         text = f" {' '.join(texts)} "
         held = sum([weight for line, weight in self._plain if line in text])
-        held += sum(weight for lines, weight in self._others if any(line in text for line in lines))
-        return min(1.0, held / self._total)
-
-    def covered(self, bm25: float) -> float:
-        """Return a BM25 score as a share of that of a usual chunk with all terms, 1.5 at most; 0 if
-        there are no terms.
-
-        A plain score grows with the space: the same words are rarer among more chunks.
-        """
-        return min(1.5, max(0.0, bm25) / self._usual) if self._usual else 0.0
+        return held + sum(weight for lines, weight in self._others if any(line in text for line in lines))
 
 
 def stem_line(text: str) -> str:
@@ -253,6 +264,8 @@ def stem_line(text: str) -> str:
 log = logging.getLogger(__name__)
 
 RETRY_S = 600.0
+# The first search with a model waits so long for its calibration; most models take a tenth of it.
+MEASURED_WITHIN_S = 0.5
 SPARED = 10_000  # tokens of the monthly budget kept for searches
 PAIRS: tuple[tuple[str, str], ...] = (
     ("Why did we choose Postgres?", "- we went with Postgres because row level security keeps tenants apart"),
@@ -289,16 +302,49 @@ class ScoreCalibration:
     scale: CosineScale = PACKAGED
     cohort: Cohort | None = None
 
-    def margins(self, question: Vectors, best: float) -> tuple[float, float]:
-        """Return how far the best cosine of a search is above the query's best cosine with the
-        cohort's notes, and with its everyday texts.
+    @classmethod
+    def read(cls, kept: bytes) -> ScoreCalibration | None:
+        """Return the calibration that `packed` packed; None if the bytes are of another cohort."""
+        numbers = np.frombuffer(kept[: len(kept) // VECTOR_ITEM_BYTES * VECTOR_ITEM_BYTES], dtype=np.float32)
+        texts = len(cohort.texts([answer for _, answer in PAIRS]))
+        if len(numbers) <= 2 or (len(numbers) - 2) % texts:
+            return None
+        vectors = numbers[2:].reshape(texts, -1)
+        return cls(CosineScale(float(numbers[0]), float(numbers[1])), cohort.of(vectors))
 
-        `best` is on the packaged model's scale.
-        """
+    def packed(self) -> bytes:
+        """Return it as bytes, for the database."""
+        vectors = () if self.cohort is None else (*self.cohort.notes, *self.cohort.everyday)
+        scale = np.array([self.scale.unrelated, self.scale.related])
+        return np.concatenate([scale, *vectors]).astype(np.float32).tobytes()
+
+    def beside(self, question: Vectors) -> Background:
+        """Return the background of a question's cosines."""
         if self.cohort is None:
-            return USUAL_MARGIN, USUAL_MARGIN
-        notes, everyday = (float(np.max(some @ question)) for some in (self.cohort.notes, self.cohort.everyday))
-        return best - self.scale.of(notes), best - self.scale.of(everyday)
+            return Background(self.scale)
+        notes, everyday = self.cohort.notes @ question, self.cohort.everyday @ question
+        return Background(self.scale, float(np.mean(notes)), float(np.std(notes)), float(np.max(everyday)))
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The cosines of a question with unrelated texts, by which those with chunks are judged: mean,
+    spread, and the best with everyday texts. Without a cohort the mean is unknown (None).
+    """
+
+    scale: CosineScale = PACKAGED
+    mean: float | None = None
+    spread: float = 1.0
+    everyday: float = 0.0
+
+    def of(self, cosine: float) -> tuple[float, float]:
+        """Return a cosine's distance from the mean in standard deviations, and from the best with
+        everyday texts.
+        """
+        if self.mean is None:
+            return USUAL_DEVIATION, USUAL_MARGIN
+        deviation = min(MOST_DEVIATION, (cosine - self.mean) / max(self.spread, LEAST_SPREAD))
+        return deviation, self.scale.of(cosine) - self.scale.of(self.everyday)
 
 
 def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
@@ -320,19 +366,20 @@ class Yardsticks:
 
     One model gives unrelated texts a cosine of 0.1, another 0.75; a score needs to know which. Each
     query is compared with its own answer and with the answers of the others. The packaged model's
-    values are in `PACKAGED`, measured with the same texts. Another model is measured once in a
-    process, when it first serves a search; this costs some 2,000 tokens.
+    values are in `PACKAGED`, measured with the same texts. Another model is measured once, before
+    it first serves a search; this costs some 2,000 tokens. The result is kept with the model's
+    generation.
     """
 
-    def __init__(self, providers: Sequence[BudgetedModel]) -> None:
+    def __init__(self, providers: Sequence[BudgetedModel], threads: StoreThreads) -> None:
         self._providers = providers
+        self._threads = threads
         self._task: asyncio.Task[None] | None = None
         self._retry_at = 0.0
+        self._looked_for: set[str] = set()
 
     def of(self, name: str | None) -> ScoreCalibration | None:
-        """Return the calibration of a model (provider/model/dimensions), or None if it is not
-        measured yet.
-        """
+        """Return the calibration of a model (provider/model/dimensions), or None if there is none."""
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
             return ScoreCalibration(PACKAGED, cohort.packaged())
@@ -341,26 +388,37 @@ class Yardsticks:
             return ScoreCalibration(MULTILINGUAL, measured.cohort if measured else None)
         return None if name is None else _known.get(name)
 
-    def _provider(self, name: str | None) -> BudgetedModel | None:
-        return next((one for one in self._providers if name is not None and one.name == name), None)
-
-    def begin(self, name: str | None) -> None:
-        """Start measuring the model in the background, unless it is measured, needs none, is short
-        of its budget, or failed within RETRY_S.
+    def is_missing(self, name: str | None) -> bool:
+        """Return True if the cosines of a model mean nothing yet: it is being measured, or could
+        not be measured lately.
         """
         provider = self._provider(name)
-        if name is None or provider is None or name in _known or self._task is not None:
+        if provider is None or provider.model_name == MULTILINGUAL_MODEL:
+            return False
+        return name not in _known and (self._task is not None or time.monotonic() < self._retry_at)
+
+    async def prepare(self, name: str | None) -> None:
+        """Read or measure the model's calibration, unless it needs none or is short of its budget.
+        Returns after `MEASURED_WITHIN_S` at the latest; the measuring goes on.
+        """
+        provider = self._provider(name)
+        if name is None or provider is None or name in _known or time.monotonic() < self._retry_at:
             return
-        if (
-            name.split("/")[0] in WORDS_ONLY
-            or provider.model_name == PACKAGED_MODEL
-            or time.monotonic() < self._retry_at
-        ):
+        if name.split("/")[0] in WORDS_ONLY or provider.model_name == PACKAGED_MODEL:
             return
+        if name not in self._looked_for:
+            self._looked_for.add(name)
+            kept = await self._threads.read(lambda store: store.vectors.calibration(name))
+            found = None if kept is None else ScoreCalibration.read(kept)
+            if found is not None:
+                _known[name] = found
+                return
         limit = provider.model.monthly_tokens
         if limit and limit - provider.tokens_used < SPARED:
             return
-        self._task = asyncio.create_task(self._measure(name, provider), name="confide-yardstick")
+        if self._task is None:
+            self._task = asyncio.create_task(self._measure(name, provider), name="confide-yardstick")
+        await asyncio.wait([self._task], timeout=MEASURED_WITHIN_S)
 
     async def close(self) -> None:
         """Cancel a measurement that is running."""
@@ -368,13 +426,26 @@ class Yardsticks:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    def _provider(self, name: str | None) -> BudgetedModel | None:
+        return next((one for one in self._providers if name is not None and one.name == name), None)
+
     async def _measure(self, name: str, provider: BudgetedModel) -> None:
         try:
-            _known[name] = await in_thread(lambda: _ask(provider))
+            found = await in_thread(lambda: _ask(provider))
+            if found is not None:
+                with contextlib.suppress(StorageError):  # it serves all the same, until the next start
+                    await self._threads.write(lambda store: _keep(store, name, found.packed()))
+            _known[name] = found
         except ConfideError as error:
             self._retry_at = time.monotonic() + RETRY_S
             log.info("the scale of the embedding model could not be measured: %s", type(error).__name__)
-        self._task = None
+        finally:
+            self._task = None
+
+
+def _keep(store: Store, name: str, packed: bytes) -> None:
+    with store.writing_derived():
+        store.vectors.keep_calibration(name, packed)
 
 
 def _ask(provider: BudgetedModel) -> ScoreCalibration | None:

@@ -249,7 +249,7 @@ class Searcher:
         self._former_of = former
         self._providers = list(indexer.providers)
         self._serving = Serving(self._providers, indexer)
-        self._yardsticks = Yardsticks(self._providers)
+        self._yardsticks = Yardsticks(self._providers, threads)
         self._former: LoadedModel | None = None
         self._counting: asyncio.Task[None] | None = None
         self._warmed: int | None = None  # the generation in memory
@@ -323,6 +323,7 @@ class Searcher:
         result, live = None, None
         for attempt in range(QUESTION_TRIES):
             asked = await self._serving.ask(query.text)
+            await self._yardsticks.prepare(asked.name)
             is_last = attempt == QUESTION_TRIES - 1
             result, live = await self._threads.read(
                 lambda store: self._damage.around(lambda: self._search(store, query, asked, is_last))  # noqa: B023
@@ -333,7 +334,6 @@ class Searcher:
         if not self._budget.is_written and self._counting is None:
             self._counting = asyncio.create_task(self._count_later(), name="confide-count")
         self.warm(live)
-        self._yardsticks.begin(asked.name)
         total = (time.perf_counter() - started) * 1e3
         self._latencies_ms.append(total)
         result.timings["total"] = total
@@ -378,6 +378,9 @@ class Searcher:
             if choice.is_stale:
                 said = "the embedding model is being changed; found by keywords alone"
                 choice = Choice(warnings=[said], live=choice.live)
+            if choice.vector is not None and self._yardsticks.is_missing(asked.name):
+                said = f"what the cosines of {asked.name} mean is being measured; {ALONE}"
+                choice = Choice(warnings=[said], age_s=choice.age_s, live=choice.live)
             found = search.run(
                 store,
                 query,

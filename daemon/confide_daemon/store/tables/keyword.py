@@ -39,6 +39,8 @@ SMALL = 150_000
 # had no others. FTS5 counts over the whole space; counting otherwise costs about 5 us for each
 # matching row.
 FEW = 4000
+# Of a larger part of a space, so many rows of a term are looked at to count those of the part.
+SCANNED = 4000
 # Word counts that are cached for later searches; a query has about ten.
 MOST_COUNTS_KEPT = 2048
 # Constants of BM25, as in FTS5 (fts5_aux.c).
@@ -92,13 +94,18 @@ class KeywordTable(Table):
         """Count the allowed chunks that match each of the queries, up to `most`, and all allowed
         chunks.
 
-        If more than `FEW` chunks are allowed, count in the whole space unless `is_limited`: listing
-        them costs more than a search.
+        Other projects never count. Of more than `FEW` allowed chunks, `SCANNED` matches of a query
+        are looked at, unless `is_limited`: a term with more of them is common.
         """
         if KEYWORDS in self._database.damage.parts:
             return (0,) * len(matches), 0
         is_alone = self._are_counted_alone(allowed)
-        documents = allowed_documents(self._database, allowed) if is_alone or is_limited else None
+        documents = allowed_documents(self._database, allowed)
+        if documents is not None and not is_alone and not is_limited:
+            permitted = frozenset(documents)
+            with self._database.leg(KEYWORDS):
+                having = tuple(self._holding_among(match, permitted, most) for match in matches)
+                return having, self._pieces_of(allowed)
         known = self._counts_of(allowed) if is_alone else {}
         joined, which, among = "", "", []
         if documents is not None and any(match not in known for match in matches):
@@ -108,11 +115,24 @@ class KeywordTable(Table):
             joined, which = "CROSS JOIN chunk c ON c.id = keyword.rowid", f"AND c.document {AMONG}"
         counted = f"SELECT count(*) FROM (SELECT 1 FROM keyword {joined} WHERE keyword MATCH ? {which} LIMIT {most})"
         with self._database.leg(KEYWORDS):
-            having = (
+            counts = (
                 min(known[match], most) if match in known else int(self._rows(counted, (match, *among))[0][0])
                 for match in matches
             )
-            return tuple(having), self._pieces_of(allowed if documents is not None else Filter())
+            return tuple(counts), self._pieces_of(allowed)
+
+    def _holding_among(self, match: str, documents: frozenset[int], most: int) -> int:
+        """Count the chunks of these documents that match, up to `most`, by rows read one after the
+        other: SQLite would list all documents again for each query.
+        """
+        sql = """SELECT c.document FROM keyword CROSS JOIN chunk c ON c.id = keyword.rowid
+                 WHERE keyword MATCH ? LIMIT ?"""
+        for limit in (2 * most, SCANNED):
+            rows = list(self._rows(sql, (match, limit)))
+            found = sum(document in documents for (document,) in rows)
+            if found >= most or len(rows) < limit:
+                break
+        return min(found, most)
 
     def _pieces_of(self, allowed: Filter) -> int:
         """Count the chunks of the allowed documents; cached until the database changes."""

@@ -109,6 +109,20 @@ class VectorTables(Table):
         self._rows(f"CREATE INDEX vector_{identity}_chunk ON vector_{identity} (chunk)")
         return Generation(identity, provider, model, dimensions, live)
 
+    def calibration(self, name: str) -> bytes | None:
+        """Return what was measured of the cosines of a model (provider/model/dimensions), or None."""
+        newest = next((one for one in reversed(self.generations()) if one.name == name), None)
+        if newest is None:
+            return None
+        (found,) = self._rows("SELECT calibration FROM generation WHERE id = ?", (newest.id,))[0]
+        return None if found is None else bytes(found)
+
+    def keep_calibration(self, name: str, measured: bytes) -> None:
+        """Keep what was measured of the cosines of a model with its generations."""
+        for one in self.generations():
+            if one.name == name:
+                self._rows("UPDATE generation SET calibration = ? WHERE id = ?", (measured, one.id))
+
     def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
         """Make the generation live; drop the previously live one, or keep it in reserve."""
         for other in self.generations():

@@ -1,4 +1,4 @@
--- All steps up to 17, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
+-- All steps up to 18, in one: what a new database is made of. Write a step and `make schema`; do not edit it.
 
 
 CREATE TABLE migration (version INTEGER PRIMARY KEY, applied_at REAL NOT NULL, program TEXT);
@@ -62,7 +62,7 @@ CREATE TABLE generation (
     dimensions INTEGER NOT NULL,
     state      TEXT    NOT NULL CHECK (state IN ('building', 'live')),
     created_at REAL    NOT NULL
-);
+, calibration BLOB);
 
 CREATE UNIQUE INDEX generation_one_live ON generation (state) WHERE state = 'live';
 
