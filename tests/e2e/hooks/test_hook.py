@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ async def test_a_session_begins_with_the_briefing_and_a_prompt_gets_its_hits_onc
         assert memory.questions == [QUESTION]
         searched = next(body for body in memory.asked if body["tool"] == "memory_search")
         assert searched["project"] == "project"
+        assert datetime.fromisoformat(searched["meta"].pop("confide/said")).tzinfo is not None
         assert searched["meta"] == {"confide/classes": ["owner", "agent", "derived"], "confide/unasked": True}
         assert searched["arguments"]["minScore"] == HIT_SCORE
         assert await said(machine, "UserPromptSubmit", prompt=QUESTION) is None

@@ -144,6 +144,15 @@ RESULTS: Final[dict[str, dict[str, Any]]] = {
         name: [PIECE | {"author": LINE, "updatedAt": TIME, "class": kind} for kind in ("owner", EVIL)]
         for name in ("head", "newest")
     },
+    "actions": {
+        "version": "1",
+        "entries": [
+            {
+                **{"project": "p", "path": EVIL, "startLine": 1, "id": EVIL, "snippet": EVIL, "author": LINE},
+                **{"updatedAt": TIME, "triggers": [{"kind": "path", "key": EVIL}], "class": EVIL},
+            }
+        ],
+    },
     "deleted": {
         "documents": [{"path": EVIL, "revision": 1, "bytes": 2, "author": EVIL, "time": TIME, "restorableUntil": TIME}]
     },
