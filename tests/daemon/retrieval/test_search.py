@@ -135,9 +135,7 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
     assert found == pytest.approx({1: 0.0, 2: 0.2 * (0.9 - 0.3), 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
-SURE = Evidence(
-    0.7, 0.8, 0.6, stated=0.9, held=1.0, missing=0.0, deviation=5.0, everyday=0.3, keyword_lead=0.3, vector_lead=0.1
-)
+SURE = Evidence(0.7, 0.8, 0.6, stated=0.9, held=1.0, missing=0.0, deviation=5.0, everyday=0.3, keyword_lead=0.3)
 VAGUE = Evidence(0.4, 0.3, 0.15, stated=0.2, held=0.2, missing=0.8, deviation=1.5, everyday=0.0)
 
 
@@ -162,8 +160,8 @@ def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
     """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
     evidence = Evidence(0.6, 0.6, 0.5, stated=0.6, held=0.6, deviation=4.0, everyday=0.2)
     assert evidence._replace(everyday=0.4).unasked > evidence.unasked > evidence._replace(everyday=-0.3).unasked
-    ahead = evidence._replace(keyword_lead=0.5, vector_lead=0.2)
-    assert evidence._replace(keyword_lead=-0.2, vector_lead=-0.1).unasked < evidence.unasked < ahead.unasked
+    ahead = evidence._replace(keyword_lead=0.5)
+    assert evidence._replace(keyword_lead=-0.2).unasked < evidence.unasked < ahead.unasked
     assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
 
 

@@ -54,8 +54,8 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f"`source` is {weights.sessions} for",
         f"{h['stated']} × stated + {h['held']} × held − {-h['missing']} × missing − {-h['unnamed']} × unnamed"
         f" + {h['vector']} × vector + {h['deviation']} × deviation − {-h['constant']}`",
-        f"{u['stated']} × stated + {u['held']} × held + {u['everyday']} × everyday + {u['keyword_lead']} × keyword lead"
-        f" + {u['vector_lead']} × vector lead − {-u['constant']}`",
+        f"{u['stated']} × stated + {u['held']} × held + {u['vector']} × vector + {u['everyday']} × everyday"
+        f" + {u['keyword_lead']} × keyword lead − {-u['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
         f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"

@@ -531,7 +531,6 @@ class _Search:
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         background = self._background if is_measured else None
         words_of_field = saturate(field_of(legs.keyword.values()))
-        field = scale.of(field_of(cosines.values())) if cosines and is_measured else 0.0
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
@@ -563,7 +562,6 @@ class _Search:
                     deviation=deviation,
                     everyday=everyday,
                     keyword_lead=keyword - words_of_field,
-                    vector_lead=vector - field,
                 )
             factors.evidence = evidence
             factors.score = score = max(self._score_shown(evidence, factors), OF_A_PAGE if factors.page else 0.0)

@@ -197,7 +197,6 @@ def explained(
             "deviation": evidence.deviation,
             "everyday": evidence.everyday,
             "keywordLead": evidence.keyword_lead,
-            "vectorLead": evidence.vector_lead,
             "lacking": evidence.lacking,
             "ownScore": found.score,
             "order": found.order,

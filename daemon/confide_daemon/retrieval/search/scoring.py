@@ -9,14 +9,14 @@ score is a logistic function of values that mean the same in each space, however
   from "error" there. What the question asks and the chunk lacks counts against it.
 - The cosine counts beside those of the same question with unrelated notes (`cohort`), in standard
   deviations, since some questions are near to everything.
-- For prompts, the leads compare a chunk with others that the search has found. What helps stands
-  out. Else many chunks are about as good, and the best of them rises with their number alone. So
-  the leads take the place of a bound that depends on the number of chunks.
+- For prompts, the keyword lead compares a chunk with others that the search has found. What helps
+  stands out. Else many chunks are about as good, and the best of them rises with their number
+  alone. So the lead takes the place of a bound that depends on the number of chunks.
 
 Each value is of the chunk itself: a good first hit lifts no other. The weights are those of a
 logistic regression, rounded (`python -m bench.quiet.fit`): right first hits against all hits of
 queries that have no answer, on the development part of `bench/quiet` at 40 to 40,000 chunks, and on
-the sets of `make eval`. The constant is chosen so that 0.25 loses about 1.5 % of right first hits.
+the sets of `make eval`. The constant is chosen so that 0.25 loses some 2 % of right first hits.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ HYBRID = {
     "unnamed": -1.8,
     "vector": 1.4,
     "deviation": 0.9,
-    "constant": -6.3,
+    "constant": -5.9,
 }
 # Weights for the cosine alone. A chunk that says the same in other words, or in another language,
 # shares no term with the query; 0.49 is more than unrelated texts reach.
 VECTOR = {"vector": 10.0, "constant": -6.0}
 # Weights for prompts that did not request a search: how likely a chunk helps, where most prompts
 # need no memory. Fitted on the prompts of the development part of `bench/quiet`, so that at 0.4
-# (`hooks.server.recall.HIT_SCORE`) at most 2 % of prompts that no note helps with get one.
+# (`hooks.server.recall.HIT_SCORE`) about 2 % of prompts that no note helps with get one.
 UNASKED = {
-    "stated": 2.1,
-    "held": 1.3,
-    "everyday": 4.5,
-    "keyword_lead": 3.8,
-    "vector_lead": 5.4,
-    "constant": -4.7,
+    "stated": 2.0,
+    "held": 1.0,
+    "vector": 3.6,
+    "everyday": 5.2,
+    "keyword_lead": 5.6,
+    "constant": -5.4,
 }
 # A query without an answer finds many chunks that are about as good; an answer stands out. This
 # many are compared.
@@ -136,7 +136,6 @@ class Evidence(NamedTuple):
     deviation: float = USUAL_DEVIATION  # of the cosine from those with the cohort, in standard deviations
     everyday: float = USUAL_MARGIN  # of the cosine over the question's best with everyday texts
     keyword_lead: float = 0.0  # over the `FIELD`th best keyword score of the search
-    vector_lead: float = 0.0  # over the `FIELD`th best cosine of the search
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
     lacking: float = (
         0.0  # the share of the question that its identifiers are, where none of them stands in it or around it
