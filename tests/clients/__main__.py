@@ -16,7 +16,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.clients import at_the_server, by_url, claude, codex, cost, gemini, installed, nights, opencode, unasked
+from tests.clients import (
+    actions,
+    at_the_server,
+    by_url,
+    claude,
+    codex,
+    cost,
+    gemini,
+    installed,
+    nights,
+    opencode,
+    unasked,
+)
 from tests.clients.trial import Trial
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +36,7 @@ CLIENTS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": openc
 FAMILIES = (
     installed.INSTALLED,
     unasked.UNASKED,
+    actions.ACTIONS,
     cost.COST,
     by_url.BY_URL,
     at_the_server.AT_THE_SERVER,

@@ -54,6 +54,9 @@ class Memory:
     def set_up(self, *words: str, **more: str) -> None:
         self._must("setup", *words, "--write", "--hooks", **more)
 
+    def store(self, text: str) -> None:
+        self._must("store", text)
+
     def close(self) -> None:
         self.home.run([BIN / "confide", "stop"], self.environment())
 

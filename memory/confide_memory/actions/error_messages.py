@@ -27,13 +27,12 @@ _PREFIX: Final = re.compile(r"^\s*(?:E\s{2,}|npm (?:ERR!|error)\s|\[?(?:ERROR|FA
 _MARKS: Final = re.compile(r"[\s^~|>=*_#-]+")
 
 FAILS: Final = re.compile(
-    r"(?:\b|_)(?:error|exception|failed|failure|fatal|panic|panicked|traceback|cannot|can't|could not|couldn't|unable|denied|"
+    r"(?i:(?:\b|_)(?:error|exception|failed|failure|fatal|panic|panicked|traceback|cannot|can't|could not|couldn't|unable|denied|"
     r"refused|not found|no such|undefined|unresolved|unexpected|invalid|mismatch|conflict|timed? ?out|timeout|"
     r"missing|unknown|rejected|wrong|bad|unauthorized|forbidden|expired|locked|violates|duplicate|corrupt(?:ed)?|exceed(?:s|ed)|overflow|"
     r"reset by peer|already (?:exists|in use|allocated|running)|not (?:allowed|supported|permitted)|no (?:matches|space)|"
-    r"abort(?:ed)?|segmentation fault|core dumped|killed|exit (?:code|status)|exited with)\b"
+    r"abort(?:ed)?|segmentation fault|core dumped|killed|exit (?:code|status)|exited with)\b)"
     r"|\b[A-Z]\w*(?:Error|Exception|Warning)\b|\bE[A-Z]{3,}\b|\b[A-Z]{2,}\d{3,}\b|\bERR_\w+",
-    re.IGNORECASE,
 )
 _FAULT: Final = (
     "ERR|ERROR|FAIL|FAILED|FAILURE|EXCEPTION|INVALID|DENIED|TIMEOUT|EXCEEDED|CONFLICT|NOT|NO|LOCKED|EXPIRED|"

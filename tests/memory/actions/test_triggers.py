@@ -21,6 +21,7 @@ def keys(text: str, kind: str) -> list[str]:
     ("line", "kind", "key"),
     [
         ("never run `prisma migrate reset` against staging, it drops the data", COMMAND, "prisma migrate reset"),
+        ("never run `echo reset-staging`: it drops the data", COMMAND, "echo reset-staging"),
         ("`npx prisma migrate dev` needs the shadow database", COMMAND, "prisma migrate dev"),
         ("always `uv run pytest -n 4` here, since one process takes an hour", COMMAND, "pytest -n 4"),
         ("src/auth.py: login() must not call the cache before the session is stored", PATH, "src/auth.py"),

@@ -1,0 +1,113 @@
+"""Notes at tool calls, read from the requests that a real client's model got: before a command, and after a failure that a note covers.
+
+A session makes the calls twice: what a busy machine is too late for at the first comes at the second. `ACTIONS` has the checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.clients import claude, codex, gemini, opencode
+from tests.clients.models import Step, playing
+from tests.clients.trial import PROMPT, Trial
+from tests.clients.unasked import Memory, remembering
+
+WARNING: Final = "Never run `echo reset-staging`: it drops the data of heron."
+FIX: Final = "fixed `ERR_HERON_PORT_TAKEN: the gate is busy`: stop the old gate first."
+COMMAND: Final = "echo reset-staging"
+FAILS: Final = "echo 'ERR_HERON_PORT_TAKEN: the gate is busy' >&2; exit 3"
+ROUNDS: Final = 2
+
+
+def _stored(memory: Memory) -> None:
+    for text in (WARNING, FIX):
+        memory.store(text)
+
+
+def _steps(tool: str, arguments: Callable[[str], dict[str, Any]]) -> list[Step]:
+    return [Step(tool, arguments(command)) for _ in range(ROUNDS) for command in (COMMAND, FAILS)] + [Step()]
+
+
+def _judged(memory: Memory, requests: list[dict[str, Any]]) -> None:
+    """Both notes reached the model, each once at most."""
+    said = json.dumps(requests[-1]) if requests else ""
+    for what, words in (("a command", "drops the data of heron"), ("a failure", "stop the old gate first")):
+        count = said.count(words)
+        memory.check(f"the note for {what} reaches the model once", count == 1, f"{count} times")
+
+
+def claude_actions(trial: Trial) -> None:
+    """Claude Code, set up with hooks."""
+    with remembering(trial, "claude") as memory:
+        _stored(memory)
+        memory.set_up("claude-code", "--user")
+        steps = _steps("Bash", lambda command: {"command": command, "description": "x"})
+        with playing(*steps) as model:
+            there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
+            command = [trial.clients / claude.PROGRAM, "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
+            command += ["--allowedTools", "Bash(echo *)", "Bash(exit *)"]
+            memory.home.run(command, memory.environment(**there, **dict.fromkeys(claude.QUIET, "1")))
+        _judged(memory, model.requests)
+
+
+def codex_actions(trial: Trial) -> None:
+    """Codex, set up with hooks."""
+    with remembering(trial, "codex") as memory:
+        _stored(memory)
+        folder = memory.home.folder / ".codex"
+        folder.mkdir()
+        memory.set_up("codex", CODEX_HOME=str(folder))
+        settings = (folder / "config.toml").read_text(encoding="utf-8")
+        with playing(*_steps("exec_command", lambda command: {"cmd": command})) as model:
+            provider = f'[model_providers.fake]\nname = "fake"\nbase_url = "http://127.0.0.1:{model.port}/v1"\n'
+            provider += 'wire_api = "responses"\nenv_key = "MADE_UP"\n'
+            chosen = 'model = "fake"\nmodel_provider = "fake"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"'
+            (folder / "config.toml").write_text(f"{chosen}\n{settings}\n{provider}", encoding="utf-8")
+            command = [trial.clients / codex.PROGRAM, "exec", "--json", "--skip-git-repo-check"]
+            command += ["--dangerously-bypass-hook-trust", PROMPT]
+            memory.home.run(command, memory.environment(CODEX_HOME=str(folder), MADE_UP="x"))
+        _judged(memory, model.requests)
+
+
+def gemini_actions(trial: Trial) -> None:
+    """Gemini CLI with the extension's hooks in its settings; its notes come after the calls."""
+    with remembering(trial, "gemini") as memory:
+        _stored(memory)
+        (memory.home.folder / ".gemini").mkdir()
+        settings = memory.home.folder / ".gemini/settings.json"
+        settings.write_text(json.dumps(gemini.SETTINGS), encoding="utf-8")
+        memory.set_up("gemini", "--user")
+        with playing(*_steps("run_shell_command", lambda command: {"command": command, "description": "x"})) as model:
+            there = {"GEMINI_API_KEY": "made-up", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+            there["GOOGLE_GEMINI_BASE_URL"] = f"http://127.0.0.1:{model.port}"
+            command = ["node", str(trial.clients / gemini.PROGRAM), "-m", "gemini-2.5-flash", "-p", PROMPT]
+            command += ["-o", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+            memory.home.run(command, memory.environment(**there))
+        _judged(memory, model.requests)
+
+
+def opencode_actions(trial: Trial) -> None:
+    """OpenCode with our script, which asks the socket itself and adds the note to what a tool returned."""
+    with remembering(trial, "opencode") as memory:
+        _stored(memory)
+        folder = memory.home.folder / ".config/opencode"
+        folder.mkdir(parents=True)
+        program = next(trial.clients.glob("node_modules/opencode-linux-x64/bin/opencode"), None)
+        with playing(*_steps("bash", lambda command: {"command": command, "description": "x"})) as model:
+            settings = opencode.settings(model.port)
+            (folder / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
+            memory.set_up("opencode", "--user")
+            environment = memory.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in opencode.QUIET})
+            command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", PROMPT]
+            memory.home.run(command, environment)
+        _judged(memory, model.requests)
+
+
+ACTIONS: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {
+    "claude": (claude_actions,),
+    "codex": (codex_actions,),
+    "gemini": (gemini_actions,),
+    "opencode": (opencode_actions,),
+}
