@@ -53,7 +53,7 @@ class OldChunks(ChunkSettings):
         object.__setattr__(self, "name", "48/0/3")
 
 
-def old_cut(text: str, settings: ChunkSettings) -> list[Piece]:
+def old_cut(text: str, settings: ChunkSettings, *, is_log: bool = False) -> list[Piece]:
     """Packs lines from the front, whatever they are."""
     found: list[Piece] = []
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]

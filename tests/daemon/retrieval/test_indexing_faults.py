@@ -137,7 +137,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
         await fill(space, 2)
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
-    def broken(text: str, settings: ChunkSettings) -> None:
+    def broken(text: str, settings: ChunkSettings, *, is_log: bool) -> None:
         raise ValueError(f"cannot cut {text}")
 
     settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))

@@ -24,7 +24,7 @@ from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents import provenance
 from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.errors import DamagedError, EmbedderError
-from confide_daemon.retrieval.chunker import cut
+from confide_daemon.retrieval.chunker import MARK, cut
 from confide_daemon.retrieval.indexing.backfill import YET_TO_COME, Filling
 from confide_daemon.retrieval.indexing.generations import (
     GenerationGap,
@@ -84,7 +84,11 @@ class Derivation:
         self, store: Store, row: DocumentRow, text: str | None, judged: provenance.Judged | None, now: float
     ) -> PieceChanges:
         found = note.read(row.project, row.path, text) if text is not None and is_note(row.path) else None
-        pieces = [] if text is None or judged is None else _judged(self._pieces(row, text, found), judged)
+        pieces = (
+            []
+            if text is None or judged is None
+            else _judged(self._pieces(row, text, found), judged, is_log=is_log(row.path))
+        )
         stated = stated_day(row.path, text or "")
         if row.source == "memory":
             pieces = _dated(pieces, row.path, stated)
@@ -188,9 +192,10 @@ class Derivation:
         ]
 
 
-def _judged(pieces: Sequence[Piece], judged: provenance.Judged) -> list[Piece]:
+def _judged(pieces: Sequence[Piece], judged: provenance.Judged, *, is_log: bool = False) -> list[Piece]:
     """Return the chunks, each marked as doubted if it or a line that its heading quotes is
-    untrusted.
+    untrusted. In a log (`is_log`) it is also doubted beside a doubted paragraph: one text may have
+    been stored as several.
     """
     if not judged.doubted:
         return [replace(piece, doubted=False) for piece in pieces]
@@ -198,7 +203,11 @@ def _judged(pieces: Sequence[Piece], judged: provenance.Judged) -> list[Piece]:
     def is_doubted(piece: Piece) -> bool:
         return judged.holds(piece.start_line, piece.end_line) or any(judged.holds(one, one) for one in piece.above)
 
-    return [replace(piece, doubted=is_doubted(piece)) for piece in pieces]
+    doubted = [is_doubted(piece) for piece in pieces]
+    if is_log:
+        spreads = [one and not MARK.match(piece.text) for one, piece in zip(doubted, pieces, strict=True)]
+        doubted = [any(spreads[max(0, at - 1) : at + 2]) or one for at, one in enumerate(doubted)]
+    return [replace(piece, doubted=one) for piece, one in zip(pieces, doubted, strict=True)]
 
 
 def _dated(pieces: Sequence[Piece], path: str, stated: StatedDay | None) -> list[Piece]:
