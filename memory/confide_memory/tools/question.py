@@ -190,11 +190,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         is_date = compound in of_dates or skipped.issuperset(parts(compound))
         forming.take_compound(compound, is_alone=len(compounds) == 1, is_aside=is_date)
     forming.take_words(compounds, skipped)
-    spoken = text
-    for words in (*stated, *fold(aside).split()):
-        if RUN.search(words):
-            spoken = spoken.replace(words, " ")
-    for run in runs(spoken):
+    for run in runs(_without(text, (*stated, *fold(aside).split()))):
         forming.take_run(run)
     forming.look_for(day.split() for day in days)
     # Last, so that many keywords or forms of a hash do not displace the query's own words.
@@ -203,7 +199,20 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
     if text != raw:
         forming.take_unfolded(raw)
     found = forming.done(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
-    return replace(found, day=Term(tuple(tuple(day.split()) for day in days), DAY_WEIGHT) if days else None)
+    return replace(found, day=_day_term(days))
+
+
+def _day_term(days: Iterable[str]) -> Term | None:
+    ways = tuple(tuple(day.split()) for day in days)
+    return Term(ways, DAY_WEIGHT) if ways else None
+
+
+def _without(text: str, words: Iterable[str]) -> str:
+    """Return the text without these words of scripts that have no blanks between words."""
+    for one in words:
+        if RUN.search(one):
+            text = text.replace(one, " ")
+    return text
 
 
 def _in_one(number: re.Match[str]) -> str:

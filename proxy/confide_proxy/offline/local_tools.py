@@ -12,7 +12,7 @@ import difflib
 import itertools
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -94,16 +94,15 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
     if arguments.get("includeRelated"):
         warnings.append("only the daemon knows relations, and which note supersedes another")
     is_there = _path_filter(arguments.get("path"))
-    matches = [
-        match
-        for match in _found(memory, arguments, warnings)
-        if match.project in wanted
-        and is_there(match.path)
-        and (since is None or match.days[1] >= since)
-        and (until is None or match.days[0] <= until)
-        and is_of_tasks(match.project, match.path)
-        and (passes is None or ((note := notes.fields(match.project, match.path)) and passes(note)))
-    ]
+
+    def is_asked(match: Match) -> bool:
+        is_in_time = (since is None or match.days[1] >= since) and (until is None or match.days[0] <= until)
+        if not (match.project in wanted and is_in_time and is_there(match.path)):
+            return False
+        note = notes.fields(match.project, match.path) if passes is not None else None
+        return is_of_tasks(match.project, match.path) and (passes is None or (note is not None and passes(note)))
+
+    matches = [match for match in _found(memory, arguments, warnings) if is_asked(match)]
     rank = arguments["rank"]
     factor = _factor(rank, project, notes)
     matches.sort(key=lambda match: (-factor(match), -match.score, match.project != project))
@@ -126,13 +125,7 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
         _hit(match, notes, number if is_score else match.score, ids.get((match.project, match.path)))
         for match, number in zip(chosen, numbers, strict=True)
     ]
-    told: set[Name] = set()
-    for hit in hits:
-        name = (hit["project"], hit["path"])
-        older = [one for one, newer in below.items() if newer == name][:MOST_TOLD] if name not in told else []
-        if older:
-            hit["supersedes"] = [_beside(one, notes, ids.get(one)) for one in older]
-        told.add(name)
+    _add_superseded(hits, below, notes, ids)
     if len(present.matches) < len(matches) and not hits:
         warnings.append(LEFT_OUT)
     if notes.unread:
@@ -140,6 +133,19 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
     if any(match.is_waiting for match in chosen):
         warnings.append("some of these files have changes in this device's queue that are not sent yet")
     return {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
+
+
+def _add_superseded(
+    hits: Iterable[ResultHit], below: Mapping[Name, Name], notes: LocalNotes, ids: Mapping[Name, tuple[str, str]]
+) -> None:
+    """Name the notes that a hit's note supersedes, in the first hit of the note."""
+    named: set[Name] = set()
+    for hit in hits:
+        name = (hit["project"], hit["path"])
+        older = [one for one, newer in below.items() if newer == name][:MOST_TOLD] if name not in named else []
+        if older:
+            hit["supersedes"] = [_beside(one, notes, ids.get(one)) for one in older]
+        named.add(name)
 
 
 class Present(NamedTuple):

@@ -166,6 +166,10 @@ def run(
     return search.found(ranked)
 
 
+def _importance(row: HitRow) -> float:
+    return NEUTRAL_IMPORTANCE if row.importance is None else row.importance
+
+
 class _Search:
     """A search, from the legs to the hits."""
 
@@ -546,12 +550,12 @@ class _Search:
             keyword = saturate(bm25)
             place, factors = self._places[piece], self._factors[piece]
             is_named = piece in (legs.exact or {}) or (self._asks_for_days and (is_dated or bm25 > 0))
-            lacking = self._unknown() if vector is None else 0.0
-            if self._names.is_needed:
-                around = (texts.get((row.document, row.position + step), "") for step in AROUND)
-                lacking = max(lacking, self._lacking(row, around, (*near, header), is_dated=is_dated))
-                if lacking:
-                    factors.exact = 0.0  # its name is another one, that has the words of this
+            around = (texts.get((row.document, row.position + step), "") for step in AROUND)
+            lacking = self._lacking(row, around, (*near, header), is_dated=is_dated)
+            if lacking:
+                factors.exact = 0.0  # its name is another one, that has the words of this
+            if vector is None:
+                lacking = max(lacking, self._unknown())
             evidence = Evidence(keyword, share, vector, is_named=is_named, lacking=lacking)
             if vector is not None and cosine is not None and background is not None:
                 match = self._weighed_terms().match((near[REACH], header), (*near, header))
@@ -568,7 +572,7 @@ class _Search:
             if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)
-            importance = NEUTRAL_IMPORTANCE if row.importance is None else row.importance
+            importance = _importance(row)
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
@@ -592,6 +596,8 @@ class _Search:
         """Return how much of the query's names a chunk lacks. `around`: it and its neighbours;
         `stems`: the same, and its headings.
         """
+        if not self._names.is_needed:
+            return 0.0
         text = "\n".join((row.path, row.heading, row.words, *around))
         return self._names.lacking(text, lambda place: self._name_terms[place].share(stems) > 0, is_dated=is_dated)
 
@@ -655,11 +661,14 @@ class _Search:
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
-        explanation = None
-        if query.explain:
-            bests = [group.best.place.id for group in groups]
-            explanation = explained(self._question, self._days, self._legs, bests, self._factors)
-        return SearchOutcome(hits, warnings, bool(self._question.match), explanation)
+        return SearchOutcome(hits, warnings, bool(self._question.match), self._explanation(groups))
+
+    def _explanation(self, groups: Sequence[HitGroup]) -> dict[str, Any] | None:
+        """Return how the hits got their places; None if the query does not ask for it."""
+        if not self._query.explain:
+            return None
+        bests = [group.best.place.id for group in groups]
+        return explained(self._question, self._days, self._legs, bests, self._factors)
 
     def _with_past(self, groups: Sequence[HitGroup]) -> list[HitGroup]:
         """Return the hits with the past notes at their places among them."""

@@ -189,15 +189,10 @@ class Serving:
         if used is None and asked.name is not None:
             whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
             used = whole[-1] if whole else None
-        missing = store.vectors.waiting_count(live.id) if live is not None else 0
-        age = max(0.0, now - (store.vectors.oldest_waiting(live.id) or now)) if live is not None and missing else 0.0
+        missing, age = _waiting(store, live, now)
         if used is None:
             return Choice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age, live=live)
-        warnings = []
-        if not used.live:
-            warnings.append(f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile")
-        elif missing:
-            warnings.append(f"{missing} pieces are not embedded yet; they are found by keywords alone")
+        warnings = _about(used, asked, missing)
         if asked.vector is not None and is_blank(asked.vector):
             return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], age_s=age, live=live)
         gap = self._gap if asked.aside is not None and not is_blank(asked.aside) else None
@@ -222,6 +217,23 @@ class Serving:
         if wanted.model.embedder is None and wanted.model.failure is not None:
             return str(wanted.model.failure)
         return "the index is being built with the embedding model"
+
+
+def _about(used: Generation, asked: QueryVector, missing: int) -> list[str]:
+    """Return the warnings about a search with this generation."""
+    if not used.live:
+        return [f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile"]
+    return [f"{missing} pieces are not embedded yet; they are found by keywords alone"] if missing else []
+
+
+def _waiting(store: Store, live: Generation | None, now: float) -> tuple[int, float]:
+    """Return the number of chunks without a vector of a generation, and the age of the oldest in
+    seconds.
+    """
+    missing = store.vectors.waiting_count(live.id) if live is not None else 0
+    if live is None or not missing:
+        return 0, 0.0
+    return missing, max(0.0, now - (store.vectors.oldest_waiting(live.id) or now))
 
 
 class Searcher:
