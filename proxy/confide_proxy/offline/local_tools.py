@@ -136,7 +136,10 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
 
 
 def _add_superseded(
-    hits: Iterable[ResultHit], below: Mapping[Name, Name], notes: LocalNotes, ids: Mapping[Name, tuple[str, str]]
+    hits: Iterable[search_text.ResultHit],
+    below: Mapping[Name, Name],
+    notes: LocalNotes,
+    ids: Mapping[Name, tuple[str, str]],
 ) -> None:
     """Name the notes that a hit's note supersedes, in the first hit of the note."""
     named: set[Name] = set()
