@@ -24,7 +24,11 @@ from confide_daemon.errors import LogError
 DERIVED: Final = re.compile(
     r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"
 )
-DERIVED_COLUMNS: Final = {"document": frozenset({"chunking", "cut_hash", "pieces", "mentions", "words", "importance"})}
+DERIVED_COLUMNS: Final = {
+    "document": frozenset(
+        {"chunking", "cut_hash", "pieces", "mentions", "words", "importance", "day", "last_day", "moment", "piece_days"}
+    )
+}
 """Derived columns of replicated tables, such as the progress of derived rows. A change of these
 alone is not replicated.
 """
