@@ -29,8 +29,10 @@ def ends(daemon: Daemon, folder: Path, release: Release) -> None:
             read = machine.json("read", path, "--lines", "2000")
             assert (read["content"], read["revision"]) == (document["content"], document["revision"]), path
         for question, answers in told["answers"].items():
-            found = machine.json("search", question, "--min-score", "0", "-n", "3")["results"]
-            assert [[hit["path"], hit["startLine"]] for hit in found] == answers, question
+            # The best answer stays the best; a later version may order weak ones otherwise.
+            found = machine.json("search", question, "--min-score", "0", "-n", "20")["results"]
+            assert [[hit["path"], hit["startLine"]] for hit in found[:1]] == answers[:1], question
+            assert {path for path, _ in answers} <= {hit["path"] for hit in found}, question
         for placeholder, value in told["secrets"].items():
             assert machine.json("secrets", "show", placeholder, "--raw")["value"] == value
         if "queued" in told:

@@ -54,6 +54,7 @@ from confide_daemon.retrieval.search.scoring import (
     QueryTerms,
     ScoreCalibration,
     TermCounts,
+    few_of,
     field_of,
     stem_line,
 )
@@ -211,6 +212,7 @@ class _Search:
         self._name_terms = [QueryTerms([term]) for term in self._names.terms]
         self._stated_days = QueryTerms((self._question.day,)) if self._question.day else None
         self._weighed: QueryTerms | None = None
+        self._few = 0.0
         self._unknown_share: float | None = None
         self._clock = _Clock(timings)
         self._timings = timings
@@ -565,6 +567,7 @@ class _Search:
                     **match._asdict(),
                     deviation=deviation,
                     everyday=everyday,
+                    few=self._few,
                     keyword_lead=keyword - words_of_field,
                 )
             factors.evidence = evidence
@@ -624,6 +627,7 @@ class _Search:
                 is_limited=self._query.is_limited,
             )
             self._weighed = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces))
+            self._few = few_of(pieces)
             self._clock.lap("rarity")
         return self._weighed
 

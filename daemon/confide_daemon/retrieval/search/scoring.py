@@ -55,6 +55,7 @@ HYBRID = {
     "unnamed": -1.8,
     "vector": 1.4,
     "deviation": 0.9,
+    "few": 0.9,
     "constant": -5.9,
 }
 # Weights for the cosine alone. A chunk that says the same in other words, or in another language,
@@ -76,6 +77,9 @@ UNASKED = {
 FIELD = 5
 # Used where no cohort is known: half of all searches have less.
 USUAL_MARGIN, USUAL_DEVIATION = 0.13, 3.0
+# From so many chunks on, `few` is 0. A memory of thirty chunks is silent enough to answer more:
+# there, right first hits were lost that larger ones keep.
+MANY = 400
 # The weight of terms that counts as much: a chunk with more of them is no surer answer.
 FULL_HELD = 15.0
 # Of the cosines with the cohort: a smaller spread is of a model that does not separate texts.
@@ -135,6 +139,7 @@ class Evidence(NamedTuple):
     unnamed: bool = False  # a name of the question stands neither in it nor around it
     deviation: float = USUAL_DEVIATION  # of the cosine from those with the cohort, in standard deviations
     everyday: float = USUAL_MARGIN  # of the cosine over the question's best with everyday texts
+    few: float = 0.0  # 1 where the search covers one chunk, falling to 0 at `MANY`
     keyword_lead: float = 0.0  # over the `FIELD`th best keyword score of the search
     is_named: bool = False  # a name or a quoted phrase of the question stands in it
     lacking: float = (
@@ -166,6 +171,11 @@ def field_of(scores: Iterable[float]) -> float:
     """Return the `FIELD`th best score, 0 if there are fewer."""
     best = heapq.nlargest(FIELD, scores)
     return best[-1] if len(best) == FIELD else 0.0
+
+
+def few_of(pieces: int) -> float:
+    """Return 1 for a search that covers one chunk, 0 from `MANY` on."""
+    return max(0.0, 1.0 - math.log(max(pieces, 1)) / math.log(MANY))
 
 
 @dataclass(frozen=True, slots=True)
