@@ -53,7 +53,8 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f"`dated` is {1 + weights.dated} for",
         f"`source` is {weights.sessions} for",
         f"{h['stated']} × stated + {h['held']} × held − {-h['missing']} × missing − {-h['unnamed']} × unnamed"
-        f" + {h['vector']} × vector + {h['deviation']} × deviation − {-h['constant']}`",
+        f" + {h['vector']} × vector + {h['deviation']} × deviation"
+        f" + {h['few']} × few − {-h['constant']}`",
         f"{u['stated']} × stated + {u['held']} × held + {u['vector']} × vector + {u['everyday']} × everyday"
         f" + {u['keyword_lead']} × keyword lead − {-u['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
