@@ -1,1 +1,1 @@
-"""Whether memory meets an agent at the action: failures that a note covers, calls that none concerns, and what a hook costs there."""
+"""Measures memory at the action: failures that a note covers, calls that none concerns, and the time of a hook."""

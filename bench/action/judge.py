@@ -1,4 +1,4 @@
-"""Of failures that a note covers, how many are met before they repeat; of other calls, how many see a line; what a hook costs there.
+"""Measures notes at tool calls: the share of covered failures and of other calls that get one, and the time of a hook.
 
     python -m bench.action.judge [--no-time]
 

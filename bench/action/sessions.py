@@ -1,6 +1,6 @@
 """Sessions of agents, made by script: failures that a note covers or not, and calls of every day.
 
-A family is a failure as tools print it, with a note as people and agents write one; `{…}` are filled anew for the note and for each time
+A family is a failure as tools print it, with a note as people and agents write one; `{…}` are filled in for the note and for each time
 that it happens: paths, numbers, times, hashes, hosts. Families are in
 `failures.json`; those `after` were written when the code was done.
 """
@@ -106,7 +106,7 @@ class Failure:
 
 
 def filled(text: str, chance: random.Random) -> str:
-    """The text with each `{…}` chosen anew."""
+    """The text with a word in the place of each `{…}`."""
     found = re.sub(r"\{(path|file|number|port|time|hex|host|ms)\}", lambda name: chance.choice(_WORDS[name[1]]), text)
     return found.replace("{{", "{").replace("}}", "}")
 

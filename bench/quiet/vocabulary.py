@@ -1,4 +1,4 @@
-"""Writes `general_words.txt` anew: in how many paragraphs of this machine's texts each stem stands.
+"""Writes `general_words.txt`: for each stem the number of paragraphs of this machine's texts that have it.
 
 python -m bench.quiet.vocabulary
 """
@@ -19,7 +19,7 @@ LEAST = 3
 
 
 def main() -> None:
-    """Some seconds."""
+    """Count the stems, which takes some seconds, and write the file."""
     chance = random.Random(SEED + 2)
     paragraphs: list[str] = []
     for kind in texts():

@@ -22,6 +22,8 @@ from confide_memory.classes import UNTRUSTED
 
 MOST_AT_ONCE: Final = 200
 """Documents that are read without letting other readers in between: 50 ms."""
+MOST_PROJECTS: Final = 16
+"""Projects whose entries are kept in memory: those that were asked for last."""
 MOST_OF_PROJECT: Final = 2000
 """Entries of a project that are kept in memory, from the last changed documents."""
 MOST_TEXT: Final = 512 * 1024
@@ -64,7 +66,10 @@ class ActionNotes:
         """Return a project's trusted entries, those of the last changed documents first, at most
         `limit`; none of a superseded note.
         """
-        held = self._projects.setdefault(project, _Held())
+        held = self._projects.pop(project, None) or _Held()
+        self._projects[project] = held
+        while len(self._projects) > MOST_PROJECTS:
+            del self._projects[next(iter(self._projects))]
         async with held.lock:
             while await self._threads.read(lambda store: _read_on(store, project, held)):
                 pass
@@ -98,6 +103,8 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
     with store.reading():
         documents = list(reversed(held.documents))
         rows = {row.id: row for row in store.documents.by_id(documents)}
+        for erased in set(documents) - rows.keys():
+            del held.documents[erased]  # what was erased for good stays nowhere
         superseded = store.notes.superseded(documents, None)
         notes = store.notes.of_documents(documents)
         doubted: dict[int, list[tuple[int, int]]] = {}
@@ -105,9 +112,12 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
             doubted.setdefault(document, []).append((first, last))
         found: list[ActionNote] = []
         for document in documents:
-            row, (revision, parts) = rows.get(document), held.documents[document]
-            if row is None or row.deleted or row.revision != revision or document in superseded:
+            row = rows.get(document)
+            if row is None or row.deleted or document in superseded:
                 continue
+            revision, parts = held.documents[document]
+            if row.revision != revision:
+                continue  # it has changed since: the next question reads it
             note = notes.get(document)
             for entry in parts:
                 if row.made != UNTRUSTED and not _is_among(doubted.get(document, ()), entry):
@@ -118,5 +128,4 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
 
 
 def _is_among(lines: Iterable[tuple[int, int]], entry: StatedEntry) -> bool:
-    end = entry.line + entry.text.count("\n")
-    return any(first <= end and entry.line <= last for first, last in lines)
+    return any(first <= entry.last_line and entry.line <= last for first, last in lines)

@@ -136,8 +136,9 @@ CLINGING = frozenset(("Mn", "Me", "Mc", "Sk", "Cf"))
 # A letter with more marks than this is cut all the same, since marks can be stacked without end.
 MOST_CLINGING = 32
 JOINER = "\u200d"
-# A line of a log begins with a day or a time of day, perhaps in brackets or emphasized.
+# A line of talk begins with the speaker's name.
 TALK = re.compile(r"\*\*[^*\n]{1,60}:\*\*|\*\*[^*\n]{1,60}\*\*:")
+# A line of a log begins with a day or a time of day, perhaps in brackets or emphasized.
 LOG_LINE = re.compile(
     r"[\[(*_`]{0,3}(?:\d{4}-\d\d-\d\d|\d{1,2}:\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d)(?!\d)"
 )

@@ -40,7 +40,7 @@ _FAULT: Final = (
 )
 _CODE: Final = re.compile(
     rf"\b(?:(?=[A-Z0-9_]*(?:(?<![A-Z0-9])(?:{_FAULT})(?![A-Z0-9])))[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
-    r"|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{3,6}|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
+    r"|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{5}|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
 )
 """Codes of compilers, databases and systems, and names of exceptions: `TS2742`, `ERR_SSL`, `EADDRINUSE`."""
 _USUAL_CODES: Final = frozenset(
@@ -127,13 +127,15 @@ def codes(text: str) -> list[str]:
 class FailedOutput:
     """The messages in the output of a tool that has failed."""
 
-    def __init__(self, output: str) -> None:
-        """Of a long output its start and its end are read."""
+    def __init__(self, output: str, *, is_sure: bool = True) -> None:
+        """Of a long output its start and its end are read. Unless it `is_sure` that the tool has
+        failed, only lines that say so count.
+        """
         if len(output) > MAX_OUTPUT:
             output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
         lines: dict[str, None] = {}
         for line in output.replace("\r", "\n").split("\n"):
-            if line.strip():
+            if line.strip() and (is_sure or FAILS.search(line)):
                 lines[f" {skeleton(line)} "] = None
                 lines[f" {skeleton(line, with_names=True)} "] = None
                 lines.update(dict.fromkeys(f" {code} " for code in codes(_ANSI.sub("", line[:_MOST_LINE]))))

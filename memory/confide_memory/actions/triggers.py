@@ -21,9 +21,9 @@ from confide_memory.markdown_blocks import FENCE, is_item
 PATH: Final = "path"
 COMMAND: Final = "command"
 ERROR: Final = "error"
-KINDS: Final = (PATH, COMMAND, ERROR)
 
 MAX_ENTRY: Final = 4096  # characters of an entry that are read
+MAX_SHOWN: Final = 600  # characters of its text that are kept to be shown
 _MOST_ENTRIES: Final = 2000  # of one document
 
 _EXTENSION: Final = re.compile(
@@ -43,7 +43,7 @@ _CAUTION: Final = re.compile(
     r"\b(?:never|don't|do not|doesn't|does not|must(?: not)?|mustn't|always|careful(?:ly)?|avoid|beware|pitfalls?|gotchas?|"
     r"caveats?|warning|watch out|instead|breaks?|broke|broken|otherwise|unless|only (?:with|after|if|when|by|in|from|through|via)|"
     r"because|requires?|needs?|has to|have to|first|before|after|not (?:run|use|edit|change|touch|call)|"
-    r"forbidden|deprecated|generated|by hand|careful|decided|decision|we (?:use|chose|keep)|fix(?:ed|es)?|solved|workaround|helps|helped|"
+    r"forbidden|deprecated|generated|by hand|decided|decision|we (?:use|chose|keep)|fix(?:ed|es)?|solved|workaround|helps|helped|"
     r"nie|niemals|nicht|immer|vorsicht|statt|muss|müssen|kein|keine|jamais|toujours|attention|nunca|siempre|cuidado)\b",
     re.IGNORECASE,
 )
@@ -68,8 +68,14 @@ _SENTENCE: Final = frozenset(
 _MARK: Final = re.compile(r"\A\s*(?:[-*+]|\d{1,9}[.)])\s+")
 
 
+_LONE: Final = frozenset(
+    {"mypy", "pytest", "ruff", "eslint", "prettier", "tsc", "terraform", "alembic", "psql", "redis-cli"}
+)
+"""Programs whose name alone is a command that a note can be about."""
+
+
 class Trigger(NamedTuple):
-    """A kind out of `KINDS`, and the file, command or message, normalized."""
+    """A kind, PATH, COMMAND or ERROR, and the file, command or message, normalized."""
 
     kind: str
     key: str
@@ -80,12 +86,13 @@ class StatedEntry:
     """A part of a document that has triggers: a note, or a paragraph or list item of another file.
 
     Attributes:
-        line: its first line in the document, from 1.
-        text: the text to show.
+        line, last_line: its first and its last line in the document, from 1.
+        text: the beginning of its text, to be shown.
         triggers: each once.
     """
 
     line: int
+    last_line: int
     text: str
     triggers: tuple[Trigger, ...]
 
@@ -110,7 +117,7 @@ def entries(text: str) -> list[StatedEntry]:
     for line, entry in _blocks(parts.body):
         triggers = _triggers(entry, is_cautious=is_cautious)
         if triggers:
-            found.append(StatedEntry(above + line, entry.strip(), triggers))
+            found.append(_entry(above + line, entry, triggers))
     return found
 
 
@@ -121,7 +128,12 @@ def _note(body: str, fields: dict[str, object], stated: list[Trigger], above: in
     if not triggers:
         return []
     leading = len(body) - len(body.lstrip())
-    return [StatedEntry(above + 1 + body[:leading].count("\n"), read.strip(), triggers)]
+    return [_entry(above + 1 + body[:leading].count("\n"), body, triggers)]
+
+
+def _entry(line: int, text: str, triggers: tuple[Trigger, ...]) -> StatedEntry:
+    text = text.strip()
+    return StatedEntry(line, line + text.count("\n"), text[:MAX_SHOWN], triggers)
 
 
 def _is_cautious(fields: dict[str, object]) -> bool:
@@ -181,12 +193,6 @@ def _named(span: str) -> list[Trigger]:
     if len(words) > 1 or (words and span == words[0] and span in _LONE):
         return [Trigger(COMMAND, " ".join(words)[:MAX_KEY])]
     return []
-
-
-_LONE: Final = frozenset(
-    {"mypy", "pytest", "ruff", "eslint", "prettier", "tsc", "terraform", "alembic", "psql", "redis-cli"}
-)
-"""Programs whose name alone is a command that a note can be about."""
 
 
 def _bare_path(word: str) -> str:

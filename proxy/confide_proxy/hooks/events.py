@@ -34,17 +34,17 @@ KINDS: Final = {
     "UserPromptSubmit": PROMPT,
     "BeforeAgent": PROMPT,
     "PermissionRequest": PERMISSION,
-    **dict.fromkeys(("PreToolUse", "BeforeTool", "preToolUse", "beforeShellExecution"), BEFORE),
-    **dict.fromkeys(("PostToolUse", "PostToolUseFailure", "AfterTool"), AFTER),
-    **dict.fromkeys(("postToolUse", "postToolUseFailure", "afterShellExecution"), AFTER),
+    # Only events whose answer a model reads: what is shown elsewhere would count as shown.
+    "PreToolUse": BEFORE,
+    **dict.fromkeys(("PostToolUse", "PostToolUseFailure", "AfterTool", "postToolUse"), AFTER),
     **dict.fromkeys(("Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd"), POINTER),
     **dict.fromkeys(("AfterAgent", "PreCompress"), POINTER),
     **dict.fromkeys(("stop", "subagentStop", "preCompact", "sessionEnd"), POINTER),
 }
 TURN_ENDS: Final = frozenset({"Stop", "AfterAgent", "stop"})
 """Events after which notes may have changed."""
-FAILURES: Final = frozenset({"PostToolUseFailure", "postToolUseFailure"})
-"""Events of tool calls that have failed."""
+FAILURE: Final = "PostToolUseFailure"
+"""The event of a tool call that has failed."""
 REPLAYED: Final = frozenset({"resume", "fork"})
 """Sources of starts that repeat the former context, including Confide's text."""
 ANEW: Final = frozenset({"clear", "compact"})
@@ -106,7 +106,7 @@ class HookEvent:
     @property
     def call(self) -> dict[str, object]:
         """Its tool call, as `tool_events.described` returns it."""
-        return tool_events.described(self.told, is_failure=self.name in FAILURES)
+        return tool_events.described(self.told, is_failure=self.name == FAILURE)
 
     @property
     def is_allowed(self) -> bool:
@@ -176,7 +176,7 @@ def _client(name: str, transcript: str, told: dict[str, Any]) -> str:
         return "cursor"
     if "hookEventName" in told:
         return "vscode"
-    if name in ("BeforeAgent", "AfterAgent", "BeforeTool", "AfterTool", "PreCompress") or "/.gemini/" in transcript:
+    if name in ("BeforeAgent", "AfterAgent", "AfterTool", "PreCompress") or "/.gemini/" in transcript:
         return "gemini"
     is_codex = "turn_id" in told or transcript.rpartition("/")[2].startswith("rollout-")
     return "codex" if is_codex else "claude-code"

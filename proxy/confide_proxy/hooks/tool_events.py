@@ -40,7 +40,7 @@ _PATHS: Final = (
 )
 _PATCHES: Final = ("input", "patch", "patchText", "command")
 _PATCHED: Final = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
-_OUTPUTS: Final = ("error", "error_message", "tool_response", "tool_output", "tool_result", "result_json", "output")
+_OUTPUTS: Final = ("error", "tool_response", "tool_output")
 _PARTS: Final = (
     "error",
     "stderr",
@@ -51,7 +51,6 @@ _PARTS: Final = (
     "content",
     "message",
     "result",
-    "metadata",
 )
 _CODES: Final = ("exit_code", "exitCode", "exit", "returncode", "code")
 _DEEPEST: Final = 4
@@ -67,7 +66,7 @@ def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
     given = told.get("tool_input")
     arguments: dict[str, Any] = given if isinstance(given, dict) else {"input": given}
     name = tool if isinstance(tool, str) else ""
-    command = _command(told if "command" in told else arguments)
+    command = _command(arguments)
     is_edit = name in EDITS or "*** Begin Patch" in command
     return {
         "tool": name[:128],
@@ -122,7 +121,7 @@ def _clipped(text: str) -> str:
 
 
 def _has_failed(told: dict[str, Any]) -> bool | None:
-    if told.get("error") or told.get("error_message"):
+    if told.get("error"):
         return True
     for key in _OUTPUTS:
         answer = told.get(key)
@@ -132,8 +131,7 @@ def _has_failed(told: dict[str, Any]) -> bool | None:
             return True
         if answer.get("error"):
             return True
-        for inner in (answer, answer.get("metadata")):
-            codes = [inner.get(code) for code in _CODES] if isinstance(inner, dict) else []
-            if said := [code for code in codes if isinstance(code, int) and not isinstance(code, bool)]:
-                return any(said)
+        codes = [answer.get(code) for code in _CODES]
+        if said := [code for code in codes if isinstance(code, int) and not isinstance(code, bool)]:
+            return any(said)
     return None

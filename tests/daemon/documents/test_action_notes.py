@@ -92,3 +92,28 @@ async def test_many_entries_are_bounded(laptop: Machine, monkeypatch: pytest.Mon
     monkeypatch.setattr(action_notes, "MOST_TEXT", 100)
     await laptop.put("memory/9.md", "- never run `tool9 x`\n" + "words " * 40)
     assert "memory/9.md" not in {entry["path"] for entry in (await asked(laptop))[1]}
+
+
+async def test_names_of_projects_fill_no_memory(laptop: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that reaches all projects may ask of any name."""
+    held: list[action_notes.ActionNotes] = []
+    of = action_notes.ActionNotes.of
+
+    async def noted(self: action_notes.ActionNotes, project: str, *, limit: int) -> list[action_notes.ActionNote]:
+        held.append(self)
+        return await of(self, project, limit=limit)
+
+    monkeypatch.setattr(action_notes.ActionNotes, "of", noted)
+    await laptop.attach()
+    for number in range(3 * action_notes.MOST_PROJECTS):
+        assert (await laptop.request("actions", {"project": f"made-up-{number}"}))["entries"] == []
+    assert len(held[0]._projects) == action_notes.MOST_PROJECTS
+
+
+async def test_what_is_erased_is_kept_nowhere(laptop: Machine) -> None:
+    await laptop.attach()
+    await laptop.put("memory/a.md", "- never run `make ship` on Fridays\n")
+    assert keys((await asked(laptop))[1]) == {"make ship"}
+    await laptop.request("remove", {"project": "proj", "path": "memory/a.md", "base": 1})
+    await laptop.request("forget", {"project": "proj", "paths": ["memory/a.md"]})
+    assert (await asked(laptop))[1] == []

@@ -117,6 +117,8 @@ def test_what_is_no_event_is_none() -> None:
     for told in (
         {},
         {"hook_event_name": "PostToolBatch"},
+        {"hook_event_name": "BeforeTool"},
+        {"hook_event_name": "beforeShellExecution"},
         {"hook_event_name": 7},
         {"hook_event_name": "beforeSubmitPrompt"},
     ):

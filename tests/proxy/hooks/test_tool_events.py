@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parents[2] / "fixtures/hooks"
 def recorded(client: str) -> list[dict[str, Any]]:
     lines = (RECORDED / f"{client}-tools.jsonl").read_text("utf-8").splitlines()
     found = [events.read(line.encode()) for line in lines]
-    assert all(event is not None and event.client == client for event in found)
+    assert all(event.client == client for event in found if event is not None)
     return [{"event": event.name, "kind": event.kind, **event.call} for event in found if event]
 
 
@@ -44,6 +44,8 @@ def test_codex_tells_no_exit_code() -> None:
 
 
 def test_gemini_tells_it_in_what_its_model_reads() -> None:
+    """Nothing that is said before a call reaches its model, so those events are none."""
+    assert {one["event"] for one in recorded("gemini")} == {"AfterTool"}
     found = [one for one in recorded("gemini") if one["kind"] == events.AFTER]
     assert "Exit Code: 3" in found[0]["output"]
     assert [one["paths"] for one in found[2:4]] == [["/project/a.py"], ["/project/b.py"]]
@@ -72,7 +74,6 @@ def test_gemini_tells_it_in_what_its_model_reads() -> None:
             {"paths": ["src/main.ts"]},
         ),
         ({"tool_name": "run_in_terminal", "tool_input": {"command": "ls"}, "tool_response": "fine"}, {"failed": None}),
-        ({"command": "npm test", "output": "boom"}, {"command": "npm test", "output": "boom"}),
         (
             {"tool_name": "Bash", "tool_response": {"content": [{"type": "text", "text": "no"}], "is_error": True}},
             {"failed": True, "output": "no"},

@@ -36,7 +36,6 @@ from confide_memory.wire.revisions import (
 )
 from confide_memory.wire.revisions import RelationItem as Relation
 
-_SNIPPET_CHARS: Final = 600
 _USUAL_ENTRY: Final = 400
 """Characters of an entry beside its text and its keys."""
 _MOST_ACTION_CHARS: Final = 512 * 1024
@@ -146,7 +145,7 @@ def _action(note: ActionNote) -> ActionEntry:
         "path": note.row.path,
         "startLine": note.entry.line,
         "id": note.id,
-        "snippet": note.entry.text[:_SNIPPET_CHARS],
+        "snippet": note.entry.text,
         "author": note.row.author,
         "updatedAt": iso(note.row.updated_at),
         "triggers": [{"kind": one.kind, "key": one.key} for one in note.entry.triggers],

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,7 +45,7 @@ _EXIT: Final = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|process exited with code)\s*:?\s*(-?\d+)", re.IGNORECASE
 )
 _QUESTION_CHARS: Final = 300
-_LEAST_PART: Final = 8
+MOST_SESSIONS: Final = 64
 
 
 @dataclass(slots=True)
@@ -113,9 +113,9 @@ class ActionRecall:
             self._refreshing = {name: each for name, each in self._refreshing.items() if not each.done()}
             self._refreshing[project] = asyncio.get_running_loop().create_task(self._refresh(project))
 
-    async def fitting(self, place: ActionPlace, asked: Mapping[str, object]) -> Iterator[form.Quoted]:
-        """Return the lines for the entries that concern a tool call, the most specific first, each
-        only once its file has been read.
+    async def fitting(self, place: ActionPlace, asked: Mapping[str, object]) -> list[form.Quoted]:
+        """Return the lines for the entries that concern a tool call, the most specific first: those
+        that this device's own file has too.
         """
         self.refresh_soon(place.project, is_stale=False)
         held = self._projects.get(place.project)
@@ -142,7 +142,7 @@ class ActionRecall:
     def _spent(self, session: str) -> _Spent:
         found = self._sessions.pop(session, None) or _Spent()
         self._sessions[session] = found
-        while len(self._sessions) > 64:
+        while len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         return found
 
@@ -213,7 +213,7 @@ def _matching(entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping
     run = shell_commands.commands(command) if isinstance(command, str) else []
     failed: error_messages.FailedOutput | None = None
     if asked.get("kind") == events.AFTER and isinstance(output, str) and has_failed(asked) is not False:
-        failed = error_messages.FailedOutput(output)
+        failed = error_messages.FailedOutput(output, is_sure=has_failed(asked) is True)
     ranked: list[tuple[int, int, ActionEntry]] = []
     for number, entry in enumerate(entries):
         best = 0
@@ -230,16 +230,12 @@ def _matching(entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping
     return [entry for _, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _confirmed(found: Sequence[ActionEntry], place: ActionPlace) -> Iterator[form.Quoted]:
-    lines = []
-    for entry in found[:MOST_TRIED]:
-        if _is_said_here(entry, place) and not is_hostile(entry["snippet"]):
-            line = form.action(entry, MOST_BYTES)
-            lines += [line] if line is not None else []
-    return iter(lines)
+def _confirmed(found: Sequence[ActionEntry], place: ActionPlace) -> list[form.Quoted]:
+    own = (entry for entry in found[:MOST_TRIED] if _is_in_own_file(entry, place) and not is_hostile(entry["snippet"]))
+    return [line for entry in own if (line := form.action(entry, MOST_BYTES)) is not None]
 
 
-def _is_said_here(entry: ActionEntry, place: ActionPlace) -> bool:
+def _is_in_own_file(entry: ActionEntry, place: ActionPlace) -> bool:
     """Return True if the device's own file has the entry's words."""
     file = place.file(entry["project"], entry["path"])
     if file is None:
@@ -249,13 +245,13 @@ def _is_said_here(entry: ActionEntry, place: ActionPlace) -> bool:
     except (OSError, ValueError):
         return False
     own = " ".join(text.split())
-    place_at = 0
+    at = 0
     for part in _without_secrets(entry["snippet"]):
         words = " ".join(part.split())
-        if len(words) >= _LEAST_PART or part is entry["snippet"]:
-            place_at = own.find(words, place_at)
-            if place_at < 0:
-                return False
+        at = own.find(words, at)
+        if at < 0:
+            return False
+        at += len(words)
     return True
 
 
