@@ -204,7 +204,7 @@ lock: $(STAMP)
 	$(LOCKED) --output-file locks/confided-postgres.txt --extra daemon --extra postgres pyproject.toml
 	echo 'hatchling>=1.27' | $(LOCKED) --output-file locks/build.txt -
 
-# All files of a release in dist/, from the commit that is checked out; nothing is published (docs/releasing.md). The bundle is checked
+# All files of a release in dist/, from the commit that is checked out; nothing is published (release/README.md). The bundle is checked
 # by its makers' tool where npm is, the workflows by actionlint.
 release: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
@@ -218,9 +218,11 @@ PAGES := $(VENV)/pages
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	rm -rf $(PAGES)
-	mkdir -p $(PAGES)/crypto/formal
+	mkdir -p $(PAGES)/crypto/formal $(PAGES)/daemon $(PAGES)/release
 	cp -R *.md LICENSE docs configs $(PAGES)
 	cp crypto/PROTOCOL.md $(PAGES)/crypto
+	cp daemon/ranking.md $(PAGES)/daemon
+	cp release/README.md release/channels.toml $(PAGES)/release
 	cp crypto/formal/README.md crypto/formal/RESULTS.txt $(PAGES)/crypto/formal
 	$(BIN)/mkdocs build --quiet --strict
 	! grep -rnE '<(script|link|img|iframe|source)[^>]+(src|href)="(https?:)?//|url\(["'"'"']?(https?:)?//|@import' site --include=*.html --include=*.css

@@ -1,1 +1,1 @@
-"""Builds the files of a release, the same bytes each time: docs/releasing.md."""
+"""Builds the files of a release, the same bytes each time: release/README.md."""

@@ -2,7 +2,7 @@
 
 The folder then holds the sdist, the wheel, the MCP bundle, a CycloneDX SBOM for each lock, server.json, the Homebrew
 formula, the AUR files, the changelog of this version and SHA256SUMS. Two runs on one commit give the same
-bytes. Nothing is published: docs/releasing.md says how.
+bytes. Nothing is published: release/README.md says how.
 """
 
 from __future__ import annotations

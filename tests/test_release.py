@@ -1,4 +1,4 @@
-"""What `make release` builds, and that installers take it: docs/releasing.md."""
+"""What `make release` builds, and that installers take it: release/README.md."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import yaml
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BESIDE = (ROOT / "daemon/ranking.md", ROOT / "release/README.md")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *BESIDE])
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 

@@ -392,7 +392,7 @@ async def without_daemon(
     return answer.structured
 
 
-# Factors of the rank, then the parts of the score, named as in docs/search.md.
+# Factors of the rank, then the parts of the score, named as in daemon/ranking.md.
 RANK = ("relevance", "votes", "dated", "source", "exact", "rank")
 SCORE = ("keyword", "terms", "stated", "held", "missing", "vector", "deviation", "ownScore", "score")
 

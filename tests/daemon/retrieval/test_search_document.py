@@ -1,4 +1,4 @@
-"""The ranking that docs/search.md works out is the one that the product computes."""
+"""The ranking that daemon/ranking.md works out is the one that the product computes, with the other orders of docs/search.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.tools.question import KEYWORD
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "daemon" / "ranking.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(memory/\S+)`\n\n```markdown\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
 (QUESTION,) = re.findall(r"^> (.*)$", DOCUMENT, re.MULTILINE)
 ROW = re.compile(r"^\| `(memory/\S+):(\d+)-(\d+)` \| (.*) \|$", re.MULTILINE)
@@ -45,7 +47,7 @@ async def test_the_worked_example_comes_out_as_it_is_written(tmp_path: Path) -> 
 def test_the_formulas_have_the_products_numbers() -> None:
     """Of the ranking and of the score."""
     weights = Weights()
-    prose = " ".join(DOCUMENT.split())
+    prose = " ".join(f"{DOCUMENT} {PAGE}".split())
     h, k, v, u = HYBRID, KEYWORD, VECTOR, UNASKED
     for formula in (
         f"relevance = {weights.vector} × (cosine − last) / (best − last) + {weights.keyword} × bm25 / best bm25",

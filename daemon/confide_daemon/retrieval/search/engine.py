@@ -2,7 +2,7 @@
 short hits.
 
 `ranking` orders chunks, `scoring` computes the score that a hit shows, `results` builds hits from
-chunks, `query` holds the filters; docs/search.md explains all of it with an example. The engine
+chunks, `query` holds the filters; daemon/ranking.md explains all of it with an example. The engine
 uses no threads and no files: it reads a `Store` and returns hits.
 """
 
