@@ -1,6 +1,6 @@
 """What so many spaces need, on paper: arithmetic over what `bench.scale` has weighed and what bench/README.md and docs/scale.md say.
 
-It knows no server. docs/scale.md has its answers, README.md where each figure comes from.
+It knows no server. README.md has its answers, and where each figure comes from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page on providers: its configurations are read, and its example of a provider is one."""
+"""The page on providers, whose configurations are read, and the example of CONTRIBUTING.md, which is a provider."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from confide_daemon.embedding import providers
 from confide_daemon.errors import ConfigError
 from confide_daemon.spaces import models
 
-PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 CONFIGURATIONS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```", CONTRIBUTING, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS)
