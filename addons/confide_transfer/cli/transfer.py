@@ -19,9 +19,10 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.commands.progress import Progress
-from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.documents import GLOBAL_PROJECT, NOTES, composed
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.revisions import PROJECTS
+from confide_proxy.cli import trust
 from confide_proxy.cli.console import (
     DEADLINE_S,
     AsJson,
@@ -53,6 +54,7 @@ from confide_transfer.local.import_delivery import ImportOutcome, deliver
 from confide_transfer.local.plan import ImportPlan, ImportSource, Survey, stores_at
 
 _OFFERED: Final = 5
+_NOTES_FOLDER: Final = NOTES.rstrip("/")
 _SHOWN: Final = 10
 """Number of skipped or refused items that are printed; `--json` lists more."""
 _SHOWN_FAILURES: Final = 5
@@ -269,9 +271,17 @@ async def _carry_out(asked: _ImportRequest, plan: ImportPlan) -> None:
                 plan, link, sealing, again=asked.again, progress=lambda done, total: bar.follow(done, total, "notes")
             )
             report = await client.files.compare()  # the notes are files, and these are on disk now
-    _show(asked, plan, outcome, is_dry=False, is_told=is_told)
-    for item in report.skipped[:_SHOWN]:
-        remark(f"skipped {item['path']}: {item['reason']}")
+        _show(asked, plan, outcome, is_dry=False, is_told=is_told)
+        for item in report.skipped[:_SHOWN]:
+            remark(f"skipped {item['path']}: {item['reason']}")
+        if outcome.ids and not asked.as_json:
+            is_asked = asked.is_sure is None and await trust.offer(
+                client, sorted(outcome.projects), _NOTES_FOLDER, ids=outcome.ids
+            )
+            if not is_asked:
+                remark(
+                    f"searches find them; they are added to prompts once you trust them: confide trust {_NOTES_FOLDER}"
+                )
 
 
 def _preview(surveys: list[Survey], this: Project) -> None:
@@ -325,7 +335,6 @@ def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is
         remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
         say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, asked.this)}")
-        remark("searches find them; they are added to prompts once you trust them: confide trust memory/notes")
 
 
 def _places(outcome: ImportOutcome, this: Project) -> str:
@@ -334,7 +343,7 @@ def _places(outcome: ImportOutcome, this: Project) -> str:
     others = [
         f"{count:,} into the project {name}" for name, count in sorted(outcome.projects.items()) if name != this.name
     ]
-    return ", ".join([f"{own:,} into memory/notes"] * bool(own) + others)
+    return ", ".join([f"{own:,} into {_NOTES_FOLDER}"] * bool(own) + others)
 
 
 async def _undone(

@@ -35,6 +35,7 @@ class ImportOutcome:
         states: number of notes in each of `STATES`.
         refused: the first refused notes, with reasons.
         projects: number of new notes by project.
+        ids: the ids of the new notes.
         elsewhere: number of known notes by project, if it is another than they were imported into.
         twins: the first notes that were not stored since a note has the same text: the origin, and
             that note's id, or "" for another note of the import.
@@ -44,6 +45,7 @@ class ImportOutcome:
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
     projects: Counter[str] = field(default_factory=Counter)
+    ids: set[str] = field(default_factory=set)
     elsewhere: Counter[str] = field(default_factory=Counter)
     twins: list[tuple[str, str]] = field(default_factory=list)
     sealed: int = 0
@@ -157,7 +159,7 @@ def _count(outcome: ImportOutcome, batch: ImportBatch, answer: Imported) -> None
     results = answer["results"]
     if len(results) != len(batch.notes):
         raise UnfitAnswerError
-    for origin, one in zip(batch.origins, results, strict=True):
+    for note, origin, one in zip(batch.notes, batch.origins, results, strict=True):
         if one["state"] == "refused":
             outcome.refuse(origin, one["why"][:300])
         else:
@@ -168,3 +170,4 @@ def _count(outcome: ImportOutcome, batch: ImportBatch, answer: Imported) -> None
             outcome.elsewhere[one["project"]] += 1
         if one["state"] == "new":
             outcome.projects[batch.project] += 1
+            outcome.ids.add(str(note["id"]))

@@ -18,7 +18,7 @@ from confide_crypto.errors import (
 )
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.cli import markdown_offer, setup
+from confide_proxy.cli import markdown_offer, setup, trust
 from confide_proxy.cli.console import (
     CommandContext,
     Output,
@@ -194,6 +194,7 @@ def quickstart(
             row(f"this folder is the project {this.name} in the space {info['link']['space']}")
         files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "chunk")
         say(f"{files} compared, {pieces} indexed")
+        asyncio.run(_offer_trust(here, this))
         if write:
             setup.add_entry(here, project, for_user=False)
         else:
@@ -208,6 +209,12 @@ def quickstart(
     counts |= {"otherMarkdown": markdown.files, "otherMarkdownIsAll": markdown.is_all}
     told = {"project": this.name, "space": info["link"]["space"]}
     return Output({"daemonVersion": info["daemonVersion"], **counts, **told}, print_text)
+
+
+async def _offer_trust(here: CommandContext, project: Project) -> None:
+    if can_ask():
+        async with here.client(project) as client:
+            await trust.offer(client, [project.name], "")
 
 
 async def _compared(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import asyncio
 import pydoc
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.note_names import is_id
 from confide_memory.wire.files import PULL
-from confide_memory.wire.revisions import DOCUMENTS, TRUST, DocumentsRequest, Doubt, TrustRequest
+from confide_memory.wire.revisions import DOCUMENTS, TRUST, DocumentItem, DocumentsRequest, Doubt, TrustRequest
 from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -29,7 +29,9 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     agreed,
+    can_ask,
     command,
+    confirmed,
     counted,
     identified,
     one_line,
@@ -67,29 +69,13 @@ async def trust(
         )
     this = await identified(here, project)
     own = GLOBAL_PROJECT if is_global else this.name
-    done: list[dict[str, object]] = []
-    doubts: list[_Doubt] = []
     async with here.client(this) as client:
         await client.files.compare()
-        for name, path in dict.fromkeys([one for each in paths for one in await _meant(client, each, own)]):
-            looked = await TRUST.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S)
-            if not looked["doubted"]:
-                done.append({"path": path, "class": looked["class"], "trusted": False})
-                continue
-            text = (await PULL.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S))["text"]
-            doubts.append(
-                _Doubt(
-                    {"project": name, "path": path, "hash": looked["hash"]}, list(_lines(path, text, looked["doubted"]))
-                )
-            )
+        done, doubts = await _looked_at(client, [one for each in paths for one in await _meant(client, each, own)])
         if doubts:
-            await _show([line for each in doubts for line in each.lines])
-            what = doubts[0].of_file["path"] if len(doubts) == 1 else counted(len(doubts), "file")
-            await agreed(f"Trust {what} as {'it is' if len(doubts) == 1 else 'they are'} now", is_sure=False)
-        for each in doubts:
-            # The request names this very text: the daemon refuses it if the document has changed.
-            answer = await TRUST.ask(client.connection, each.of_file, timeout_s=DEADLINE_S)
-            done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
+            await _show(doubts)
+            await agreed(_question(doubts), is_sure=False)
+        done += await _vouched(client, doubts)
 
     def print_text() -> None:
         for each in done:
@@ -101,11 +87,78 @@ async def trust(
     return Output({"project": own, "documents": done}, print_text)
 
 
+async def offer(client: CommandClient, projects: Iterable[str], path: str, *, ids: Collection[str] = ()) -> bool:
+    """Offer at a terminal to look at the untrusted documents in a folder of projects, and to trust
+    them with one yes.
+
+    Args:
+        path: the folder; "" for all documents.
+        ids: offer only notes with these ids; empty for all documents.
+
+    Returns False if nothing was asked.
+    """
+    if not can_ask():
+        return False
+    untrusted = [(name, one) for name in projects for one in await _untrusted(client, name, path)]
+    found = [(name, one["path"]) for name, one in untrusted if not ids or one["id"] in ids]
+    if not found:
+        return False
+    is_one = len(found) == 1
+    said = counted(len(found), "file is untrusted and comes", "files are untrusted and come")
+    them = "it" if is_one else "them"
+    if not await confirmed(f"{said} to an agent only when it searches; look at {them}, to trust {them}?"):
+        later = found[0][1] if is_one else path or "'**/*.md'"
+        remark(f"to do it later: confide trust {later}")
+        return True
+    _, doubts = await _looked_at(client, found)
+    if doubts:
+        await _show(doubts)
+        if await confirmed(f"{_question(doubts)}?"):
+            row(f"trusted: {counted(len(await _vouched(client, doubts)), 'file')}")
+    return True
+
+
 class _Doubt(NamedTuple):
     """An untrusted text: the request that trusts it, and the lines to show to the user."""
 
     of_file: TrustRequest
     lines: list[str]
+
+
+async def _looked_at(
+    client: CommandClient, places: Iterable[tuple[str, str]]
+) -> tuple[list[dict[str, object]], list[_Doubt]]:
+    """Return the results for the trusted ones among the documents, each a project and a path, and
+    what is untrusted of the others.
+    """
+    done: list[dict[str, object]] = []
+    doubts: list[_Doubt] = []
+    for name, path in dict.fromkeys(places):
+        looked = await TRUST.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S)
+        if not looked["doubted"]:
+            done.append({"path": path, "class": looked["class"], "trusted": False})
+            continue
+        text = (await PULL.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S))["text"]
+        of_file: TrustRequest = {"project": name, "path": path, "hash": looked["hash"]}
+        doubts.append(_Doubt(of_file, list(_lines(path, text, looked["doubted"]))))
+    return done, doubts
+
+
+def _question(doubts: Sequence[_Doubt]) -> str:
+    is_one = len(doubts) == 1
+    what = doubts[0].of_file["path"] if is_one else counted(len(doubts), "file")
+    return f"Trust {what} as {'it is' if is_one else 'they are'} now"
+
+
+async def _vouched(client: CommandClient, doubts: Iterable[_Doubt]) -> list[dict[str, object]]:
+    """Trust the texts that were shown. Each request names its text: the daemon refuses it if the
+    document has changed.
+    """
+    done: list[dict[str, object]] = []
+    for each in doubts:
+        answer = await TRUST.ask(client.connection, each.of_file, timeout_s=DEADLINE_S)
+        done.append({"path": each.of_file["path"], "class": answer["class"], "trusted": answer["trusted"]})
+    return done
 
 
 async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[str, str]]:
@@ -116,18 +169,26 @@ async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[s
     """
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]
-    body: DocumentsRequest = {"project": project, "path": fixed_part(name), "limit": MAX_LISTED}
-    answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
-    if answer["total"] > MAX_LISTED:
-        remark(f"note: there are {answer['total']:,} files; these are of the {MAX_LISTED} that were changed last")
-    found = [each["path"] for each in answer["documents"] if each["class"] == UNTRUSTED and matches(each["path"], name)]
+    found = [
+        each["path"] for each in await _untrusted(client, project, fixed_part(name)) if matches(each["path"], name)
+    ]
     if not found:
         raise RequestError("not_found", f"nothing in {name} is untrusted", "confide ls shows what is")
     return [(project, path) for path in found]
 
 
-async def _show(lines: list[str]) -> None:
+async def _untrusted(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
+    """Return the untrusted documents among those in a folder that were changed last."""
+    body: DocumentsRequest = {"project": project, "path": path, "limit": MAX_LISTED}
+    answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
+    if answer["total"] > MAX_LISTED:
+        remark(f"note: there are {answer['total']:,} files; these are of the {MAX_LISTED} that were changed last")
+    return [each for each in answer["documents"] if each["class"] == UNTRUSTED]
+
+
+async def _show(doubts: Iterable[_Doubt]) -> None:
     """Print the lines that would be trusted, through a pager if they exceed the terminal."""
+    lines = [line for each in doubts for line in each.lines]
     if len(lines) < shutil.get_terminal_size().lines:
         say("\n".join(lines))
     else:

@@ -233,8 +233,17 @@ def test_a_folder_is_vouched_for_with_one_yes(tmp_path: Path) -> None:
         text = "".join(f"# Part {number}\n\nHerons fish in pond {number}.\n\n" for number in range(5))
         machine.write("NOTES.md", text)
         machine.run("store", "Mine.", "--title", "Mine")
-        assert "confide trust memory/notes" in machine.run("import", "NOTES.md", "--yes")
         machine.env["PAGER"] = "cat"
+        with terminal(machine, "import", "NOTES.md") as asked:
+            asked.wait_for("import into")
+            asked.type("y\n")
+            asked.wait_for("look at them, to trust them? [y/N]")
+            asked.type("y\n")
+            asked.wait_for("Trust 5 files as they are now? [y/N]")
+            asked.type("n\n")
+            assert asked.ends() == 0
+        machine.run("import", "NOTES.md", "--undo", "--yes")
+        assert "confide trust memory/notes" in machine.run("import", "NOTES.md", "--yes", "--again")
         for answer, code, trusted in (("n", 7, 0), ("y", 0, 5)):
             with terminal(machine, "trust", "memory/notes") as asked:
                 asked.wait_for("Trust 5 files as they are now [y/N]")
@@ -268,12 +277,27 @@ def test_quickstart_asks_before_a_folder_of_notes_goes_up(tmp_path: Path) -> Non
         with terminal(machine, "quickstart") as asked:
             asked.wait_for("index them? [y/N]")
             asked.type("y\n")
+            asked.wait_for(
+                "26 files are untrusted and come to an agent only when it searches; look at them, to trust them?"
+            )
+            asked.type("\n")
             assert asked.ends() == 0
         assert "26 memory files compared" in asked.said
+        assert "confide trust '**/*.md'" in asked.said
         assert (machine.home / "proxy.toml").read_text() == '[folders."~/project"]\nextra = ["**/*.md"]\n'
         assert "Inbox.md" in machine.run("search", "buy herons")
+        assert "untrusted" not in machine.run("quickstart")  # no terminal, no question
+        machine.env["PAGER"] = "cat"
         with terminal(machine, "quickstart") as asked:
+            asked.wait_for("to trust them? [y/N]")
+            asked.type("y\n")
+            asked.wait_for("Trust 26 files as they are now? [y/N]")
+            assert "Buy herons." in asked.said
+            asked.type("y\n")
             assert asked.ends() == 0
         assert "index them?" not in asked.said
+        assert "trusted: 26 files" in asked.said
+        with terminal(machine, "quickstart") as asked:
+            assert asked.ends() == 0
     finally:
         machine.stop_local_daemon()
