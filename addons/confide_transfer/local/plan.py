@@ -49,7 +49,9 @@ _MAX_HELD_BYTES = 4 * BATCH_BYTES
 _PLAIN = frozenset({"markdown", "json"})
 """Readers of generic formats: a specific reader that recognises a store takes precedence."""
 MOST_NAMED = 5
-NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md")
+NOTES: Final = ("NOTES.md", "notes.md", "CLAUDE.md", "GEMINI.md")
+AGENT_MEMORY: Final = (".claude/agent-memory", ".claude/agent-memory-local")
+"""Folders of Claude Code's subagents in a project."""
 FOLDERS: Final = (".", "docs", "doc")
 DECISION_FOLDERS: Final = ("adr", "adrs", "decisions", "architecture/decisions")
 MOST_FILES: Final = 500
@@ -372,10 +374,13 @@ def _is_memory(folder: Folder, file: Path) -> bool:
 
 
 def in_project(project: Project) -> list[ImportSource]:
-    """Return the notes and decision records in a repository, except those that are memory already."""
+    """Return the notes, subagents' memories and decision records in a repository, except those that
+    are memory already.
+    """
     root, reader = project.root, readers()["markdown"]
     paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
     paths += [root / ".claude" / name for name in _names(root / ".claude") if name.lower().endswith(".md")]
+    paths += [path for name in AGENT_MEMORY if _has_notes(path := root / name)]
     for folder in FOLDERS:
         # Checks names only: a folder may have a thousand documents, and the user is waiting.
         names = [name for name in _names(root / folder) if is_decision(name, []) and not is_template(name)]
@@ -400,6 +405,14 @@ def in_home(home: Path, name: str | None = None) -> list[ImportSource]:
         for path in reader.places(home)
         if os.path.lexists(path) and reader.recognises(path)
     ]
+
+
+def _has_notes(folder: Path) -> bool:
+    """Return True for a folder with markdown in it, which is not the user's for all projects."""
+    if not import_files.is_folder(folder) or readers()["agent-notes"].recognises(folder):
+        return False
+    found = import_files.files_below(folder, lambda name: name.lower().endswith(".md"), Losses())
+    return next(found, None) is not None
 
 
 def _names(folder: Path) -> list[str]:
