@@ -228,7 +228,7 @@ _ORDERS = (
 )
 _CANARIES = (
     f"{ROOMS}test_runs.py",
-    f"{ROOMS}test_masks.py",
+    f"{ROOMS}test_runlog.py",
     "tests/addons/night/e2e/test_nights.py",
     "tests/addons/night/e2e/test_tasks_cli.py",
 )

@@ -25,13 +25,13 @@ from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import make_private_dir
 from confide_night.runner import agents
 from confide_night.runner.budget.gateway_process import GatewayProcess
-from confide_night.runner.masks import Mask
 from confide_night.runner.mirrors import Mirror
 from confide_night.runner.runlog import RunLog, redacted
 from confide_night.runner.sandbox import disk_use
 from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
 from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
+from confide_proxy.sealing.masking import Mask
 
 FIRST_OUTPUT_S: Final = 120.0
 SILENCE_S: Final = 900.0
@@ -235,7 +235,7 @@ class Run:
 
     def masked(self, text: str) -> str:
         """Return a text without the secrets of this run."""
-        return Mask(self._job.hidden).whole(text.encode()).decode("utf-8", "replace")
+        return Mask(self.log.forms).whole(text.encode()).decode("utf-8", "replace")
 
     async def _guarded(self, result: Result) -> None:
         """Execute the steps until they end or the run is stopped."""

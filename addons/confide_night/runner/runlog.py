@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Final
 
-from confide_night.runner.masks import Mask
+from confide_proxy.sealing.masking import SHOWN, Mask, SecretForms
 
 MOST_EACH: Final = 4 * 2**20
 """Bytes kept of a stream's beginning, and as many of its end."""
@@ -19,8 +19,8 @@ log costs less than keeping a secret.
 class LogStream:
     """The log of one stream, masked as it arrives."""
 
-    def __init__(self, values: Collection[bytes]) -> None:
-        self._mask = Mask(values)
+    def __init__(self, forms: SecretForms) -> None:
+        self._mask = Mask(forms)
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()
         self._first_size = self._last_size = 0
@@ -67,12 +67,12 @@ class RunLog:
         """Args:
         values: the secrets of the run.
         """
-        self._values = values
+        self.forms = SecretForms(dict.fromkeys(values, SHOWN))
         self._sections: list[tuple[str, LogStream]] = []
 
     def section(self, title: str) -> LogStream:
         """Append a section with this title to the log, and return the stream that fills it."""
-        kept = LogStream(self._values)
+        kept = LogStream(self.forms)
         self._sections.append((title, kept))
         return kept
 

@@ -25,8 +25,8 @@ from confide_night.runner.budget import apis
 from confide_night.runner.budget.allowlist import UnfitError
 from confide_night.runner.budget.apis import APIS, thinking_fits
 from confide_night.runner.budget.meter import Meter, SpentError, TokenReservation
-from confide_night.runner.masks import Mask
 from confide_night.runner.settings.prices import Price, TokenUse
+from confide_proxy.sealing.masking import SHOWN, Mask, SecretForms
 
 MOST_BODY: Final = 32 * 2**20
 MOST_ANSWER: Final = 32 * 2**20
@@ -79,11 +79,8 @@ class BudgetGateway:
         self._tell = tell
         self._asked = 0
         self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=_verifying(terms))
-        self._hidden = [
-            terms.key,
-            *terms.hidden,
-            *(value for headers in terms.hosts.values() for value in headers.values()),
-        ]
+        hidden = [terms.key, *terms.hidden, *(value for each in terms.hosts.values() for value in each.values())]
+        self._forms = SecretForms(dict.fromkeys((value.encode() for value in hidden), SHOWN))
         self.app = Starlette(
             routes=[
                 Route("/hosts/{rest:path}", self._host, methods=_METHODS),
@@ -273,7 +270,7 @@ class BudgetGateway:
             yield rest
 
     def _mask(self) -> Mask:
-        return Mask(value.encode() for value in self._hidden)
+        return Mask(self._forms)
 
     def _back(self, headers: httpx2.Headers) -> dict[str, str]:
         """Return the headers of an answer for the agent, with the secrets masked."""

@@ -1,0 +1,319 @@
+"""Masks secret values in a stream of bytes, also encoded and in pieces.
+
+A value is found as it is, in base64 at any alignment, in hex, percent encoding, JSON, shell and HTML
+escapes, and with blanks or line breaks anywhere in it. The search ignores blanks: an automaton
+(Aho-Corasick) looks for the first bytes of all forms at once, and the rest is compared where they
+occur. Held back is only what may be the beginning of a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+SHORTEST: Final = 6
+"""Shortest value that is masked, in bytes without blanks; a shorter one would match everywhere, and
+is too short for a secret.
+"""
+_SHORTEST_LINE: Final = 12
+"""The same for a single line of a longer value."""
+_MOST_LINES: Final = 1000
+_BLANKS: Final = b" \t\r\n\0"
+"""Bytes that the search ignores: line breaks, the blanks of a hex dump, and every second byte of
+UTF-16.
+"""
+_ANCHOR: Final = 8
+"""Bytes of a form that the automaton looks for."""
+_LEAST_HELD: Final = 4
+"""Bytes of a value's beginning that are held back even if no more comes for a while. Fewer would
+hold back the ends of prompts.
+"""
+_LEAST_PART: Final = 16
+_MOST_PART: Final = 256
+"""The beginning of a form is masked too if it has at least half of its bytes, at least `_LEAST_PART`
+or `_MOST_PART` of them: a program may cut its output.
+"""
+_BLOCKS: Final = (2048, 64)
+_MOST_ESCAPED: Final = 64 * 1024
+"""Longer values, which are files, are looked for as they are, in base64 and in hex."""
+_LONGEST_WORD: Final = 256
+_MOST_SEEN: Final = 100_000
+_KEPT_IN_ADDRESSES: Final = ("", "/", "!'()*", "!'()*/", "!'()*/:;,?@&=+$#~", "/~")
+"""Punctuation that encoders of addresses leave as it is."""
+_PUBLIC_LINE: Final = re.compile(rb"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
+_WORD: Final = re.compile(r"[A-Za-z]{1,15}|[\d.,:/+_-]+")
+"""Words and numbers, which texts contain anyway."""
+SHOWN: Final = b"(masked)"
+_SPANS = list[tuple[int, int, bytes]]
+
+
+def is_maskable(value: bytes) -> bool:
+    """Return True if a value can be masked: at least `SHORTEST` bytes, and no single word or number."""
+    core = value.translate(None, _BLANKS)
+    is_word = len(value.split()) == 1 and _WORD.fullmatch(core.decode("latin-1")) and not _is_mixed(core)
+    return len(core) >= SHORTEST and not is_word
+
+
+def _is_mixed(core: bytes) -> bool:
+    """Return True if letters of both cases are mixed as in no word."""
+    return core.isalpha() and not (core.islower() or core.isupper() or core.istitle())
+
+
+def forms(value: bytes) -> set[bytes]:
+    """Return a value and its usual encodings, without blanks."""
+    found = {value, value.hex().encode(), value.hex().upper().encode()}
+    for core in _base64_cores(value):
+        address_safe = core.translate(bytes.maketrans(b"+/", b"-_"))
+        found |= {core, address_safe, core.replace(b"/", b"\\/"), quote(core, safe="").encode()}
+    for kept in _KEPT_IN_ADDRESSES if len(value) <= _MOST_ESCAPED else ():
+        encoded = quote(value, safe=kept).encode()
+        found |= {encoded, encoded.replace(b"%20", b"+"), _lower_escapes(encoded)}
+    try:
+        text = value.decode() if len(value) <= _MOST_ESCAPED else ""
+    except UnicodeDecodeError:
+        text = ""
+    if text:
+        found |= {each.encode("utf-8", "surrogatepass") for each in _escaped(text)}
+    collapsed = (each.translate(None, _BLANKS) for each in found)
+    return {each for each in collapsed if len(each) >= SHORTEST}
+
+
+def _base64_cores(value: bytes) -> Iterator[bytes]:
+    """Yield the letters of base64 that depend on the value alone, for each alignment."""
+    for lead in range(3):
+        encoded = base64.b64encode(bytes(lead) + value)
+        yield encoded[-(-lead * 8 // 6) : (lead + len(value)) * 8 // 6]
+
+
+def _lower_escapes(encoded: bytes) -> bytes:
+    return re.sub(rb"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
+
+
+def _escaped(text: str) -> Iterator[str]:
+    ascii_only, readable = (json.dumps(text, ensure_ascii=flag)[1:-1] for flag in (True, False))
+    for each in (ascii_only, readable):
+        yield each
+        yield json.dumps(each)[1:-1]  # JSON in a string of JSON
+        yield each.replace("/", "\\/")
+        yield re.sub("[<>&']", lambda found: f"\\u{ord(found[0]):04x}", each)
+    yield repr(text)[1:-1]
+    yield shlex.quote(text).strip("'")
+    yield text.replace("'", "'\\''")
+    yield html.escape(text)
+    yield html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+    yield html.escape(text, quote=False)
+
+
+class SecretForms:
+    """The forms of some secret values, prepared for the search."""
+
+    def __init__(self, values: Mapping[bytes, bytes]) -> None:
+        """`values` are what to mask, each with what to show instead. Those that are not `is_maskable`
+        are left as they are.
+        """
+        self.shown: dict[bytes, bytes] = {}
+        for value, shown in values.items():
+            if is_maskable(value):
+                for part in _parts(value):
+                    for form in forms(part):
+                        self.shown.setdefault(form, shown)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.anchors: dict[bytes, list[bytes]] = {}
+        for form in self.shown:
+            self.anchors.setdefault(form[:_ANCHOR], []).append(form)
+        self.order = list(self.anchors)
+        self.longest = max(map(len, self.shown), default=0)
+        self._beginnings: set[bytes] = set()
+        self._automaton = None
+        if self.order:
+            from ahocorasick_rs import BytesAhoCorasick
+
+            self._automaton = BytesAhoCorasick(self.order)
+
+    def __bool__(self) -> bool:
+        return bool(self.shown)
+
+    def joined(self, others: SecretForms) -> SecretForms:
+        """Return these forms and others; where both have one, these show what they did."""
+        both = SecretForms({})
+        both.shown = {**others.shown, **self.shown}
+        both._prepare()
+        return both
+
+    def find(self, core: bytes, *, is_end: bool) -> tuple[_SPANS, int]:
+        """Return the places of forms in a text without blanks, in order and merged, and where the
+        first unfinished one begins.
+        """
+        spans: _SPANS = []
+        pending = len(core)
+        if self._automaton is None:
+            return spans, pending
+        for number, start, _ in self._automaton.find_matches_as_indexes(core, overlapping=True):
+            for form in self.anchors[self.order[number]]:
+                if core.startswith(form, start):
+                    spans.append((start, start + len(form), self.shown[form]))
+                elif not is_end and len(core) - start < len(form) and form.startswith(core[start:]):
+                    pending = min(pending, start)
+                elif (length := _part_length(core, start, form)) > 0:
+                    spans.append((start, start + length, self.shown[form]))
+        return _merged(spans), pending
+
+    def begun(self, core: bytes) -> int:
+        """Return where the last bytes of a text without blanks may be the beginning of a form."""
+        if not self._beginnings:
+            self._beginnings = {each[:size] for each in self.order for size in range(_LEAST_HELD, _ANCHOR)}
+        for size in range(_ANCHOR - 1, _LEAST_HELD - 1, -1):
+            if core[-size:] in self._beginnings:
+                return len(core) - size
+        return len(core)
+
+
+class Mask:
+    """Masks secret values in one stream."""
+
+    def __init__(self, forms: SecretForms, more: Callable[[str], Mapping[bytes, bytes]] | None = None) -> None:
+        """`more` returns further values that occur in a text, which are masked from then on. It is
+        called with the new words of the stream.
+        """
+        self._forms = forms
+        self._more = more
+        self._seen: set[bytes] = set()
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the masked bytes that can be released."""
+        return self._released(piece)
+
+    def idle(self) -> bytes:
+        """Return what can be released when nothing has come for a while: all but what is the
+        beginning of a value.
+        """
+        return self._released(b"", is_idle=True)
+
+    def end(self) -> bytes:
+        """Return the masked rest of the stream."""
+        return self._released(b"", is_end=True)
+
+    def whole(self, text: bytes) -> bytes:
+        """Mask a complete text."""
+        return self.feed(text) + self.end()
+
+    def _released(self, piece: bytes, *, is_idle: bool = False, is_end: bool = False) -> bytes:
+        text = self._held + piece
+        if not text or (not self._forms and self._more is None):
+            self._held = b""
+            return text
+        is_cut = not (is_idle or is_end)
+        whole_words = self._noticed(text, is_cut=is_cut)
+        core = text.translate(None, _BLANKS)
+        spans, pending = self._forms.find(core, is_end=is_end)
+        if not is_end:
+            pending = min(pending, self._forms.begun(core) if is_idle else max(len(core) - _ANCHOR + 1, 0))
+        places = _Places(text)
+        raw = [(places.of(start), places.of(end - 1) + 1, shown) for start, end, shown in spans]
+        stop = len(text) if pending >= len(core) else places.of(pending)
+        stop = min(stop, whole_words)
+        if raw and (inside := next((each for each in raw if each[0] < stop < each[1]), None)):
+            # An endless chain of overlapping values is not held back as a whole.
+            stop = inside[0] if len(text) - inside[0] <= 2 * self._forms.longest + 2**16 else inside[1]
+        self._held = text[stop:]
+        out, at = [], 0
+        for start, end, shown in raw:
+            if start >= stop:
+                break
+            out += [text[at:start], shown]
+            at = end
+        out.append(text[at:stop])
+        return b"".join(out)
+
+    def _noticed(self, text: bytes, *, is_cut: bool) -> int:
+        """Ask `more` about the words of a text, and return the end of those that are whole."""
+        if self._more is None:
+            return len(text)
+        end = len(text)
+        if is_cut:
+            tail = re.search(rb"\S{1,%d}\Z" % _LONGEST_WORD, text[-_LONGEST_WORD:])
+            end -= len(tail[0]) if tail is not None and len(tail[0]) < _LONGEST_WORD else 0
+        words = {word for word in set(text[:end].split()) if len(word) >= _ANCHOR} - self._seen
+        if words:
+            if len(self._seen) + len(words) > _MOST_SEEN:
+                self._seen.clear()
+            self._seen |= words
+            found = self._more("\n\n".join(word.decode("utf-8", "replace") for word in words))
+            if found:
+                self._forms = self._forms.joined(SecretForms(found))
+        return end
+
+
+class _Places:
+    """The places of a text's bytes, counted without blanks."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = self._count = 0
+
+    def of(self, number: int) -> int:
+        """Return the place of byte `number`."""
+        if number < self._count:
+            self._at = self._count = 0
+        text = self._text
+        for block in _BLOCKS:
+            while self._at < len(text):
+                size = len(text[self._at : self._at + block].translate(None, _BLANKS))
+                if self._count + size > number:
+                    break
+                self._at += block
+                self._count += size
+        left = number - self._count
+        for place in range(self._at, min(self._at + _BLOCKS[-1], len(text))):
+            if text[place] not in _BLANKS:
+                if left == 0:
+                    return place
+                left -= 1
+        return len(text)
+
+
+def _parts(value: bytes) -> Iterator[bytes]:
+    """Yield a value, and its lines if there are several."""
+    yield value
+    lines = value.split(b"\n", _MOST_LINES)[:_MOST_LINES]
+    if len(lines) > 1:
+        for line in lines:
+            core = line.strip()
+            is_long = len(core.translate(None, _BLANKS)) >= _SHORTEST_LINE
+            if is_long and is_maskable(core) and not _PUBLIC_LINE.fullmatch(core):
+                yield core
+
+
+def _part_length(core: bytes, start: int, form: bytes) -> int:
+    """Return how many bytes of a form are at a place if they are enough to be masked, else 0."""
+    least = max(min(len(form) // 2, _MOST_PART), _LEAST_PART)
+    if len(form) < 2 * _LEAST_PART or not core.startswith(form[:least], start):
+        return 0
+    low, high = least, min(len(form), len(core) - start)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if core.startswith(form[:middle], start):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _merged(spans: _SPANS) -> _SPANS:
+    merged: _SPANS = []
+    for start, end, shown in sorted(spans, key=lambda one: (one[0], -one[1])):
+        if merged and start < merged[-1][1]:
+            first, last, before = merged[-1]
+            merged[-1] = (first, max(last, end), before)
+        else:
+            merged.append((start, end, shown))
+    return merged
