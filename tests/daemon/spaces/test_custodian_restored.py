@@ -177,13 +177,17 @@ def spelled_backwards(key: bytes) -> list[bytes | str]:
 def holders(backwards: list[bytes | str]) -> list[type]:
     """What in this process refers to a key."""
     gc.collect()
+    shortest = min(map(len, backwards))
     found = []
     for holder in gc.get_objects():
         # What holds nothing but numbers and texts the collector does not know by itself.
         plain = [held for held in gc.get_referents(holder) if not gc.is_tracked(held)]
-        texts = [text for text in (*plain, *gc.get_referents(*plain)) if isinstance(text, bytes | str)]
-        if any(type(one) is type(text) and one in text[::-1] for text in texts for one in backwards):  # type: ignore[operator]
-            found.append(type(holder))
+        for text in (*plain, *gc.get_referents(*plain)):
+            # Most texts of a process are names, too short for a key.
+            if isinstance(text, bytes | str) and len(text) >= shortest:
+                turned = text[::-1]
+                if any(type(one) is type(text) and one in turned for one in backwards):  # type: ignore[operator]
+                    found.append(type(holder))
     return found
 
 
