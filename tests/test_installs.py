@@ -65,6 +65,7 @@ PARTS: Final[dict[str, str]] = {
     "confide_night.order.schedule": "runner",
     "confide_night.runner": "runner",
     "confide_panel": "gateway",
+    "confide_stats": "",
     "confide_transfer": "",
     "confide_transfer.daemon": "daemon",
     "confide_transfer.local.readers.vector_memory_mcp": "lancedb",

@@ -84,6 +84,7 @@ class Addon(NamedTuple):
             its rows.
         doctor: `async (link) -> [DoctorFinding]`, for `confide doctor` if the daemon runs on
             another computer.
+        checks: `(paths) -> [DoctorFinding]`, for `confide doctor`: about this device alone. Blocks.
         briefing: `async (link) -> line or None`: a line for the briefing at the start of a
             session. Raises as a request.
         joining: `(here)`: called before this device joins a daemon.
@@ -109,6 +110,7 @@ class Addon(NamedTuple):
     devices_removed: str = ""
     status: str = ""
     doctor: str = ""
+    checks: str = ""
     briefing: str = ""
     joining: str = ""
     set_up: str = ""

@@ -128,6 +128,9 @@ async def _checked(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
     for each in await asyncio.to_thread(lambda: list(_imports(folder))):
         yield each
     yield await asyncio.to_thread(_hooks, here)
+    for find in await asyncio.to_thread(addons.each, "checks"):
+        for each in await asyncio.to_thread(find, here.paths):
+            yield each
     for trouble in await asyncio.to_thread(services.lasting, here.paths.seats):
         yield DoctorFinding(
             "sessions", "problem", trouble.what, "it goes on by itself; confide sync compares files now"

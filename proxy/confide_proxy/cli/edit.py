@@ -42,6 +42,7 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.erase import erase
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
+from confide_proxy.hooks.server import usage
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.operations import new_id
 from confide_proxy.sync.folder import Folder
@@ -112,6 +113,8 @@ async def rm(
             targets = [await _found(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
             await agreed(_question(targets), is_sure=yes)
             done = [await _deleted(client, target) for target in targets]
+            for each in targets:
+                await asyncio.to_thread(usage.forget, here.paths.state, each.project, [each.path])
     except (RequestError, ToolError, FolderError, DeclinedError):
         raise
     except (ConfideError, TimeoutError) as error:

@@ -32,6 +32,7 @@ from confide_proxy.cli.console import (
     row,
 )
 from confide_proxy.cli.search import document_of
+from confide_proxy.hooks.server import usage
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ async def erase(
             if step["complete"]:
                 break
         await asyncio.to_thread(client.files.note_forgotten, project, done)
+        await asyncio.to_thread(usage.forget, here.paths.state, project, done if asked else ())
         warnings = await _erased(client)
     return _output(project, done, len(done), is_done=True, warnings=warnings)
 

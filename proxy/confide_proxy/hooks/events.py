@@ -66,7 +66,7 @@ text.
 """
 
 PROMPT_CHARS: Final = 65_536
-"""Characters of a prompt that are used."""
+"""Characters of a prompt, or of an agent's answer, that are used."""
 _MOST_TEXT: Final = 4096
 _MORE: Final = ("compact_summary", "agent_transcript_path", "agent_type")
 
@@ -101,6 +101,12 @@ class HookEvent:
     def prompt(self) -> str:
         """The user's prompt."""
         found = self.told.get("prompt")
+        return found[:PROMPT_CHARS] if isinstance(found, str) else ""
+
+    @property
+    def final_answer(self) -> str:
+        """The agent's last message of a turn; "" if the event does not contain it."""
+        found = self.told.get("last_assistant_message", self.told.get("prompt_response"))
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property

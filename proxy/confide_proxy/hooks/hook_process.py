@@ -181,8 +181,9 @@ class Hook:
             more=event.more,
         )
         if event.name in events.TURN_ENDS:
-            # The notes may have changed. The hook doesn't wait for an answer.
-            self._ask({"kind": "turn", "cwd": event.cwd}, is_waiting=False)
+            # The notes may have changed, and the agent may have named some. The hook doesn't wait
+            # for an answer.
+            self._ask({"kind": "turn", "cwd": event.cwd, "answer": event.final_answer}, is_waiting=False)
         return counts.POINTED if is_written else counts.SILENT
 
     def _say(self, answer: dict[str, object]) -> str:

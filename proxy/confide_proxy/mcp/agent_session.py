@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
@@ -22,6 +24,7 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.services import ServiceRunner
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.fallback import Fallback
+from confide_proxy.mcp.jsonrpc import PendingCall
 from confide_proxy.mcp.tunnel import Tunnel
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths
@@ -30,6 +33,9 @@ from confide_proxy.sealing.sealed_calls import SealedCalls
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.note_reads import NoteReads
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +53,7 @@ class AgentSession:
         self._config = config
         self._tunnel = tunnel
         self._root = project.root
+        self._project = project.name
         machine = MachineKeys(paths)
         self.sealing = SessionSealing(paths, config, machine)
         self.services = ServiceRunner(paths.seats)
@@ -80,8 +87,10 @@ class AgentSession:
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
+        tunnel.on_result = self._on_result
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
+        self._reads: NoteReads | None = None
         self._has_beside = False
         self._is_settled = False
 
@@ -123,6 +132,17 @@ class AgentSession:
         found = await asyncio.to_thread(client.beside, self._paths, self._config)
         for name, work in found.items():
             self._spawn(self.services.keep(name, work))
+
+    def _on_result(self, call: PendingCall, result: dict[str, Any]) -> None:
+        ms = int((time.monotonic() - call.began) * 1000)
+        self._attempt("counting what notes are used for", lambda: self._count(call, result, ms))
+
+    async def _count(self, call: PendingCall, result: dict[str, Any], ms: int) -> None:
+        if self._reads is None:  # not before the first answer
+            reads = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.note_reads")
+            self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project)
+        arguments = call.params.get("arguments")
+        await self._reads.count(str(call.tool), arguments if isinstance(arguments, dict) else {}, result, ms)
 
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)

@@ -7,10 +7,11 @@ The client's first answer waits for this module to load: slow imports happen whe
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost
@@ -230,6 +231,7 @@ class PendingCall:
     """
     is_acknowledged: bool = False
     """The daemon has acknowledged the stream in its present session."""
+    began: float = field(default_factory=time.monotonic)
     is_bound: bool = False
     """The call comes from a caller with fewer rights than this device, which only the daemon can
     enforce: it is never answered or queued here.

@@ -139,6 +139,8 @@ class Tunnel:
         self._outgoing = OutgoingQueue()
         self.notices: Callable[[], list[str]] = list
         """Returns the notices about this device's files for the agent."""
+        self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
+        """Called with the result of a tool call that the client gets."""
         self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
@@ -370,6 +372,7 @@ class Tunnel:
             if not call.is_structured:
                 incoming.as_text(made)
             self._settle(call.key)
+            self.on_result(call, made)
             self._answer(call.identifier, made)
 
     def _pass_on(self, call: PendingCall, answer: ResponseMessage) -> None:
@@ -380,8 +383,10 @@ class Tunnel:
         if "error" in outcome:
             self._subscriptions.forget(call)
         line = answer.line
-        if call.tool is not None and result is not None and not call.is_structured and incoming.as_text(result):
-            line = None
+        if call.tool is not None and result is not None:
+            self.on_result(call, result)
+            if not call.is_structured and incoming.as_text(result):
+                line = None
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
@@ -678,7 +683,9 @@ class Tunnel:
             return  # its client cancelled it
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            self._answer(call.identifier, _result(call, result))
+            told = _result(call, result)
+            self.on_result(call, told)
+            self._answer(call.identifier, told)
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 

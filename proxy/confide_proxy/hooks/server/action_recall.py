@@ -45,6 +45,8 @@ _EXIT: Final = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|process exited with code)\s*:?\s*(-?\d+)", re.IGNORECASE
 )
 _QUESTION_CHARS: Final = 300
+_FOR_ERROR: Final = 1000
+"""Least rank of an entry that was written for the call's failure."""
 MOST_SESSIONS: Final = 64
 
 
@@ -205,8 +207,12 @@ def question(asked: Mapping[str, object]) -> FailureQuestion | None:
     return FailureQuestion(f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS], tuple(names))
 
 
-def _matching(entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping[str, object]) -> list[ActionEntry]:
-    """Return the entries that concern a tool call, the most specific first, then the newest."""
+def _matching(
+    entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping[str, object]
+) -> list[tuple[ActionEntry, bool]]:
+    """Return the entries that concern a tool call, the most specific first, then the newest; each
+    with True if it was written for the call's failure.
+    """
     given, command, output = asked.get("paths"), asked.get("command"), asked.get("output")
     cwd = asked.get("cwd")
     paths = [place.below(str(cwd), path) for path in given if isinstance(path, str)] if isinstance(given, list) else []
@@ -220,19 +226,24 @@ def _matching(entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping
         for trigger in entry["triggers"]:
             kind, key = trigger["kind"], trigger["key"]
             if kind == ERROR and failed is not None and failed.has(key):
-                best = max(best, 1000 + len(key))
+                best = max(best, _FOR_ERROR + len(key))
             elif kind == COMMAND and run and shell_commands.is_command(key, run):
                 best = max(best, 500 + len(key.split()))
             elif kind == PATH and any(path and triggers.is_path(key, path) for path in paths):
                 best = max(best, 1 + key.count("/") + (100 if key in paths else 0))
         if best and form.may_come(entry, (place.project, GLOBAL_PROJECT)):
             ranked.append((-best, number, entry))
-    return [entry for _, _, entry in sorted(ranked, key=lambda one: one[:2])]
+    return [(entry, -rank >= _FOR_ERROR) for rank, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _confirmed(found: Sequence[ActionEntry], place: ActionPlace) -> list[form.Quoted]:
-    own = (entry for entry in found[:MOST_TRIED] if _is_in_own_file(entry, place) and not is_hostile(entry["snippet"]))
-    return [line for entry in own if (line := form.action(entry, MOST_BYTES)) is not None]
+def _confirmed(found: Sequence[tuple[ActionEntry, bool]], place: ActionPlace) -> list[form.Quoted]:
+    own = (
+        (entry, is_for_failure)
+        for entry, is_for_failure in found[:MOST_TRIED]
+        if _is_in_own_file(entry, place) and not is_hostile(entry["snippet"])
+    )
+    lines = ((form.action(entry, MOST_BYTES), is_for_failure) for entry, is_for_failure in own)
+    return [line._replace(is_for_failure=is_for) for line, is_for in lines if line is not None]
 
 
 def _is_in_own_file(entry: ActionEntry, place: ActionPlace) -> bool:

@@ -11,7 +11,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confide_memory.note_names import is_id
@@ -72,6 +72,9 @@ class Quoted(NamedTuple):
         covers: documents and places that the line quotes completely, or together with others if they
             have several `parts`.
         parts: number of lines that together quote `covers` completely.
+        id: the note's short id; "" if the document is no note.
+        is_pinned: True if the line keeps its place even if no agent uses its note.
+        is_for_failure: True if the note was written for the failure at which it is shown.
     """
 
     line: str
@@ -82,6 +85,9 @@ class Quoted(NamedTuple):
     when: str = ""
     covers: tuple[str, ...] = ()
     parts: int = 1
+    id: str = ""
+    is_pinned: bool = False
+    is_for_failure: bool = False
 
 
 def plain(text: str, most: int) -> str:
@@ -122,9 +128,11 @@ def hits(result: Mapping[str, object]) -> list[Quoted]:
     return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
 
 
-def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
+def notes(
+    result: Mapping[str, Any], projects: Iterable[str], is_sunk: Callable[[Quoted], bool] = lambda _: False
+) -> list[Quoted]:
     """Return the listed notes of these projects with importance core or high, core first, else in
-    the order of the list.
+    the order of the list, with sunk ones last.
     """
     wanted = frozenset(projects)
     found = [
@@ -132,7 +140,7 @@ def notes(result: Mapping[str, Any], projects: Iterable[str]) -> list[Quoted]:
         for note in _items(result.get("memories"))
         if note.get("level") in _LEVELS and note.get("project") in wanted and (each := _note(note)) is not None
     ]
-    return [each for _, each in sorted(found, key=lambda one: one[0])][:NOTES]
+    return [each for _, each in sorted(found, key=lambda one: (is_sunk(one[1]), one[0]))][:NOTES]
 
 
 def newest_notes(result: Mapping[str, object], project: str, *, without: str) -> list[Quoted]:
@@ -171,7 +179,7 @@ def _head(pieces: Sequence[BriefingPiece]) -> Quoted | None:
             break
         covers.append(_place(piece))
     quoted = _quoted(pieces[0], "updatedAt", " ".join(kept), line=pieces[0]["startLine"], most=HEAD_CHARS)
-    return None if quoted is None else quoted._replace(covers=tuple(covers))
+    return None if quoted is None else quoted._replace(covers=tuple(covers), is_pinned=True)
 
 
 def _fits(lines: Sequence[str]) -> bool:
@@ -307,14 +315,12 @@ def _quoted(
     # A model uses the id to read or change a note; the id from a hostile daemon may look like
     # anything.
     short = found.get("shortId")
-    if isinstance(short, str) and is_id(short):
-        where = plain(short, _PLACE_CHARS)
-    else:
-        where = plain(path, _PLACE_CHARS) + (f":{line}" if line > 1 else "")
+    known = short if isinstance(short, str) and is_id(short) else ""
+    where = plain(known or path, _PLACE_CHARS) + (f":{line}" if line > 1 and not known else "")
     told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
     place = f"{document}\0{line}"
     # Texts that the daemon has cut end in the same way.
     is_whole = not quoted.endswith("…")
     covers = (place if line else document,) if is_whole else ()
-    return Quoted(told, document, place, is_whole, quoted, day, covers)
+    return Quoted(told, document, place, is_whole, quoted, day, covers, 1, known, found.get("level") == "core")

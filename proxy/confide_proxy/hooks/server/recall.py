@@ -12,7 +12,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from confide_memory.wire.session import LOOKUP, LookupRequest
 from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
-from confide_proxy.hooks.server import form
+from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.link.daemon_link import Link
@@ -63,6 +63,11 @@ _SUMMARY: Final = "session-summary"
 _FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
 """Reasons for a broken link that only the user can fix."""
 _MESSAGE_CHARS: Final = 400
+_FAILED: Final = "failure\0"
+_AGAIN: Final = "again\0"
+"""Before the places, in a session's record, of notes that were shown at the failure they are for,
+and of those whose failure came again.
+"""
 
 
 class PromptRecall:
@@ -78,6 +83,7 @@ class PromptRecall:
         self._sealing = sealing
         self._folders = [os.path.realpath(folder) for folder in folders]
         self._shown = ShownLedger(os.path.join(self._state, "hooks", "shown.json"))
+        self._usage = usage.UsageFile(self._state)
         self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
         self._actions = ActionRecall(link)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -85,8 +91,9 @@ class PromptRecall:
         self._is_kept = True
 
     async def begin(self) -> None:
-        """Load the record of shown texts, once this process holds the seat."""
+        """Load the record of shown texts and the counters, once this process holds the seat."""
         await asyncio.to_thread(self._shown.load)
+        await asyncio.to_thread(self._usage.refresh)
 
     def on_up(self) -> None:
         """Refresh the briefings when the link comes up."""
@@ -117,6 +124,7 @@ class PromptRecall:
                     return await self._action(folder, session, asked)
                 if kind == "turn":
                     self._refresh_soon(folder)
+                    await self._answered(folder, _text(asked, "answer"))
         except TimeoutError:
             log.info("a hook was not answered in time")
         except ConfideError as error:
@@ -145,6 +153,8 @@ class PromptRecall:
         else:
             self._shown.add(session, form.covered(lines))
             context = block.framed([each.line for each in lines]) if lines else ""
+        if context:
+            self._count(usage.START, lines or (), context)
         return {"context": context} if context else {}
 
     def _needed(self, session: str) -> str:
@@ -167,13 +177,17 @@ class PromptRecall:
         briefing = await self._first_briefing(folder, session)
         kept: list[form.Quoted] = []
         if question and await self._is_linked():
-            found = await self._search(folder, question)
+            await asyncio.to_thread(self._usage.refresh)
+            found = sorted(await self._search(folder, question), key=self._is_sunk)
             fresh = [each for each in found if not self._is_shown(session, each)]
             kept = form.within(fresh[: form.HITS], form.HIT_TOKENS)
         if not briefing and not kept:
             return {}
         # Before the answer is written: the same event may already have arrived a second time.
         self._shown.add(session, [each.place for each in kept])
+        for event, lines in ((usage.START, briefing), (usage.PROMPT, kept)):
+            if lines:
+                self._count(event, lines, block.framed([each.line for each in lines]))
         self._keep_shown()
         return {"context": block.framed([each.line for each in (*briefing, *kept)])}
 
@@ -215,22 +229,67 @@ class PromptRecall:
         if found is None:
             return {}
         place = ActionPlace(*found, os.fspath(self._paths.global_folder))
-        for line in await self._actions.fitting(place, asked):
+        self._count_named(place.project, asked)
+        for line in sorted(await self._actions.fitting(place, asked), key=self._is_sunk):
             if not self._is_shown(session, line):
-                return self._shown_at_action(session, line)
+                return self._shown_at_action(session, line, is_failure=is_failure)
+            self._count_again(session, line)
         if is_failure and self._link.is_up and (failure := question(asked)):
             for line in await self._search(folder, failure.words):
                 is_short = len(block.framed([line.line]).encode()) <= MOST_BYTES
                 if is_short and failure.is_answered_by(line.text) and not self._is_shown(session, line):
-                    return self._shown_at_action(session, line)
+                    return self._shown_at_action(session, line, is_failure=True)
         return {}
 
-    def _shown_at_action(self, session: str, line: form.Quoted) -> dict[str, object]:
+    def _shown_at_action(self, session: str, line: form.Quoted, *, is_failure: bool) -> dict[str, object]:
         if not self._actions.take(session, line.line):
             return {}
-        self._shown.add(session, [line.place])
+        is_covered = line.is_for_failure
+        self._shown.add(session, [line.place, *([f"{_FAILED}{line.place}"] if is_covered else [])])
+        context = block.framed([line.line])
+        event = usage.FAILURE if is_failure or is_covered else usage.ACTION
+        self._count(event, [line], context, is_covered=is_covered)
         self._keep_shown()
-        return {"context": block.framed([line.line])}
+        return {"context": context}
+
+    # -- counters -------------------------------------------------------------------------------------------------
+
+    def _is_sunk(self, line: form.Quoted) -> bool:
+        """Return True if a note was shown often and never used, so that others come before it."""
+        note = self._usage.state.notes.get(line.document)
+        return note is not None and note.is_sunk and not line.is_pinned
+
+    def _count(self, event: str, lines: Iterable[form.Quoted], context: str, *, is_covered: bool = False) -> None:
+        """Count what is shown at an event; the caller writes it with `_keep_shown`."""
+        shown = [_note(line) for line in lines if line.document]
+        tokens, now = usage.tokens_of(context), time.time()
+        self._usage.add(lambda state: state.show(event, shown, tokens=tokens, now=now, is_covered=is_covered))
+
+    def _count_again(self, session: str, line: form.Quoted) -> None:
+        """Count, once per session, that a failure came again after its note was shown for it."""
+        was_shown = self._shown.has(session, f"{_FAILED}{line.place}")
+        if line.is_for_failure and was_shown and not self._shown.has(session, f"{_AGAIN}{line.place}"):
+            self._shown.add(session, [f"{_AGAIN}{line.place}"])
+            note, now = _note(line), time.time()
+            self._usage.add(lambda state: state.again(note.project, note.path, now))
+            self._keep_shown()
+
+    def _count_named(self, project: str, asked: Mapping[str, object]) -> None:
+        """Count the notes that a tool call names in its command or its paths."""
+        paths = asked.get("paths")
+        named = [each for each in paths if isinstance(each, str)] if isinstance(paths, list) else []
+        text, now = "\n".join([_text(asked, "command"), *named]), time.time()
+        if any(note.is_named_in(text, project) for note in self._usage.state.open_notes(now)):
+            self._usage.add(lambda state: state.mention(project, text, now))
+            self._keep_shown()
+
+    async def _answered(self, folder: str, text: str) -> None:
+        """Count the notes that an agent's final answer names."""
+        project = await self._project(folder) if text else None
+        if project is not None:
+            now = time.time()
+            self._usage.add(lambda state: state.mention(project, text, now))
+            self._keep_shown()
 
     # -- briefings ------------------------------------------------------------------------------------------------
 
@@ -258,7 +317,9 @@ class PromptRecall:
         if project is None:
             return None
         self._actions.refresh_soon(project)
-        lines = form.within(await self._lines(project), form.BRIEFING_TOKENS, once=True)
+        await asyncio.to_thread(self._usage.refresh)
+        found = sorted(await self._lines(project), key=self._is_sunk)
+        lines = form.within(found, form.BRIEFING_TOKENS, once=True)
         root = (await self._found(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         try:
@@ -278,7 +339,7 @@ class PromptRecall:
             self._pieces(project),
             self._of_addons(),
         )
-        notes = form.notes(important, (project, GLOBAL_PROJECT))
+        notes = form.notes(important, (project, GLOBAL_PROJECT), self._is_sunk)
         summary = await self._summary(project, summaries)
         # The last session's summary comes last, but has priority over the least important note.
         ending = [summary] if summary else []
@@ -350,6 +411,7 @@ class PromptRecall:
         while not self._is_kept:
             self._is_kept = True
             await asyncio.to_thread(self._shown.save, self._shown.kept())
+            await asyncio.to_thread(self._usage.flush)
 
 
 async def found(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
@@ -393,6 +455,11 @@ async def _looked_up(
     meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True, SAID: said_now()}
     body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
     return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
+
+
+def _note(line: form.Quoted) -> usage.ShownNote:
+    project, _, path = line.document.partition("\0")
+    return usage.ShownNote(project, path, line.id)
 
 
 def _time_for(asked: Mapping[str, object]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import ConnectionLost, RequestError
+from confide_memory.actions import error_messages
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import KeyLockedError, NotJoinedError
 from confide_proxy.hooks import briefings, startup_marks
-from confide_proxy.hooks.server import recall, shown
+from confide_proxy.hooks.server import recall, shown, usage
 from confide_proxy.hooks.server.recall import PromptRecall
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
@@ -164,3 +166,96 @@ async def test_what_would_come_too_late_for_its_hook_counts_as_never_shown(here:
     asked = {"kind": "prompt", "cwd": str(here.folder), "session": "s", "prompt": QUESTION}
     assert await here.recall.answer({**asked, "ms": 1}) == {}
     assert "Row locks." in (await here.recall.answer({**asked, "ms": 100_000}))["context"]
+
+
+def hit(name: str, **more: object) -> dict[str, object]:
+    found = {"path": f"memory/{name}.md", "project": "shop", "startLine": 3, "heading": "", "snippet": f"About {name}."}
+    return found | {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"} | more
+
+
+async def counted(here: Here, path: str, **expected: object) -> None:
+    """Wait until the counters of a note say this."""
+    file = usage.UsageFile(here.paths.state)
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            note = file.refresh().notes.get(f"shop\0{path}")
+            if note is not None and all(getattr(note, name) == value for name, value in expected.items()):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_session_is_shown_and_uses_is_counted(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt's hits; then one of them in a tool call's command, and the other in the agent's answer."""
+    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
+    here.link.says = {"result": {"results": [hit("a"), hit("b")]}}
+    assert "About a." in (await here.prompt())["context"]
+    await counted(here, "memory/a.md", shown={"prompt": 1}, used=0, unused=1)
+    call = {"kind": "before", "session": "s", "cwd": str(here.folder), "tool": "Bash", "paths": [], "output": ""}
+    await here.recall.answer(call | {"command": f"cat {here.folder}/memory/a.md"})
+    await counted(here, "memory/a.md", used=1, unused=0)
+    await here.recall.answer({"kind": "turn", "cwd": str(here.folder), "answer": "I followed memory/b.md."})
+    await counted(here, "memory/b.md", used=1, unused=0)
+    here.recall.end()
+
+
+async def test_a_note_that_nobody_uses_comes_after_others(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a prompt and at a start, but never one of importance core; a use brings it back, also one by another process."""
+    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
+    here.link.says = {"result": {"results": [hit("a"), hit("b")], "memories": []}}
+
+    async def first(session: str) -> str:
+        said = (await here.prompt(session))["context"]
+        return "ab"["memory/a.md" not in said or said.index("memory/b.md") < said.index("memory/a.md")]
+
+    other = usage.UsageFile(here.paths.state)
+    notes = [usage.ShownNote("shop", f"memory/{name}.md") for name in ("a", "core")]
+    for _ in range(usage.SINKS_AFTER):
+        other.add(lambda state: state.show(usage.PROMPT, notes, tokens=1, now=time.time()))
+    other.flush()
+    assert await first("before") == "b"
+
+    listed = {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner", "project": "shop"}
+    rows = [("core", "core"), ("a", "high"), ("b", "high")]
+    here.link.says = {
+        "result": {
+            "results": [hit("a"), hit("b")],
+            "memories": [
+                {**listed, "title": name, "path": f"memory/{name}.md", "level": level, "snippet": name}
+                for name, level in rows
+            ],
+        }
+    }
+    said = (await here.start("start"))["context"]
+    assert said.index("memory/core.md") < said.index("memory/b.md") < said.index("memory/a.md")
+
+    other.add(lambda state: state.read("shop", ["memory/a.md"], time.time()))
+    other.flush()
+    assert await first("after") == "a"
+    here.recall.end()
+
+
+async def test_a_failure_that_comes_again_is_counted_once_a_session(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note for it was shown, so that it was of no use; where the failure stays away it was."""
+    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
+    line = "fixed \"ModuleNotFoundError: No module named 'psycopg2'\": pip install psycopg2-binary"
+    (here.folder / "memory").mkdir()
+    (here.folder / "memory/a.md").write_text(f"- {line}\n")
+    output = "Exit code 1\nModuleNotFoundError: No module named 'psycopg2'"
+    key = error_messages.signature("ModuleNotFoundError: No module named 'psycopg2'")
+    entry = {**hit("a"), "id": None, "snippet": line, "triggers": [{"kind": "error", "key": key}]}
+    here.link.says = {"version": "1", "entries": [entry], "result": {"results": []}}
+
+    async def fails(session: str) -> dict[str, Any]:
+        call = {"kind": "after", "session": session, "cwd": str(here.folder), "tool": "Bash", "paths": []}
+        return await here.recall.answer(call | {"command": "pytest -q", "output": output, "failed": True})
+
+    assert "psycopg2-binary" in (await fails("one"))["context"]
+    await counted(here, "memory/a.md", shown={"failure": 1}, used=1, again=0)
+    for _ in range(3):
+        assert await fails("one") == {}
+    await counted(here, "memory/a.md", used=0, again=1, unused=1)
+    assert "psycopg2-binary" in (await fails("two"))["context"]
+    await counted(here, "memory/a.md", shown={"failure": 2}, used=1, again=1, unused=0)
+    here.recall.end()

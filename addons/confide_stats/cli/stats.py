@@ -1,0 +1,61 @@
+"""`confide stats`: which notes agents on this device were shown and used, and what that cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from confide_proxy.cli.console import CommandContext, Output, command, counted, note, one_line, row, say, styled
+from confide_proxy.hooks.server.usage import SINKS_AFTER
+from confide_stats.local import usage_report
+from confide_stats.local.usage_report import DAYS, NAMES, UsageReport
+
+_WIDTHS: Final = (20, 7, 7, 7, 9, 8)
+
+
+@command
+async def stats(here: CommandContext) -> Output:
+    """Show which notes your agents were shown and used on this device, and what it cost."""
+    report = await asyncio.to_thread(usage_report.made, here.paths)
+    return Output(report.as_json(), lambda: _tell(report))
+
+
+def _tell(report: UsageReport) -> None:
+    total = report.total
+    if not total.notes and not report.used_most:
+        say("no note has been shown to an agent on this device yet")
+        note("confide setup CLIENT --write --hooks brings notes to an agent automatically")
+        return
+    say(f"The last {DAYS} days on this device: notes were shown {total.notes:,} times, and used {total.used:,} times.")
+    met, again = report.failures
+    if met:
+        say(
+            f"{counted(met, 'failure')} {'was' if met == 1 else 'were'} met with a note; {again:,} came again after it."
+        )
+    say(f"It took about {total.tokens:,} tokens.")
+    say("")
+    say(styled((_line("shown at", "shown", "used", "ignored", "tokens", "wait"), "dim")))
+    for event, one in report.totals.items():
+        ignored = max(0, one.notes - one.used)
+        wait = usage_report.wait_of(report, event)
+        row(_line(NAMES[event], f"{one.notes:,}", f"{one.used:,}", f"{ignored:,}", f"{one.tokens:,}", wait))
+    if report.used_most:
+        say("")
+        say(styled(("used most", "dim")))
+    for each in report.used_most:
+        read = f", read {each.read:,}" if each.read else ""
+        row(one_line(f"  {usage_report.shown_name(each)}: used {each.used:,} of {each.showings:,}{read}"))
+    if report.unused:
+        say("")
+        say(styled(("shown often and never used; others come before them now, until an agent uses one", "dim")))
+    for each in report.unused:
+        row(one_line(f"  {usage_report.shown_name(each)}: shown {each.unused:,} times since its last use"))
+    note(
+        "used: an agent named the note, read or changed it, or the failure that it is for did not come again",
+        f"a note sinks after {SINKS_AFTER} showings without a use; a search of the agent's own finds it as before",
+    )
+
+
+def _line(*cells: str) -> str:
+    first, *others = zip(cells, _WIDTHS, strict=True)
+    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in others)

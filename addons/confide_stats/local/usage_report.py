@@ -1,0 +1,203 @@
+"""The report of the counters: totals by event, the notes used most, and those shown often and never
+used. Notes whose files were deleted are left out, and their counters deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_crypto.errors import ConfideError
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy.addons import DoctorFinding
+from confide_proxy.hooks import counts, events
+from confide_proxy.hooks.server import usage
+from confide_proxy.hooks.server.usage import EventTotals, NoteUsage, UsageFile, UsageState
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.sync.project_names import ProjectNames
+
+DAYS: Final = usage.TOTAL_DAYS
+MOST_LISTED: Final = 10
+NAMES: Final = {
+    usage.START: "start of a session",
+    usage.PROMPT: "a prompt",
+    usage.ACTION: "a tool call",
+    usage.FAILURE: "a failure",
+    usage.SEARCH: "the agent's search",
+}
+"""The events, in the words of the report."""
+_KINDS: Final = {events.BEFORE: usage.ACTION, events.AFTER: usage.FAILURE}
+
+
+@dataclass(frozen=True, slots=True)
+class HookTimes:
+    """The time that a client waited for hooks of one kind, in milliseconds.
+
+    Attributes:
+        runs: hooks on record, those without an answer included.
+    """
+
+    runs: int
+    median: int
+    p95: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The report of what memory was good for on this device.
+
+    Attributes:
+        totals: by event, of the last `DAYS` days.
+        waits: by event; an event without a hook on record is missing.
+        used_most: notes with a use, most uses first.
+        unused: notes shown often and never used since, which hooks show after all others.
+        failures: how many failures were met by a note, and how many of them came again.
+    """
+
+    totals: Mapping[str, EventTotals]
+    waits: Mapping[str, HookTimes]
+    used_most: Sequence[NoteUsage]
+    unused: Sequence[NoteUsage]
+    failures: tuple[int, int]
+
+    @property
+    def total(self) -> EventTotals:
+        """The totals of all events."""
+        found = EventTotals()
+        for each in self.totals.values():
+            found.add(each)
+        return found
+
+    def as_json(self) -> dict[str, object]:
+        """Return the report for `--json`."""
+        by_event = {
+            event: {
+                "times": one.times,
+                "shown": one.notes,
+                "used": one.used,
+                "ignored": max(0, one.notes - one.used),
+                "tokens": one.tokens,
+                "waitMs": _wait(self.waits.get(event), one),
+            }
+            for event, one in self.totals.items()
+        }
+        met, again = self.failures
+        return {
+            "days": DAYS,
+            "events": by_event,
+            "failures": {"met": met, "again": again},
+            "usedMost": [_as_json(note) for note in self.used_most],
+            "shownAndUnused": [_as_json(note) for note in self.unused],
+        }
+
+
+def made(paths: ProxyPaths, now: float | None = None) -> UsageReport:
+    """Read the counters, without those of deleted notes. Blocks."""
+    now = time.time() if now is None else now
+    file = UsageFile(paths.state)
+    state = _without_deleted(file, paths)
+    notes = sorted(state.notes.values(), key=lambda note: (-note.used, -note.read, note.path or note.id))
+    sunk = sorted((note for note in notes if note.is_sunk), key=lambda note: (-note.unused, note.path or note.id))
+    failing = [note for note in notes if usage.FAILURE in note.shown]
+    return UsageReport(
+        state.total(DAYS, now),
+        _waits(counts.read(os.fspath(paths.state))),
+        [note for note in notes if note.used or note.read][:MOST_LISTED],
+        sunk[:MOST_LISTED],
+        (sum(note.shown[usage.FAILURE] for note in failing), sum(note.again for note in failing)),
+    )
+
+
+def check(paths: ProxyPaths) -> list[DoctorFinding]:
+    """Return the line of `confide doctor`. Blocks."""
+    report = made(paths)
+    total = report.total
+    if not total.notes:
+        return [DoctorFinding("usage", "ok", "no note has been shown to an agent yet")]
+    told = (
+        f"{total.notes:,} notes shown in {DAYS} days, {total.used:,} used, about {total.tokens:,} tokens: confide stats"
+    )
+    if report.unused:
+        told += f"; {len(report.unused)} shown often and never used"
+    return [DoctorFinding("usage", "ok", told)]
+
+
+def shown_name(note: NoteUsage) -> str:
+    """Return what the note is called in the report, its project included."""
+    name = " ".join(part for part in (note.id, note.path) if part)
+    return f"{name} [{note.project}]"
+
+
+def wait_of(report: UsageReport, event: str) -> str:
+    """Return the typical time that an event costs, as "24 ms"; "" if it is unknown."""
+    found = _wait(report.waits.get(event), report.totals[event])
+    return f"{found['median']} ms" if found else ""
+
+
+def _wait(hooks: HookTimes | None, totals: EventTotals) -> dict[str, int] | None:
+    if hooks is not None:
+        return {"median": hooks.median, "p95": hooks.p95, "runs": hooks.runs}
+    if totals.ms and totals.times:  # of searches only the sum is known
+        return {"median": totals.ms // totals.times}
+    return None
+
+
+def _waits(ran: Sequence[tuple[float, str, str, int, str]]) -> dict[str, HookTimes]:
+    """Return the times of the hooks on record, by event."""
+    times: dict[str, list[int]] = {}
+    for _, name, _, ms, _ in ran:
+        kind = events.KINDS.get(name, "")
+        times.setdefault(_KINDS.get(kind, kind), []).append(ms)
+    return {
+        event: HookTimes(len(all_ms), int(statistics.median(all_ms)), sorted(all_ms)[-(-95 * len(all_ms) // 100) - 1])
+        for event, all_ms in times.items()
+        if event in usage.EVENTS
+    }
+
+
+def _without_deleted(file: UsageFile, paths: ProxyPaths) -> UsageState:
+    """Return the counters; delete those of notes whose file no longer exists on this device."""
+    state = file.refresh()
+    roots = _roots(paths)
+    gone = [
+        (note.project, note.path)
+        for note in state.notes.values()
+        if note.path and note.project in roots and not any((root / note.path).is_file() for root in roots[note.project])
+    ]
+    for project, path in gone:
+        file.add(lambda state, project=project, path=path: state.forget(project, [path]))  # type: ignore[misc]
+    file.flush()
+    return file.state
+
+
+def _roots(paths: ProxyPaths) -> dict[str, list[Path]]:
+    """Return the folders of each project that are on this device now."""
+    found: dict[str, list[Path]] = {}
+    try:
+        outcomes = ProjectNames(paths.projects).all()
+    except ConfideError:
+        outcomes = []
+    for each in outcomes:
+        found.setdefault(each.name, []).append(Path(each.home))
+    found[GLOBAL_PROJECT] = [paths.global_folder]
+    # A folder that is not mounted, or was moved, says nothing about its notes.
+    return {name: folders for name, folders in found.items() if all(folder.is_dir() for folder in folders)}
+
+
+def _as_json(note: NoteUsage) -> dict[str, object]:
+    return {
+        "project": note.project,
+        "path": note.path,
+        "id": note.id,
+        "shown": note.shown,
+        "read": note.read,
+        "used": note.used,
+        "ignored": max(0, note.showings - note.used),
+        "failureAgain": note.again,
+        "unusedInARow": note.unused,
+    }

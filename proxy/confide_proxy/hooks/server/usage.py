@@ -1,0 +1,440 @@
+"""Counters of the notes that agents on this device were shown, and of what they used of them.
+
+They are for the user, and for the order in which hooks show notes. The file contains projects,
+paths and ids of notes, days and numbers, and no text of a note, prompt or command.
+
+All sessions of a device write one file: each takes its lock, adds what it has counted to the file's
+state, and replaces the file. So a session that is killed loses at most what it had not added yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confide_crypto import atomic
+from confide_memory.documents import GLOBAL_PROJECT
+from confide_proxy.hooks import hook_paths
+from confide_proxy.locks import lock_file, taken
+
+FILE: Final = "usage.json"
+FOLDER: Final = "hooks"
+START: Final = "start"
+PROMPT: Final = "prompt"
+ACTION: Final = "action"
+"""Before a tool call, or after one that did not fail."""
+FAILURE: Final = "failure"
+SEARCH: Final = "search"
+"""The agent's own `memory_search`."""
+EVENTS: Final = (START, PROMPT, ACTION, FAILURE, SEARCH)
+SINKS_AFTER: Final = 10
+"""A note that hooks have shown this often in a row, without a use, comes after all others."""
+KEPT_DAYS: Final = 90
+"""Days after which an unused counter is deleted."""
+TOTAL_DAYS: Final = 30
+"""Days for which the totals are kept."""
+MOST_NOTES: Final = 2000
+MOST_BYTES: Final = 2 * 1024 * 1024
+MOST_WAITING: Final = 256
+"""Changes that wait until the file can be written; the oldest are dropped."""
+OPEN_S: Final = 12 * 3600.0
+"""Time after a showing in which a mention counts as a use of it."""
+MOST_OPEN: Final = 256
+MOST_TEXT: Final = 64 * 1024
+"""Characters of a text that are looked through for names of notes."""
+LOCK_S: Final = 1.0
+_MOST_NAME: Final = 1024
+_DAY_S: Final = 86_400.0
+_OWN_NAME: Final = re.compile(r".*-[0-9a-f]{4,16}")
+"""The file name of a note, without `.md`, as `note_names.path_of` makes it."""
+
+
+class ShownNote(NamedTuple):
+    """A note or another file that an agent was shown.
+
+    Attributes:
+        path: "" if only the id is known, as in the text of a search's result.
+        id: the short id; "" for another file.
+    """
+
+    project: str
+    path: str
+    id: str = ""
+
+
+@dataclass(slots=True)
+class NoteUsage:
+    """The counters of one note.
+
+    Attributes:
+        at: time of the last showing or use, in seconds since 1970.
+        shown: how often, by event.
+        read: how often an agent read it in full.
+        used: how many of its showings were followed by a use: a mention of its name, reading it, or
+            a failure that did not come again.
+        again: how often the failure that it covers came again in the same session.
+        unused: showings by hooks in a row without a use.
+        open: the event of the last showing, until that is used.
+    """
+
+    project: str
+    path: str = ""
+    id: str = ""
+    at: float = 0.0
+    shown: dict[str, int] = field(default_factory=dict)
+    read: int = 0
+    used: int = 0
+    again: int = 0
+    unused: int = 0
+    open: str = ""
+
+    @property
+    def showings(self) -> int:
+        return sum(self.shown.values())
+
+    @property
+    def is_sunk(self) -> bool:
+        return self.unused >= SINKS_AFTER
+
+    def is_named_in(self, text: str, project: str) -> bool:
+        """Return True if a text from a session of `project` contains the note's id, path or name."""
+        names = [self.id] if self.id else []
+        if self.path and self.project in (project, GLOBAL_PROJECT):
+            names.append(self.path)
+            name = self.path.rpartition("/")[2].removesuffix(".md")
+            names += [name] if _OWN_NAME.fullmatch(name) else []
+        return any(_has(text, name) for name in names)
+
+
+@dataclass(slots=True)
+class EventTotals:
+    """Totals of one kind of event, on a day or in several days.
+
+    Attributes:
+        times: events at which something was shown.
+        ms: milliseconds of the searches that the agent waited for; 0 for hooks, see `counts`.
+    """
+
+    times: int = 0
+    notes: int = 0
+    used: int = 0
+    tokens: int = 0
+    ms: int = 0
+
+    def add(self, other: EventTotals) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+class UsageState:
+    """The content of the file. The methods that change it return True if they have changed anything."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, NoteUsage] = {}
+        self.days: dict[str, dict[str, EventTotals]] = {}
+
+    @classmethod
+    def parsed(cls, data: bytes) -> UsageState:
+        """Parse a file's content; entries of another form are dropped. Never raises."""
+        state = cls()
+        try:
+            told = json.loads(data)
+        except (ValueError, RecursionError):
+            return state
+        told = told if isinstance(told, dict) else {}
+        for key, note in _items(told.get("notes")):
+            if isinstance(note.get("project"), str) and key == _key(
+                note["project"], str(note.get("path") or note.get("id"))
+            ):
+                made = _filled(NoteUsage(note["project"]), note)
+                made.shown = {event: n for event, n in made.shown.items() if event in EVENTS and _is_count(n)}
+                state.notes[key] = made
+        for day, events in _items(told.get("days")):
+            state.days[day] = {event: _filled(EventTotals(), one) for event, one in _items(events) if event in EVENTS}
+        return state
+
+    def encoded(self) -> bytes:
+        """Return the file's content."""
+        notes = {key: _told(note) for key, note in self.notes.items()}
+        days = {day: {event: _told(one) for event, one in events.items()} for day, events in self.days.items()}
+        return json.dumps({"days": days, "notes": notes}).encode()
+
+    def show(
+        self, event: str, shown: Iterable[ShownNote], *, tokens: int, ms: int = 0, now: float, is_covered: bool = False
+    ) -> bool:
+        """Count notes that an agent was shown. `is_covered`: they were written for the failure at which
+        they are shown, which counts as a use until that failure comes again.
+        """
+        total = self._today(event, now)
+        total.times += 1
+        total.tokens += tokens
+        total.ms += ms
+        for each in dict.fromkeys(shown):
+            note = self._note(each)
+            note.at = now
+            note.shown[event] = note.shown.get(event, 0) + 1
+            total.notes += 1
+            note.open = event
+            if event != SEARCH:
+                note.unused += 1
+            if is_covered:
+                self._use(note, now)
+        return True
+
+    def read(self, project: str, said: Iterable[str], now: float) -> bool:
+        """Count that an agent read these notes in full; `said` are their ids or paths."""
+        found = [note for name in said for note in self._called(project, name)]
+        for note in found:
+            note.read += 1
+            note.at = now
+            self._use(note, now)
+        return bool(found)
+
+    def use(self, project: str, said: Iterable[str], now: float) -> bool:
+        """Count that an agent did something with these notes; `said` are their ids or paths."""
+        found = [note for name in said for note in self._called(project, name)]
+        for note in found:
+            self._use(note, now)
+        return bool(found)
+
+    def mention(self, project: str, text: str, now: float) -> bool:
+        """Count the notes that were shown and that a text of an agent now names."""
+        named = [note for note in self.open_notes(now) if note.is_named_in(text[:MOST_TEXT], project)]
+        for note in named:
+            self._use(note, now)
+        return bool(named)
+
+    def again(self, project: str, path: str, now: float) -> bool:
+        """Count that a failure came again in a session, after the note for it had been shown."""
+        note = self.notes.get(_key(project, path))
+        if note is None:
+            return False
+        note.again += 1
+        note.unused += 1
+        note.open = FAILURE
+        note.at = now
+        if note.used:
+            note.used -= 1
+            total = self._today(FAILURE, now)
+            total.used = max(0, total.used - 1)
+        return True
+
+    def forget(self, project: str, said: Iterable[str]) -> bool:
+        """Delete the counters of these notes, by id or path; without any, those of the project."""
+        names = list(said)
+        found = [note for name in names for note in self._called(project, name)]
+        gone = found if names else [note for note in self.notes.values() if note.project == project]
+        for note in gone:
+            self.notes.pop(_key_of(note), None)
+        return bool(gone)
+
+    def open_notes(self, now: float) -> list[NoteUsage]:
+        """Return the notes whose last showing has not been used yet, and may still be: the last
+        `MOST_OPEN` of them.
+        """
+        found = [note for note in self.notes.values() if note.open and 0 <= now - note.at < OPEN_S]
+        return sorted(found, key=lambda note: note.at)[-MOST_OPEN:]
+
+    def total(self, days: int, now: float) -> dict[str, EventTotals]:
+        """Return the totals of the last days, by event."""
+        since = _day(now - (days - 1) * _DAY_S)
+        found = {event: EventTotals() for event in EVENTS}
+        for day, events in self.days.items():
+            for event, one in events.items() if day >= since else ():
+                found[event].add(one)
+        return found
+
+    def prune(self, now: float) -> None:
+        """Delete counters that are older than `KEPT_DAYS`, and the oldest beyond `MOST_NOTES`."""
+        oldest = _day(now - (TOTAL_DAYS - 1) * _DAY_S)
+        self.days = {day: events for day, events in self.days.items() if oldest <= day <= _day(now + _DAY_S)}
+        kept = [note for note in self.notes.values() if now - note.at < KEPT_DAYS * _DAY_S]
+        kept.sort(key=lambda note: note.at)
+        self.notes = {_key_of(note): note for note in kept[-MOST_NOTES:]}
+
+    def _note(self, shown: ShownNote) -> NoteUsage:
+        """Return the counters of a note; make them if it has none."""
+        name = shown.path or shown.id
+        key = _key(shown.project, name)
+        if shown.id and key not in self.notes:
+            # A search's text names a note by its id alone, and a hook by both.
+            by_id = next((note for note in self.notes.values() if note.id == shown.id), None)
+            if by_id is not None:
+                del self.notes[_key_of(by_id)]
+                by_id.project, by_id.path = (shown.project, shown.path) if shown.path else (by_id.project, by_id.path)
+                self.notes[_key_of(by_id)] = by_id
+                return by_id
+        note = self.notes.setdefault(key, NoteUsage(shown.project[:_MOST_NAME], shown.path[:_MOST_NAME]))
+        note.id = shown.id[:_MOST_NAME] or note.id
+        return note
+
+    def _use(self, note: NoteUsage, now: float) -> None:
+        if note.open:
+            note.used += 1
+            self._today(note.open, now).used += 1
+        note.unused = 0
+        note.open = ""
+
+    def _called(self, project: str, said: str) -> list[NoteUsage]:
+        """Return the note that an agent's argument names: by its id, its path or the path's end."""
+        said = said.removeprefix("./")
+        direct = self.notes.get(_key(project, said)) or self.notes.get(_key(GLOBAL_PROJECT, said))
+        if direct is not None:
+            return [direct]
+        return [
+            note
+            for note in self.notes.values()
+            if note.id == said or (note.project == project and f"/{note.path}".endswith((f"/{said}", f"/{said}.md")))
+        ][:1]
+
+    def _today(self, event: str, now: float) -> EventTotals:
+        return self.days.setdefault(_day(now), {}).setdefault(event, EventTotals())
+
+
+_Counters = TypeVar("_Counters", NoteUsage, EventTotals)
+
+
+class UsageFile:
+    """The file and this process's changes to it. `flush` and `refresh` access the disk, one at a time.
+
+    Attributes:
+        state: the content as this process last read or wrote it. It is replaced, never changed.
+    """
+
+    def __init__(self, state_folder: str | os.PathLike[str]) -> None:
+        folder = Path(state_folder) / FOLDER
+        self._file = folder / FILE
+        self._lock = folder / f"{FILE}.lock"
+        self._waiting: deque[Callable[[UsageState], bool]] = deque(maxlen=MOST_WAITING)
+        self._stamp = (0, 0)
+        self.state = UsageState()
+
+    def add(self, change: Callable[[UsageState], bool]) -> None:
+        """Add a change, a call of a method of `UsageState`, for the next `flush`."""
+        self._waiting.append(change)
+
+    def flush(self) -> None:
+        """Make the changes in the file. If it cannot be locked or written they wait; no error."""
+        if not self._waiting:
+            return
+        try:
+            self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = lock_file(self._lock)
+            try:
+                if taken(descriptor, wait_s=LOCK_S):
+                    self._write()
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return
+
+    def refresh(self) -> UsageState:
+        """Read the file if another process has written it, and return the state; no error."""
+        try:
+            if self._stamp != (stamp := self._stamp_now()):
+                self.state, self._stamp = self._read(), stamp
+        except OSError:
+            pass
+        return self.state
+
+    def _write(self) -> None:
+        """Make the waiting changes; the caller has the lock. Raises OSError."""
+        changes = list(self._waiting)
+        self._waiting.clear()
+        try:
+            state = self._read()
+            is_changed = False
+            for change in changes:
+                is_changed = change(state) or is_changed
+            if is_changed:
+                state.prune(time.time())
+                atomic.write(self._file, state.encoded(), is_kept=False)
+            self.state, self._stamp = state, self._stamp_now()
+        except OSError:
+            self._waiting.extendleft(reversed(changes))
+            raise
+
+    def _read(self) -> UsageState:
+        try:
+            return UsageState.parsed(hook_paths.plain(os.fspath(self._file), MOST_BYTES))
+        except FileNotFoundError:
+            return UsageState()
+
+    def _stamp_now(self) -> tuple[int, int]:
+        try:
+            found = os.stat(self._file)
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_ino
+
+
+def forget(state_folder: str | os.PathLike[str], project: str, said: Iterable[str]) -> None:
+    """Delete the counters of deleted notes, by id or path; without any, of a whole project. Blocks."""
+    names = list(said)
+    file = UsageFile(state_folder)
+    file.add(lambda state: state.forget(project, names))
+    file.flush()
+
+
+def tokens_of(text: str) -> int:
+    """Estimate the tokens of a text, at four bytes each."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
+
+
+def _has(text: str, name: str) -> bool:
+    """Return True if a text contains a name as a whole word."""
+    at = text.find(name)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(name) : at + len(name) + 1]
+        if not (_is_part(before) or _is_part(after)):
+            return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def _is_part(letter: str) -> bool:
+    return letter.isalnum() or letter in ("_", "-") if letter else False
+
+
+def _key(project: str, name: str) -> str:
+    return f"{project[:_MOST_NAME]}\0{name[:_MOST_NAME]}"
+
+
+def _key_of(note: NoteUsage) -> str:
+    return _key(note.project, note.path or note.id)
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def _items(value: object) -> list[tuple[str, dict[str, Any]]]:
+    return [(key, one) for key, one in value.items() if isinstance(one, dict)] if isinstance(value, dict) else []
+
+
+def _told(one: NoteUsage | EventTotals) -> dict[str, object]:
+    """Return the fields that are not at their default."""
+    return {each.name: value for each in fields(one) if (value := getattr(one, each.name))}
+
+
+def _filled(made: _Counters, told: Mapping[str, Any]) -> _Counters:
+    """Set the fields that have the right type."""
+    for each in fields(made):
+        value = told.get(each.name)
+        kind = type(getattr(made, each.name))
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is kind and (kind not in (int, float) or _is_count(value)):
+            setattr(made, each.name, value)
+    return made
+
+
+def _is_count(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < 2**53  # type: ignore[operator]

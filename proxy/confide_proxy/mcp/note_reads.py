@@ -1,0 +1,80 @@
+"""Counts the notes that an agent finds by a search of its own, reads, changes and deletes
+(`hooks/server/usage.py`). It sees the tool's arguments and the text of its result, and keeps neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from confide_memory.note_names import is_id
+from confide_proxy.hooks.server import usage
+
+SEARCH: Final = "memory_search"
+READ: Final = frozenset({"memory_read", "memory_get"})
+CHANGED: Final = frozenset({"memory_update", "memory_link"})
+DELETED: Final = "memory_delete"
+COUNTED: Final = READ | CHANGED | {SEARCH, DELETED}
+MOST_SHOWN: Final = 50
+_HIT: Final = re.compile(
+    r"^(?P<name>[^\n]{1,512}?)(?::\d+(?:-\d+)?)?(?: \[(?P<project>[^\]\n]{1,256})\])? \d{4}-\d\d-\d\d(?: · .*)?$",
+    re.MULTILINE,
+)
+"""The line above a hit in the text of a search's result (`search_text._places`)."""
+_NAMES: Final = ("id", "path", "relatedId")
+
+
+class NoteReads:
+    """The counters of one session's tool calls. Used in the event loop; the disk in a thread."""
+
+    def __init__(self, state_folder: str, project: str) -> None:
+        self._file = usage.UsageFile(state_folder)
+        self._project = project
+
+    async def count(self, tool: str, arguments: Mapping[str, Any], result: Mapping[str, Any], ms: int) -> None:
+        """Count a finished call. Calls of other tools than `COUNTED`, and errors, count nothing."""
+        if tool not in COUNTED or result.get("isError"):
+            return
+        change = self._change(tool, arguments, _text(result), ms)
+        if change is not None:
+            self._file.add(change)
+            await asyncio.to_thread(self._file.flush)
+
+    def _change(
+        self, tool: str, arguments: Mapping[str, Any], text: str, ms: int
+    ) -> Callable[[usage.UsageState], bool] | None:
+        now = time.time()
+        if tool == SEARCH:
+            shown = list(_shown(text, self._project))
+            tokens = usage.tokens_of(text)
+            return lambda state: state.show(usage.SEARCH, shown, tokens=tokens, ms=ms, now=now)
+        given = arguments.get("project")
+        project = given if isinstance(given, str) else self._project
+        said = [value for name in _NAMES if isinstance(value := arguments.get(name), str)]
+        if tool == DELETED:
+            return lambda state: state.forget(project, said) if said else False
+        if tool in READ:
+            return lambda state: state.read(project, said, now)
+        return lambda state: state.use(project, said, now)
+
+
+def _shown(text: str, project: str) -> Iterator[usage.ShownNote]:
+    """Yield the notes and files in the text of a search's result."""
+    for number, hit in enumerate(_HIT.finditer(text)):
+        if number == MOST_SHOWN:
+            return
+        name, of = hit["name"], hit["project"] or project
+        if is_id(name):
+            yield usage.ShownNote(of, "", name)
+        elif name.endswith(".md"):
+            yield usage.ShownNote(of, name)
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    parts = result.get("content")
+    first = parts[0] if isinstance(parts, list) and parts else None
+    text = first.get("text") if isinstance(first, dict) else None
+    return text if isinstance(text, str) else ""
