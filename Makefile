@@ -183,9 +183,9 @@ deploy: $(STAMP)
 # What the proxy answers before it has reached any daemon; a test keeps it equal to what the daemon says.
 catalogue: $(STAMP)
 	$(BIN)/python -m confide_daemon catalogue > $(VENV)/catalogue.json
-	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue.json
+	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/packaged/catalogue.json
 	$(BIN)/python -m confide_daemon catalogue all > $(VENV)/catalogue.json
-	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/catalogue-all.json
+	mv $(VENV)/catalogue.json proxy/confide_proxy/mcp/packaged/catalogue-all.json
 
 # What a new database is made of: all steps of its schema, in one. After a new step.
 schema: $(STAMP)

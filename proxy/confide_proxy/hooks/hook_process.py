@@ -234,7 +234,7 @@ class Hook:
     def _ask(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
         """Send a request to the process that holds the seat; return the outcome and its answer."""
         try:
-            connection = self._connected()
+            connection = connected(self._state, min(CONNECT_S, max(0.001, self._left())))
         except OSError as error:
             is_late = isinstance(error, TimeoutError | BlockingIOError)
             return (counts.LATE if is_late else counts.ABSENT), {}
@@ -262,31 +262,6 @@ class Hook:
         told = json.loads(data)
         return counts.ANSWERED, told if isinstance(told, dict) else {}
 
-    def _connected(self) -> socket.socket | None:
-        """Connect to a listener of this user; return None if there isn't any. Raises OSError."""
-        if not hasattr(socket, "AF_UNIX"):
-            from confide_proxy.hooks import loopback
-
-            return loopback.connected(self._state, min(CONNECT_S, max(0.001, self._left())))
-        for address in hook_paths.addresses(self._state):
-            try:
-                status = os.lstat(address)
-            except OSError:
-                continue
-            if not stat.S_ISSOCK(status.st_mode) or status.st_uid != portable.user():
-                continue
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                connection.settimeout(min(CONNECT_S, max(0.001, self._left())))
-                connection.connect(address)
-                if is_same_user(connection):
-                    return connection
-            except OSError:
-                connection.close()
-                raise
-            connection.close()
-        return None
-
     def _left(self) -> float:
         return self._end - time.monotonic()
 
@@ -304,6 +279,34 @@ def started() -> float:
     except (OSError, ValueError, IndexError, AttributeError):
         return now
     return now - min(max(0.0, ago), MOST_START_S)
+
+
+def connected(state: str, timeout_s: float) -> socket.socket | None:
+    """Connect to the listener of this user that has its socket in the folder `state`; return None if
+    there isn't any. Raises OSError.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        from confide_proxy.hooks import loopback
+
+        return loopback.connected(state, timeout_s)
+    for address in hook_paths.addresses(state):
+        try:
+            status = os.lstat(address)
+        except OSError:
+            continue
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != portable.user():
+            continue
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(address)
+            if is_same_user(connection):
+                return connection
+        except OSError:
+            connection.close()
+            raise
+        connection.close()
+    return None
 
 
 def is_same_user(connection: socket.socket) -> bool:

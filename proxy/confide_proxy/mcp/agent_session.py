@@ -110,6 +110,8 @@ class AgentSession:
             group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
             if self._config.transcripts:
                 group.create_task(keep("sending transcripts", self._transcripts))
+            if self._tunnel.questions is not None:
+                group.create_task(keep("taking questions of other programs", self._questions))
             if self._config.hooks:
                 group.create_task(keep("answering hooks", self._hooks))
 
@@ -125,6 +127,13 @@ class AgentSession:
         # wait for it.
         seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.seat")
         await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
+
+    async def _questions(self) -> None:
+        questions = self._tunnel.questions
+        assert questions is not None
+        await questions.is_able.wait()  # few clients can ask, and only for those the module is loaded
+        asks = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.session_asks")
+        await asks.SessionAsk(self._paths, self._root, questions).run()
 
     async def _begin_beside(self) -> None:
         # Loaded in a thread, as hooks are, and only for sessions with learning on.

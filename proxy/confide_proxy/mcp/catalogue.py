@@ -26,9 +26,9 @@ from typing import Any, Final
 from confide_crypto import atomic
 from confide_memory.tools import call as call_keys
 
-PACKAGED = Path(__file__).with_name("catalogue.json")
+PACKAGED = Path(__file__).with_name("packaged") / "catalogue.json"
 """Catalogue of the group `core`, which most sessions use: half the size of the whole."""
-PACKAGED_ALL = Path(__file__).with_name("catalogue-all.json")
+PACKAGED_ALL = Path(__file__).with_name("packaged") / "catalogue-all.json"
 CORE: Final = ("core",)
 ALL: Final = ("all",)
 TOOLSETS: Final = ("core", "notes", "entities", "tasks")
@@ -56,9 +56,10 @@ resources: files and projects.
 LISTS = {LIST_TOOLS: "tools", LIST_PROMPTS: "prompts", LIST_TEMPLATES: "resourceTemplates", LIST_RESOURCES: "resources"}
 """Methods that list a part of the catalogue, with the part's name there and in the result."""
 
-# The reserved key by which a request of the 2026-07-28 era states its version (MCP 2026-07-28,
-# "_meta").
+# The reserved keys by which a request of the 2026-07-28 era states its version, and what its client
+# can do (MCP 2026-07-28, "_meta").
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 _NAMED: Final = (("tools", "tools"), ("prompts", "prompts"), ("resourceTemplates", "resources"))

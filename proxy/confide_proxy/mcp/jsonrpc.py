@@ -39,6 +39,7 @@ REPLAY_ID: Final = "confide-replay"
 """Id of a replayed `initialize`, which the client does not see, and prefix of the ids of replayed
 subscriptions.
 """
+_ANSWERS: Final = ("inputResponses", "requestState")
 _LINE_ENDS: Final = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 """Characters that JSON allows unescaped, but `str.splitlines` and its like in other languages take
 for a line end: a client that reads lines that way would take the rest of a note for the next
@@ -170,6 +171,16 @@ def without_claims(message: dict[str, Any]) -> dict[str, object]:
         return message
     kept = {name: value for name, value in meta.items() if name != call_keys.CLASS}
     return {**message, "params": {**message["params"], "_meta": kept}}
+
+
+def without_answer(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call without its answer to a question of this device, which the daemon must not
+    see; the same object if it has none.
+    """
+    params = message["params"]
+    if not any(name in params for name in _ANSWERS):
+        return message
+    return {**message, "params": {name: value for name, value in params.items() if name not in _ANSWERS}}
 
 
 def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[str, object]:

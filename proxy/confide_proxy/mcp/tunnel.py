@@ -10,7 +10,8 @@ It forwards messages and is not a second MCP server. It acts in these cases only
   however often they are sent;
 - it replays subscriptions, and an `initialize` without the client's capabilities, to each new
   session of the daemon;
-- it seals credentials in the messages to the daemon (`sealing.sealed_calls`).
+- it seals credentials in the messages to the daemon (`sealing.sealed_calls`);
+- it puts this device's own questions to the client (`questions`).
 
 All other messages are forwarded unchanged. From the daemon, only responses to these calls and a few
 notifications pass, encoded again (`incoming`); sealed values in them stay sealed.
@@ -33,7 +34,7 @@ from confide_proxy.errors import LATER, KeyLockedError, NotNowError
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
-from confide_proxy.mcp.catalogue import ToolCatalogue
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, ToolCatalogue
 from confide_proxy.mcp.incoming import CANCELLED, NotificationMessage, RequestMessage, ResponseMessage
 from confide_proxy.mcp.jsonrpc import (
     INVALID_PARAMS,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
     from confide_proxy.link.daemon_link import Link
     from confide_proxy.mcp.fallback import Fallback
+    from confide_proxy.mcp.questions import Questions
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
@@ -141,6 +143,9 @@ class Tunnel:
         """Returns the notices about this device's files for the agent."""
         self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
         """Called with the result of a tool call that the client gets."""
+        self.questions: Questions | None = None
+        self._declared: tuple[object, bool] = (None, False)
+        """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
         self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
@@ -153,6 +158,14 @@ class Tunnel:
         """
         self._root = root
         self._link, self._fallback, self._sealed = link, fallback, sealed
+
+    def open_questions(self) -> Questions:
+        """Let this device ask the client's user from now on."""
+        from confide_proxy.mcp.questions import Questions
+
+        self.questions = Questions(self._send)
+        self.questions.declare(*self._declared)
+        return self.questions
 
     # -- from the client ------------------------------------------------------------------------------------------
 
@@ -183,6 +196,8 @@ class Tunnel:
             # them.
             opening = {"protocolVersion": result["protocolVersion"], "capabilities": {}, "clientInfo": _OURSELVES}
             self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
+        if method in (catalogues.INITIALIZE, catalogues.DISCOVER) and isinstance(params, dict):
+            self._declare(params, is_modern=method == catalogues.DISCOVER)
         if method in catalogues.LISTS:
             self._shown[method] = result[catalogues.LISTS[method]]
         self._answer(identifier, result)
@@ -198,7 +213,9 @@ class Tunnel:
         message, line = read
         method = message.get("method")
         if method is None:
-            return  # a response, but the proxy sends no requests
+            if self.questions is not None:
+                self.questions.receive(message)
+            return
         is_own = method in catalogues.OWN_METHODS or method == LISTEN
         if (is_own or not self._is_live) and self._answer_locally(message):
             if method == catalogues.INITIALIZE and self._is_live:
@@ -373,7 +390,7 @@ class Tunnel:
                 incoming.as_text(made)
             self._settle(call.key)
             self.on_result(call, made)
-            self._answer(call.identifier, made)
+            self._answer(call.identifier, self._with_question(call, made))
 
     def _pass_on(self, call: PendingCall, answer: ResponseMessage) -> None:
         """Pass the daemon's response to the client."""
@@ -387,7 +404,14 @@ class Tunnel:
             self.on_result(call, result)
             if not call.is_structured and incoming.as_text(result):
                 line = None
+            if (shown := self._with_question(call, result)) is not result:
+                self._answer(call.identifier, shown)
+                return
         self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+
+    def _with_question(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a call for its client, or a question in place of it."""
+        return result if self.questions is None else self.questions.in_place_of(call, result)
 
     def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
         """Handle a call that the daemon cannot do now: repeat it, answer it here or queue it.
@@ -438,9 +462,11 @@ class Tunnel:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _call(self, message: dict[str, object], line: bytes, claims: Mapping[str, object]) -> None:
-        if not self._has_room(message, line):
+        if self._is_repeated(message) or not self._has_room(message, line):
             return
         call = self._calls[key(message["id"])] = self._called(message, line, claims)
+        if self.questions is not None and call.is_modern:
+            self._declare(call.params, is_modern=True)
         if call.tool is None:
             self._subscriptions.note(call)
         elif not isinstance(call.params.get("arguments"), dict | None):
@@ -457,6 +483,26 @@ class Tunnel:
             return
         is_soon = self._was_up or (call.offline != "fail" and self._fallback.is_joined)
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
+
+    def _declare(self, params: dict[str, Any], *, is_modern: bool) -> None:
+        """Note what the client says that it can do."""
+        meta = params.get("_meta")
+        said = meta.get(CAPABILITIES_KEY) if isinstance(meta, dict) else None
+        self._declared = (said if is_modern else params.get("capabilities"), is_modern)
+        if self.questions is not None:
+            self.questions.declare(*self._declared)
+
+    def _is_repeated(self, message: dict[str, Any]) -> bool:
+        """Return True if a call was answered with its first result, since the client repeated it
+        with the answer to a question.
+        """
+        params = message.get("params")
+        if self.questions is None or not isinstance(params, dict):
+            return False
+        kept = self.questions.taken_back(params)
+        if kept is not None:
+            self._answer(message["id"], kept)
+        return kept is not None
 
     def _has_room(self, message: dict[str, object], line: bytes) -> bool:
         """Return True if one more call may wait; otherwise respond to the client with an error."""
@@ -494,6 +540,8 @@ class Tunnel:
             return PendingCall(message, line, None, is_repeatable=True)
         tool = str(params.get("name"))
         given = params.get("arguments")
+        if (unasked := jsonrpc.without_answer(message)) is not message:
+            message, params, line = unasked, unasked["params"], encoded(unasked)
         if (spelled := call_keys.spelled_out(given)) is not given:
             # Sealing expects the arguments as an object.
             params = {**params, "arguments": spelled}

@@ -298,7 +298,7 @@ def test_rules_follow_the_plugin(home: Path, tmp_path: Path) -> None:
 
 def test_reading_tools_are_those_that_say_so() -> None:
     """The catalogue knows which tools only read; a rule names no other."""
-    catalogue = json.loads((Path(known_clients.__file__).parents[1] / "mcp/catalogue-all.json").read_bytes())
+    catalogue = json.loads((Path(known_clients.__file__).parents[1] / "mcp/packaged/catalogue-all.json").read_bytes())
     tools = {tool["name"]: tool["annotations"]["readOnlyHint"] for tool in found_tools(catalogue)}
     assert {tool for tool, is_reading in tools.items() if is_reading} == set(rules.READING)
     assert {"memory_store", "memory_update", *rules.ASKED} <= tools.keys()

@@ -87,7 +87,7 @@ class QueryVector:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """The generation and query vector that a search uses, or neither. `is_stale`: another model
     serves now; embed the query again.
 
@@ -173,7 +173,7 @@ class Serving:
             self._indexer.wake()
         return vector
 
-    def choose(self, store: Store, asked: QueryVector, *, now: float) -> Choice:
+    def choose(self, store: Store, asked: QueryVector, *, now: float) -> ModelChoice:
         """Choose the generation and vector to search with. Call inside the snapshot that the search
         uses.
         """
@@ -185,28 +185,30 @@ class Serving:
         if used is None:
             self.look(store)
             if any(name not in asked.tried for name, _ in self._order):
-                return Choice(is_stale=True, live=live)
+                return ModelChoice(is_stale=True, live=live)
         if used is None and asked.name is not None:
             whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
             used = whole[-1] if whole else None
         missing, age = _waiting(store, live, now)
         if used is None:
-            return Choice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age, live=live)
+            return ModelChoice(warnings=[f"{self._why_not(asked)}; {ALONE}"], age_s=age, live=live)
         warnings = _about(used, asked, missing)
         if asked.vector is not None and is_blank(asked.vector):
-            return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], age_s=age, live=live)
+            return ModelChoice(
+                warnings=[f"the embedding model does not know these letters; {ALONE}"], age_s=age, live=live
+            )
         gap = self._gap if asked.aside is not None and not is_blank(asked.aside) else None
         aside = None if gap is None else next((one for one in generations if one.id == gap.generation.id), None)
-        return Choice(used, asked.vector, warnings, age, live=live, aside=aside)
+        return ModelChoice(used, asked.vector, warnings, age, live=live, aside=aside)
 
-    def _choose_aside(self, store: Store, asked: QueryVector, live: Generation | None) -> Choice:
+    def _choose_aside(self, store: Store, asked: QueryVector, live: Generation | None) -> ModelChoice:
         """Choose the generation of the model aside for a question that is not English."""
         used = next((one for one in reversed(store.vectors.generations()) if one.name == asked.name), None)
         if used is None or asked.vector is None or is_blank(asked.vector):
-            return Choice(warnings=[f"the embedding model does not know these letters; {ALONE}"], live=live)
+            return ModelChoice(warnings=[f"the embedding model does not know these letters; {ALONE}"], live=live)
         missing = store.vectors.waiting_count(used.id)
         said = [f"{missing} pieces are not embedded yet; they are found by keywords alone"] if missing else []
-        return Choice(used, asked.vector, said, live=live)
+        return ModelChoice(used, asked.vector, said, live=live)
 
     def _why_not(self, asked: QueryVector) -> str:
         if asked.failures:
@@ -389,10 +391,10 @@ class Searcher:
                 return None, None
             if choice.is_stale:
                 said = "the embedding model is being changed; found by keywords alone"
-                choice = Choice(warnings=[said], live=choice.live)
+                choice = ModelChoice(warnings=[said], live=choice.live)
             if choice.vector is not None and self._yardsticks.is_missing(asked.name):
                 said = f"what the cosines of {asked.name} mean is being measured; {ALONE}"
-                choice = Choice(warnings=[said], age_s=choice.age_s, live=choice.live)
+                choice = ModelChoice(warnings=[said], age_s=choice.age_s, live=choice.live)
             found = search.run(
                 store,
                 query,
@@ -413,7 +415,7 @@ class Searcher:
         mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
 
-    def _aside(self, choice: Choice, asked: QueryVector) -> Aside | None:
+    def _aside(self, choice: ModelChoice, asked: QueryVector) -> Aside | None:
         """Return how chunks that are not English are found by an English question."""
         if choice.aside is None or asked.aside is None:
             return None

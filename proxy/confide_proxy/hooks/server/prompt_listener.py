@@ -27,11 +27,21 @@ BACKLOG: Final = 128
 
 
 class PromptListener:
-    """A listener for hooks."""
+    """A listener for hooks, or for other processes of this user."""
 
-    def __init__(self, state: str, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]) -> None:
+    def __init__(
+        self,
+        state: str,
+        answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]],
+        *,
+        is_patient: bool = False,
+    ) -> None:
+        """`state`: the folder of the socket. `is_patient`: askers wait for their answers, so that
+        `answer` is cancelled once the asker has ended; a hook may end before its answer is made.
+        """
         self._state = state
         self._answer = answer
+        self._is_patient = is_patient
         self._at_once = 0
         self._address = ""
         self._inode = -1
@@ -114,7 +124,8 @@ class PromptListener:
                     line = await reader.readuntil(b"\n")
                 asked = json.loads(line)
                 if isinstance(asked, dict):
-                    told = json.dumps(await self._answer(asked)).encode() + b"\n"
+                    answer = self._until_gone(reader, asked) if self._is_patient else self._answer(asked)
+                    told = json.dumps(await answer).encode() + b"\n"
                     writer.write(told if len(told) <= MOST_ANSWER else b"{}\n")
                     async with asyncio.timeout(READ_S):
                         await writer.drain()
@@ -133,3 +144,13 @@ class PromptListener:
         finally:
             self._at_once -= 1
             writer.close()
+
+    async def _until_gone(self, reader: asyncio.StreamReader, asked: Mapping[str, object]) -> dict[str, object]:
+        """Return the answer. Raises TimeoutError if the asker has gone before there is one."""
+        async with asyncio.timeout(None) as end:
+            gone = asyncio.ensure_future(reader.read(1))
+            gone.add_done_callback(lambda _: end.reschedule(0) if not gone.cancelled() else None)
+            try:
+                return await self._answer(asked)
+            finally:
+                gone.cancel()
