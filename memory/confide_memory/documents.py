@@ -364,7 +364,7 @@ async def receive_text(body: Body) -> str:
     """Return the text that was received as a body.
 
     Raises:
-        RequestError: `too_large`, `invalid` if it is not UTF-8, or as `Body.read`.
+        RequestError: `too_large`, `invalid` if it is not UTF-8, or the sender's own reason.
         ConnectionLost: the connection ended first.
     """
     try:

@@ -269,14 +269,18 @@ def learning_of(path: Path, table: Any) -> Learning:
 
 
 def panel_of(path: Path, table: Any) -> PanelConfig:
-    """Parse the section [panel] of the configuration at `path`. Raises as `learning_of`."""
+    """Parse the section [panel] of the configuration at `path`. Raises ConfigError: an unknown key
+    or an invalid value.
+    """
     if not isinstance(table, dict):
         raise _wrong(path, "'panel'", "it is a section: [panel]")
     return PanelConfig(**{key: _checked_panel(path, key, value) for key, value in table.items()})
 
 
 def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
-    """Parse the sections [folders."..."] of the configuration at `path`. Raises as `learning_of`."""
+    """Parse the sections [folders."..."] of the configuration at `path`. Raises ConfigError: an
+    unknown key or an invalid value.
+    """
     if not isinstance(table, dict) or len(table) > MOST_FOLDERS:
         raise _wrong(path, "'folders'", f'it has up to {MOST_FOLDERS} sections, such as [folders."~/vault"]')
     return tuple(_checked_folder(path, folder, choice) for folder, choice in table.items())

@@ -116,8 +116,9 @@ class Holders:
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> HolderChannel | None:
         """Return a channel to the holder of an HTTP caller's space; None: this node must serve it.
-        Raises as `reach`. The request was accepted already, so it is answered even if this node is
-        stopping.
+        Raises EngineError: the holder is unknown; DeniedError: it refuses the caller;
+        ConnectionLost: it was not reached in time. The request was accepted already, so it is
+        answered even if this node is stopping.
         """
         return await self.reach(
             caller.space_id,

@@ -70,7 +70,8 @@ def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
     """Move all spaces of a data folder out of their store: the files are independent from then on,
     and the logs are deleted.
 
-    Raises as `to_store`.
+    Raises LockedError: nothing was done, since devices keep the key of a space; StorageError;
+    EngineError.
     """
     keys = _keys(state, with_absent=True)
     done = RelocatedSpaces([], [])

@@ -229,14 +229,17 @@ class Tasks(SpacePart):
         await self._say(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
 
     async def renew(self, name: SlotId, runner: str) -> bool:
-        """Renew a lease; return True if the run is to be killed. Raises as `started`."""
+        """Renew a lease; return True if the run is to be killed. Raises RequestError or
+        NotFoundError: the runner does not have it; StorageError.
+        """
         return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
 
     async def ended(
         self, name: SlotId, runner: str, ending: Ending, text: str, *, author: str
     ) -> tuple[SlotRow, str, StoredNote | None]:
         """Record the outcome of a run and store its text as a note. Return the slot, the project of
-        its task, and the note if one was stored. Raises as `started`.
+        its task, and the note if one was stored. Raises RequestError or NotFoundError: the runner
+        does not have it; StorageError.
         """
         slot, was_known = await self._say(
             lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
@@ -261,7 +264,9 @@ class Tasks(SpacePart):
         return await self._say(note), task.project, stored
 
     async def log(self, name: SlotId, runner: str, part: int, record: bytes) -> None:
-        """Store a part of a run's log. Raises as `started`; SpaceFullError."""
+        """Store a part of a run's log. Raises RequestError or NotFoundError: the runner does not
+        have it; StorageError; SpaceFullError.
+        """
 
         def work(store: Store, now: float) -> None:
             claims.may_log(store, name, runner)

@@ -237,7 +237,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List tasks. Raises GrantError as `memory_search`."""
+    """List tasks. Raises GrantError: the caller may not read the project."""
     grants = context.grants
     grants.require_source("memory")
     projects = grants.projects_among([arguments["project"]] if "project" in arguments else None)
@@ -259,8 +259,8 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
 
 
 async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List the results of runs. Raises GrantError as `memory_search`; NotFoundError if the caller
-    cannot access a task with that id.
+    """List the results of runs. Raises GrantError: the caller may not read the project;
+    NotFoundError if the caller cannot access a task with that id.
     """
     grants = context.grants
     grants.require_source("memory")

@@ -38,7 +38,8 @@ _ID_CHARS: Final = 6
 
 async def briefing(link: RequestChannel) -> str | None:
     """Return a line about the tasks of the last day for the start of a session; None if there is
-    nothing to report. Raises as a request, also if the daemon has no tasks feature.
+    nothing to report. Raises RequestError, also if the daemon has no tasks; ConnectionLost;
+    TimeoutError.
     """
     found = await REPORT.ask(link, {"brief": True}, timeout_s=BRIEFING_S)
     return line(found["counts"], found["ids"])
@@ -144,8 +145,8 @@ async def bring(source: RequestChannel, target: RequestChannel) -> int:
 
 
 async def give_up(target: RequestChannel) -> None:
-    """Make the new daemon stop waiting for tasks, and cancel those that have arrived. Raises as
-    `bring`.
+    """Make the new daemon stop waiting for tasks, and cancel those that have arrived. Raises
+    RequestError, ConnectionLost, TimeoutError.
     """
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 

@@ -149,7 +149,9 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
     """Check that each approval signs these bytes and comes from a device of the space other than
     the signer.
 
-    Does not check the order itself; call `check_order` first. Raises as `check_order`.
+    Does not check the order itself; call `check_order` first. Raises OrderSignerError: the approver
+    is not on the roster, or is the signer; OrderSignatureError: the approval is of another text,
+    space or key.
     """
     for approval in approvals:
         _check_signer(roster, approval.key)

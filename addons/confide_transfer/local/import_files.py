@@ -58,8 +58,8 @@ def _too_large(path: Path, limit: int) -> UnreadableError:
 
 
 def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
-    """Read a file as text without a byte order mark. Raise UnreadableError as `open_plain` does, or
-    if it is not UTF-8 text.
+    """Read a file as text without a byte order mark. Raise UnreadableError if it is no regular
+    file, too large, excluded, not readable, or not UTF-8 text.
     """
     try:
         with open_plain(path, limit=limit) as file:

@@ -92,8 +92,9 @@ def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tup
 
     With `sensitive: true` in its metadata, its whole content is one secret.
 
-    Raise BlockedError, UnsealableError and KeyFileError as `Sealer.seal` does, and ToolError if the
-    metadata is nested too deep to scan.
+    Raise BlockedError if the policy blocks a credential, UnsealableError if this device cannot seal
+    it, KeyFileError if the key of its fingerprints is unusable, and ToolError if the metadata is
+    nested too deep to scan.
     """
     said: Fields = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
@@ -116,7 +117,7 @@ def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...
     """Seal credentials in the note's `origin` and `relations` metadata, since the path of an export
     may contain a key.
 
-    Raise as `Sealer.seal` does.
+    Raise BlockedError, UnsealableError or KeyFileError.
     """
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
@@ -248,7 +249,7 @@ class ImportPlan:
         Blocks while it reads.
 
         Raise UnsealableError if there is a credential and this device has no keys, and KeyFileError
-        as `Sealer.seal` does.
+        if the key of its fingerprints is unusable.
         """
         waiting: dict[str, ImportBatch] = {}
         sizes: Counter[str] = Counter()

@@ -212,7 +212,8 @@ class Channel:
     def seal_data(self, stream: int, piece: bytes) -> bytes:
         """Encrypt a piece of a body: at most `MAX_PAYLOAD` bytes and `outgoing.credit_of(stream)`.
 
-        Raises as `seal`; StreamViolation: the stream is not open, or has less credit.
+        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open, or
+        has less credit.
         """
         self._require_open()
         note_tag = self.outgoing.spend(stream, len(piece))
@@ -223,7 +224,7 @@ class Channel:
     def seal_end(self, stream: int) -> bytes:
         """Encrypt the END frame, which says that the body on `stream` is complete.
 
-        Raises as `seal`; StreamViolation: the stream is not open.
+        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open.
         """
         self._require_open()
         return self._seal(_END, 0, stream, self.outgoing.end(stream))
@@ -231,7 +232,7 @@ class Channel:
     def seal_reset(self, stream: int, code: str) -> bytes:
         """Encrypt the RESET frame, which gives up the body on `stream`.
 
-        Raises as `seal`; StreamViolation: the stream is not open.
+        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open.
         """
         self._require_open()
         self.outgoing.reset(stream)
@@ -241,7 +242,7 @@ class Channel:
         """Encrypt the WINDOW frame, by which the peer may send `amount` more bytes on its `stream`,
         or on all streams together (0).
 
-        Raises as `seal`; StreamViolation: there is no such stream.
+        Raises ConnectionLost: the channel is closed; StreamViolation: there is no such stream.
         """
         self._require_open()
         self.incoming.grant(stream, amount)

@@ -138,7 +138,8 @@ class SealedRecord:
 
     def reseal(self, keys: SpaceKeys) -> Self:
         """Return the secret sealed under the current epoch's key; this record if it already is.
-        Raises as `open`.
+        Raises UnknownEpochError: no key of its epoch; WrongKeyError or RecordError: it was changed,
+        or is of another space or secret.
         """
         return self if self.epoch == keys.epoch else self.seal(keys, self.kind, self.open(keys))
 

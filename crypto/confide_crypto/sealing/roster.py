@@ -255,15 +255,16 @@ class Roster:
 
     def remove(self, by: Identity, device: bytes, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
         """Return this roster without the device of that Ed25519 key, and the keys with a new
-        epoch's, which that device does not get. Arguments and errors are those of `add`.
+        epoch's, which that device does not get. Arguments as for `add`. Raises RosterError: it
+        cannot be removed, or `by` may not do it.
         """
         self._check_keys(keys)
         keys = keys.next_epoch()
         return self._made(RosterChange.REMOVE, by, now, keys, removed=device), keys
 
     def rotate(self, by: Identity, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
-        """Return this roster with a new epoch for the same devices, and its keys. Arguments and
-        errors are those of `add`.
+        """Return this roster with a new epoch for the same devices, and its keys. Arguments as for
+        `add`. Raises RosterError: `by` may not do it, or there are too many epochs.
         """
         self._check_keys(keys)
         keys = keys.next_epoch()

@@ -667,8 +667,8 @@ def open_state(
 
 
 def open_master(folder: DataFolder) -> MasterKey:
-    """Return the master key of a folder that `create` has made. Raises DataFolderError,
-    KeyFileError as `open_state`.
+    """Return the master key of a folder that `create` has made. Raises DataFolderError: the folder
+    is not set up; KeyFileError: a key is open to others or damaged.
     """
     if not (folder.master.exists() or credential(MASTER)):
         _require_empty(folder)
@@ -680,7 +680,7 @@ def open_master(folder: DataFolder) -> MasterKey:
 
 def look_at_upgrade(folder: DataFolder) -> UpgradePreview:
     """Return the upgrade that the folder needs. Writes nothing in the folder, with or without a
-    running daemon. Raises as `open_state`.
+    running daemon. Raises DataFolderError, KeyFileError, StorageError.
     """
     key = open_master(folder).registry_key()
     if not folder.registry.exists():

@@ -60,7 +60,8 @@ class CommandContext:
     def opened(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
         """Open the data folder's state, for a command that runs beside the daemon.
 
-        `as_it_is` and the errors are those of `open_state`.
+        `as_it_is` as for `open_state`. Raises DataFolderError, KeyFileError, StorageError,
+        UpgradeNeededError.
         """
         from confide_daemon.access.registry import open_state
 

@@ -105,8 +105,8 @@ class CircuitBreaker:
         self.succeeded()
 
     def admit(self) -> None:
-        """Admit one call; follow with `watch`, or `succeeded`, `failed` or `gave_up`. Raises as
-        `call`.
+        """Admit one call; follow with `watch`, or `succeeded`, `failed` or `gave_up`. Raises
+        ProviderDownError while open; QuotaError if a person has to act.
         """
         with self._lock:
             now = self._clock()
@@ -337,7 +337,7 @@ class LoadedModel:
         """Return a query's vector (`is_blank` if it was not understood), or None if no model is
         ready within the deadline.
 
-        Raises EmbedderError, also as `breaker.admit`.
+        Raises EmbedderError; ProviderDownError while the breaker is open; QuotaError.
         """
         embedder = self._embedder
         if embedder is None:
@@ -370,8 +370,8 @@ class LoadedModel:
         """Return the vectors of documents. `in_turn` queues them behind other spaces'; pass False
         for a few texts that an agent waits for.
 
-        Raises EmbedderError as `embed_documents`, for unusable vectors, or (ProviderDownError) if
-        the queue does not advance in time.
+        Raises EmbedderError if the model fails or its vectors are unusable, or (ProviderDownError)
+        if the queue does not advance in time.
         """
         embedder = self._embedder
         if embedder is None:

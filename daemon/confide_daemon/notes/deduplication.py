@@ -140,8 +140,9 @@ class Deduplication:
         return DedupeResult(mergers, len(seen), len(left))
 
     async def merge(self, merger: MergeProposal, *, author: str) -> PutResult:
-        """Write the fields of the newest note in one transaction. Raises as `Notes.edit`, also if
-        another note of the group was changed or deleted.
+        """Write the fields of the newest note in one transaction. Raises NotFoundError or
+        ConflictError: a note of the group was changed or deleted; UnreadableError,
+        InvalidTextError, TooLargeError: the new text is not valid.
         """
         older = [alike.row for alike in merger.older]
 

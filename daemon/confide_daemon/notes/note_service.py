@@ -190,13 +190,15 @@ class Notes:
         return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
 
     async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
-        """Return (project, path) of a note, or of a deleted one that can be restored. Raises as
-        `get`.
+        """Return (project, path) of a note, or of a deleted one that can be restored. Raises
+        NotFoundError; ToolError: a short id that matches several notes.
         """
         return await self._threads.read(lambda store: _place(store, identity, projects))
 
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
-        """Return the listed fields of a note. Raises as `get`."""
+        """Return the listed fields of a note. Raises NotFoundError; ToolError: a short id that
+        matches several notes.
+        """
         return await self._threads.read(lambda store: _found(store, identity, projects))
 
     async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
@@ -296,8 +298,9 @@ class Notes:
         """Replace the text of a note's document by `change(text)`, and return the new revision.
 
         `check` is called right before the change and raises to prevent it. It is not called if
-        `operation` was carried out before. Raises as `Writer.edit`, and UnreadableError,
-        InvalidTextError, TooLargeError: the new text is not valid.
+        `operation` was carried out before. Raises NotFoundError; ConflictError: it is not at
+        revision `base`; UnreadableError, InvalidTextError, TooLargeError: the new text is not
+        valid.
         """
 
         def work(store: Store) -> PutResult:
@@ -382,7 +385,7 @@ def _row_at(store: Store, project: str, path: str) -> NoteRow:
 
 def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[str, str]:
     """Return (project, path) of a note in these projects (None: any), existing or recently deleted.
-    Raises as `_found`.
+    Raises NotFoundError; ToolError: a short id that matches several notes.
     """
     with store.reading():
         row = _meant(store, said, projects)

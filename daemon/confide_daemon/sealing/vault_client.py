@@ -78,7 +78,7 @@ class VaultClient:
         return self._call(lambda client: self._lying(client, path), deadline)
 
     def write(self, path: str, secret: dict[str, object], deadline: float) -> None:
-        """Write `secret` at `path`, which must be empty or hold the same secret. Raises as `read`."""
+        """Write `secret` at `path`, which must be empty or hold the same secret. Raises VaultError."""
 
         def ask(client: hvac.Client) -> None:
             try:
@@ -96,7 +96,7 @@ class VaultClient:
         self._call(ask, deadline)
 
     def destroy(self, path: str, deadline: float) -> None:
-        """Delete all versions at `path`. Raises as `read`."""
+        """Delete all versions at `path`. Raises VaultError."""
         self._call(
             lambda client: client.secrets.kv.v2.delete_metadata_and_all_versions(
                 path, mount_point=self._settings.mount
@@ -105,7 +105,7 @@ class VaultClient:
         )
 
     def keep_token(self, deadline: float) -> float:
-        """Log in or renew the token; return the seconds until the next renewal. Raises as `read`."""
+        """Log in or renew the token; return the seconds until the next renewal. Raises VaultError."""
         try:
             with self._locked(deadline):
                 token = self._token

@@ -124,7 +124,10 @@ class Spaces(SpaceHost):
 
     @asynccontextmanager
     async def held(self, space_id: str) -> AsyncIterator[Space]:
-        """Yield the open space with this id, which stays open meanwhile. Raises as `get`."""
+        """Yield the open space with this id, which stays open meanwhile. Raises LockedError: no
+        device has brought its key; StorageError: it cannot be opened; CrowdedError: too many others
+        are in use.
+        """
         entry = self._entry(space_id)
         entry.holders += 1
         try:
@@ -224,7 +227,7 @@ class Spaces(SpaceHost):
 
     async def unlocked(self, space_id: str) -> Space:
         """Wait until a device has brought the space's key, and return the space. Raises
-        StorageError as `get`.
+        StorageError: it cannot be opened.
         """
         entry = self._entry(space_id)
         while True:

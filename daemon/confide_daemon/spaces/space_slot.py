@@ -160,10 +160,9 @@ class SpaceSlot:
         return self.custodian.custody
 
     async def renew(self, follow: Follow) -> Custody:
-        """Encrypt a database whose key the server keeps with the server's next key. Raises as
-        `give_to`.
-
-        Raises ConfideError: the space's devices keep the key.
+        """Encrypt a database whose key the server keeps with the server's next key. Raises
+        StorageError or KeyFileError: the present key stays; ConfideError: the space's devices keep
+        the key.
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide device key rotate on one of them"

@@ -135,7 +135,7 @@ async def _merge(context: ToolContext, merger: MergeProposal) -> str | None:
     """Merge one group; return a warning about the file on the caller's device, if any.
 
     Raises GrantError or ToolError if the caller may not write there; ConflictError, NotFoundError,
-    UnreadableError, TooLargeError, StorageError as `Deduplication.merge`.
+    UnreadableError, TooLargeError, StorageError: the notes cannot be merged.
     """
     row = merger.newest
     if not context.is_attached(row.project):

@@ -76,8 +76,8 @@ SEARCH = Definition(
 
 
 async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List the entities of the notes within the caller's grants. Raises GrantError and ToolError as
-    `memory_search`.
+    """List the entities of the notes within the caller's grants. Raises GrantError: the caller may
+    not read the project; ToolError: a bad argument.
     """
     projects, tasks = _reached(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
@@ -93,7 +93,7 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 
 async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Find entities by name. Raises GrantError as `memory_search`."""
+    """Find entities by name. Raises GrantError: the caller may not read the project."""
     projects, tasks = _reached(context, arguments)
     find = context.space.notes.entities_like
     near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])

@@ -123,8 +123,9 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Store a text. A caller with access to some projects sees the queue of those only. Raises as
-    `_store_file`, and NotFoundError.
+    """Store a text. A caller with access to some projects sees the queue of those only. Raises
+    GrantError, ToolError, ConflictError, NotFoundError, InvalidPathError, InvalidTextError,
+    TooLargeError, StorageError.
     """
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)

@@ -105,14 +105,16 @@ class Operation(Generic[_Request, _Answer]):
         return found
 
     def read_answer(self, body: Carried) -> _Answer:
-        """Read an answer that was received. Raises RequestError, as `read`."""
+        """Read an answer that was received. Raises RequestError: a field is missing or not of its
+        form.
+        """
         found: _Answer = fields_of(body, self.answer_fields)
         return found
 
     async def answered(self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]) -> dict[str, object]:
         """Answer a request that was received by `answer`, and return the answer in wire form.
 
-        Raises RequestError, as `read`, and errors of `answer`.
+        Raises RequestError: a field is missing or not of its form; and what `answer` raises.
         """
         return written(await answer(self.read(body)), self.answer_fields)
 
@@ -158,7 +160,9 @@ class Operation(Generic[_Request, _Answer]):
             raise UnfitAnswerError from None
 
     async def ask_machine(self, machine: Machine, body: _Request, timeout_s: float) -> _Answer:
-        """Send a request to a device and return its answer. Raises as `Machine`."""
+        """Send a request to a device and return its answer. Raises RequestError: the device
+        refuses, or its answer is not of the form; ConnectionLost; TimeoutError.
+        """
         answer: _Answer = await machine(self, body, timeout_s)
         return answer
 

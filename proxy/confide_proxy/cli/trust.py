@@ -165,7 +165,7 @@ async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[s
     """Return project and path of the named document, or of the untrusted ones in a folder or of a
     glob.
 
-    Raises RequestError if there are none, and ToolError as `document_of`.
+    Raises RequestError if there are none; ToolError if no note, or more than one, has that id.
     """
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]

@@ -110,7 +110,9 @@ def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
 
 
 def give_back(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
-    """Copy the notes back, with later additions. Raises as `take_along`."""
+    """Copy the notes back, with later additions. Raises SetupError or SetupStorageError if the
+    folder cannot be written.
+    """
     place = root / FOLDER
     carried = _copied(place, own, older=receipts.carried(place))
     receipts.note_carried(place, {})

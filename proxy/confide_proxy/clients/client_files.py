@@ -115,7 +115,8 @@ def added(entries: Iterable[ConfigEntry]) -> list[FileChange]:
 
 
 def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = None) -> list[FileChange]:
-    """Return the changes that remove the entries. Raises SetupError as `added`.
+    """Return the changes that remove the entries. Raises SetupError if a file is not in the
+    client's format; it stays unchanged.
 
     Args:
         receipts: receipts of the writes. Without them, or if only some entries are removed, these are
@@ -141,12 +142,16 @@ def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = Non
 
 
 def asked(entry: ConfigEntry, question: Callable[[str], Any]) -> Any:
-    """Return an entry's answer about its file's text. Raises SetupError as `added`."""
+    """Return an entry's answer about its file's text. Raises SetupError if it is not in the
+    client's format.
+    """
     return _done(entry, question, read(entry.file) or "")
 
 
 def is_in(entry: ConfigEntry) -> bool:
-    """Return True if the entry is in its file. Raises SetupError as `added`."""
+    """Return True if the entry is in its file. Raises SetupError if the file is not in the client's
+    format.
+    """
     return bool(asked(entry, entry.is_in))
 
 

@@ -89,7 +89,7 @@ class ServerEntry:
 
     def is_anothers(self, text: str) -> str | None:
         """Return the host that the user's own entry calls; None if there is no such entry. Raises
-        as `of`.
+        JsoncError, TomlError.
         """
         found = self.of(text)
         return None if self._is_mixed(found) else address(found)

@@ -72,20 +72,21 @@ class RosterCache:
 
     def pin(self, space: str) -> Pin | None:
         """Return the entry that every roster of a space must contain, or None if the space is
-        unknown. Raises as `read`.
+        unknown. Raises KeyFileError: a file is open to others, or the pin is damaged.
         """
         return self._pin(_name(space))
 
     def of(self, space: bytes) -> Seen | None:
         """Return the newest stored state of a space, by the id in its roster, whatever name a
-        daemon gives it; or None. Raises as `read`.
+        daemon gives it; or None. Raises KeyFileError: a file is open to others, or the pin is
+        damaged.
         """
         found = [seen for name in self._names(space) if (seen := self._read(name)) is not None]
         return max(found, key=lambda seen: seen.pin.number, default=None)
 
     def is_another(self, space: str) -> bool:
         """Return True if the daemon names another space than before, while the former one is
-        pinned. Raises as `read`.
+        pinned. Raises KeyFileError: a file is open to others, or the pin is damaged.
 
         A device is in one space per daemon, and changes only when the user joins or confirms
         another. If a new name were enough, a daemon could make the device start over, or return to
@@ -101,7 +102,9 @@ class RosterCache:
         return pin is not None and not self.is_left(pin.space)
 
     def last(self) -> Seen | None:
-        """Return the stored state of the space that was used last, or None. Raises as `read`."""
+        """Return the stored state of the space that was used last, or None. Raises KeyFileError: a
+        file is open to others, or the pin is damaged.
+        """
         path = self._folder / _LAST
         if not path.exists():
             return None

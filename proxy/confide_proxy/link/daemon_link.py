@@ -209,7 +209,9 @@ class Link:
         return await self._asked(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """Send a request with a body (PROTOCOL.md 7.4). Raises as `request`."""
+        """Send a request with a body (PROTOCOL.md 7.4). Raises RequestError, ConnectionLost,
+        TimeoutError.
+        """
         return await self._asked(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
     async def _asked(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
@@ -233,7 +235,9 @@ class Link:
         return self.attached["space"] if self.attached is not None else ""
 
     async def also_attach(self, body: AttachRequest) -> None:
-        """Attach another project, now and on each later connection. Raises as `request`."""
+        """Attach another project, now and on each later connection. Raises RequestError,
+        ConnectionLost, TimeoutError.
+        """
         if self._connection is None:
             raise ConnectionLost(truncated=False)
         await attach(self._connection, body, self._callbacks.on_locked)

@@ -338,7 +338,9 @@ def load_from_keyring(public_key: bytes) -> Identity:
 
 
 def delete_from_keyring(public_key: bytes) -> None:
-    """Delete a seed from the keyring. Raises KeyringError as `load_from_keyring` does."""
+    """Delete a seed from the keyring. Raises KeyringError: the keyring cannot be used, or does not
+    answer.
+    """
     _ask(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
 
 

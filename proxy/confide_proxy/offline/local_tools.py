@@ -83,7 +83,10 @@ def _joined(arguments: Mapping[str, Any], parts: Sequence[str], each: Sequence[d
 
 
 def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> dict[str, Any]:
-    """Return the structured result of a search for one thing. Raises as `search`."""
+    """Return the structured result of a search for one thing. Raises ToolError: an invalid date, or
+    a project, scope and task that exclude each other; OfflineError, FolderError: the files cannot
+    be searched.
+    """
     warnings = [f"{trouble.sentence}: these are the files on this device, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))

@@ -259,8 +259,8 @@ class QueueReplay:
         return ReplayOutcome(sent, refused, why, is_for_keys=why is not None)
 
     async def _arguments(self, entry: QueuedCall, link: RequestChannel) -> Mapping[str, Any]:
-        """Return the sealed arguments of a call. Raises as `SealedCalls.arguments`, and
-        RequestError for a text that the policy blocks.
+        """Return the sealed arguments of a call. Raises RequestError for a text that the policy
+        blocks; UnsealableError, ToolError, KeyFileError, RosterError, ConnectionLost, TimeoutError.
         """
         try:
             asked = ToolCall(entry.tool, entry.arguments, entry.project, entry.said, entry.id)

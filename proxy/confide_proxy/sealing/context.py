@@ -217,7 +217,7 @@ class Deposit:
         """Send the records of a file's secrets, as `keep` does, before its text is sent.
 
         Raises FolderError if they cannot be sealed now; RequestError, ConnectionLost and
-        TimeoutError as `keep`.
+        TimeoutError from the link.
         """
         try:
             await self.keep(link, secrets)
@@ -328,7 +328,8 @@ class FileSealer:
         `before` is the file as it was sent, and `values` are its values by placeholder. Values that
         another device sealed in `before` become known to this device.
 
-        Raises FolderError if a value that only this file holds would be lost, or as `seal`.
+        Raises FolderError if a value that only this file holds would be lost, or if the text cannot
+        be sealed.
         """
         values = {**values, **self._sealing.known.learned(text, before, values)}
         if self._policy.local == "replace":

@@ -169,7 +169,9 @@ class Rescan:
         self._outgrown: dict[int, int] = {}
 
     async def look(self) -> RescanOutcome:
-        """Return what a run would seal, and change nothing. Raises as `run`."""
+        """Return what a run would seal, and change nothing. Raises UnsealableError, RequestError,
+        ConnectionLost, TimeoutError.
+        """
         return await self._over_all(is_dry=True)
 
     async def run(self) -> RescanOutcome:

@@ -145,7 +145,9 @@ class Sealer:
         return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
-        """Seal all of a text, including what looks like front matter. Raises as `seal`."""
+        """Seal all of a text, including what looks like front matter. Raises BlockedError,
+        UnsealableError, KeyFileError.
+        """
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
         return making.sealed(list(_whole(text, 0, making)))
 
@@ -157,7 +159,7 @@ class Sealer:
         wrote (`addresses`). `before` is the sealed text of the local file; None if the text is this
         device's own.
 
-        Raises as `seal`.
+        Raises BlockedError, UnsealableError, KeyFileError.
         """
         if before is not None and (kept := list(addresses.moved(text, before))):
             return _around(text, kept, lambda part: self.restore(part, values, source))

@@ -209,7 +209,7 @@ class Folder:
 
     def passed_by(self) -> list[tuple[str, str]]:
         """Return (path, reason) of the files that a walk skips, for the user; hidden files are not
-        listed. Raises as `look`.
+        listed. Raises FolderError: there are more than `MAX_FILES` watched files.
         """
         return self.look().passed_by
 
@@ -341,7 +341,9 @@ class Folder:
         return text, len(data), mtime_ns
 
     def own_text(self, path: str) -> str | None:
-        """Return the file's unsealed text, or None if the file does not exist. Raises as `read`."""
+        """Return the file's unsealed text, or None if the file does not exist. Raises FolderError:
+        it is behind a symlink, too large, not UTF-8, not readable, or blocked by the policy.
+        """
         found = self._read(path)
         return found[0] if found else None
 

@@ -217,7 +217,7 @@ class Files:
 
     async def on_gone(self, project: str) -> None:
         """Undo the deletions that were reported just before the watched folder disappeared. Raises
-        as `changed`.
+        TimeoutError if some have to be compared again soon, and errors of the link and the disk.
         """
         if project in self._replicas:
             await self._replicas[project].take_back()
@@ -290,7 +290,7 @@ class Files:
 
     async def on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, object]:
         """Answer an `apply` request whose text comes as a body. Raises RequestError: it is another
-        request, or as `on_request`.
+        request, or the file system fails.
         """
         if op != "apply":
             raise _unknown()
@@ -334,7 +334,7 @@ class Files:
         return await (workplace(project, sealer.shown) if sealer else workplace(project))
 
     async def flush(self, project: str, path: str) -> None:
-        """Send one file if it has changed. Raises as `on_request`, or from the link."""
+        """Send one file if it has changed. Raises RequestError, ConnectionLost, TimeoutError."""
         replica = self._replicas.get(project)
         if replica is not None:
             await replica.flush(path)

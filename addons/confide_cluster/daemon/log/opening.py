@@ -54,7 +54,9 @@ def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: f
 
 
 def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """Bring the copy up to date without the lease, and change nothing in the log. Raises as `bring`.
+    """Bring the copy up to date without the lease, and change nothing in the log. Raises
+    EngineError: the update can be repeated; LogError: the log was changed; WrongKeyError;
+    StorageError: the copy cannot be used.
 
     Without the lease, `space_log` must read the engine in one snapshot (`PostgresEngine.moment`).
     """

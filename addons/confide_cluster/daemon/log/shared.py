@@ -208,7 +208,10 @@ class SharedLog:
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply new entries; return True if there were any since the last call. Raises as `begin`."""
+        """Apply new entries; return True if there were any since the last call. Raises EngineError;
+        LogError: the log differs from what was written; StorageError: it is of a newer version, or
+        was lost.
+        """
         try:
             was_new = self._follow(connection) or self._has_news
             self._has_news, self.failure = False, None

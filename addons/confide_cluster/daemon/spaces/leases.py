@@ -87,8 +87,8 @@ class SpaceLease:
             ) from None
 
     def bring(self, path: Path, key: bytes) -> OpenedCopy:
-        """Bring the copy up to date; no process may have it open. Raises as
-        `store.log.opening.bring`.
+        """Bring the copy up to date; no process may have it open. Raises EngineError, LogError,
+        WrongKeyError, StorageError.
         """
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 

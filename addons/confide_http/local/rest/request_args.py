@@ -39,7 +39,7 @@ async def json_of(request: Request) -> Any:
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """Return the body as a JSON object. Raises as `json_of`."""
+    """Return the body as a JSON object. Raises RefusalError: no JSON object, or another media type."""
     found = await json_of(request)
     if not isinstance(found, dict):
         raise RefusalError(400, "invalid", "the body is not a JSON object")

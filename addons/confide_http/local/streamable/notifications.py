@@ -66,7 +66,7 @@ class Notifications:
         self._follow()
 
     def subscribe(self, listener: NotificationStream, uri: str) -> None:
-        """Add a resource to a listener. Raises RefusalError as `add`."""
+        """Add a resource to a listener. Raises RefusalError: too many subscriptions."""
         self._check({uri})
         listener.uris.add(uri)
         self._follow()

@@ -136,7 +136,8 @@ class Applications:
         """Add or update an application as its metadata document describes it; the document's URL is
         its id.
 
-        Raises as `add`.
+        Raises BadNameError: an invalid name or address; TakenError: no such space, or too many
+        applications.
         """
         known = self.find(identifier)
         if known is None:

@@ -107,7 +107,10 @@ async def held(link: RequestChannel) -> Holdings:
 
 
 async def revisions(link: RequestChannel, after: int, *, texts: bool) -> AsyncIterator[list[MovedRevision]]:
-    """Yield the revisions after the id `after`, page by page. Raise as `held` does."""
+    """Yield the revisions after the id `after`, page by page. Raise UnfitAnswerError if a list is
+    not valid or has no end; MoveError if there are too many; RequestError, ConnectionLost or
+    TimeoutError.
+    """
     following: int | None = after
     while following is not None:
         answer = await MOVE_OUT.ask(link, {"after": following, "texts": texts}, timeout_s=PAGE_DEADLINE_S, bulk=True)

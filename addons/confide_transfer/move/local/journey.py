@@ -214,7 +214,9 @@ async def _bringing() -> list[Any]:
 
 
 async def _give_up(target: RequestChannel) -> None:
-    """Make the daemon stop waiting for the tasks. Raise as `_bring` does."""
+    """Make the daemon stop waiting for the tasks. Raise RequestError, ConnectionLost or
+    TimeoutError.
+    """
     for give_up in await asyncio.to_thread(addons.each, "given_up"):
         await give_up(target)
 

@@ -58,7 +58,9 @@ class Multilingual:
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, shape (texts, 512). Raises as `embed_query`."""
+        """Return the vectors of the texts, shape (texts, 512). Raises EmbedderError if the model
+        cannot be loaded.
+        """
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         rows = [place for place, text in enumerate(texts) if is_readable(text)]
         if rows:

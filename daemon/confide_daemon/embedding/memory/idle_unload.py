@@ -108,8 +108,8 @@ class RestingEmbedder:
     """An embedder that keeps its model only while in use. Usable from any thread."""
 
     def __init__(self, load: Callable[[], Embedder], rest_after_s: float) -> None:
-        """Load the model once; drop it after `rest_after_s` without use. Raises EmbedderError, as
-        `load`.
+        """Load the model once; drop it after `rest_after_s` without use. Raises EmbedderError: the
+        model cannot be loaded.
         """
         self._load = load
         self._lock = threading.Lock()

@@ -72,7 +72,8 @@ class Filling:
 
     async def round_ahead(self, texts: Sequence[WaitingPiece]) -> bool:
         """Embed some texts of chunks that do not exist yet (`YET_TO_COME`) into the cache; return
-        False if the vectors of all are known. Raises as `round`.
+        False if the vectors of all are known. Raises EmbedderError: a call failed; BudgetError: the
+        budget allows no more.
         """
         limits = self._provider.limits
         most = min(MOST_READ, limits.texts * limits.concurrency)

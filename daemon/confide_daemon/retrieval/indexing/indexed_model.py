@@ -269,7 +269,7 @@ class BudgetedModel:
         figures.EMBEDDING_TOKENS.labels(self.model.label).inc(tokens)
 
     def probe(self) -> None:
-        """Check if the model is back. Raises as `LoadedModel.embed`."""
+        """Check if the model is back. Raises EmbedderError if it still fails."""
         with self.paying(count_tokens(PROBE)):
             self.model.embed([PROBE])
 

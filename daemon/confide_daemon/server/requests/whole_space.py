@@ -29,7 +29,7 @@ def require_all(session: SessionHost, what: str) -> Caller:
 async def require_device(session: SessionHost, what: str) -> Caller:
     """Return the caller if it is also on the space's roster.
 
-    Raises GrantError as `require_all`, and RequestError if it is not.
+    Raises GrantError if it may not reach all of the space, RequestError if it is not on the roster.
     """
     caller = require_all(session, what)
     roster = await asyncio.to_thread(session.desk.rosters.current, caller.space_id)

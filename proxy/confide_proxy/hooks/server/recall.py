@@ -424,8 +424,8 @@ async def found(link: RequestChannel, sealing: SessionSealing, project: str, que
 async def scored(
     link: RequestChannel, sealing: SessionSealing, project: str, question: str
 ) -> list[tuple[float, form.Quoted]]:
-    """Return what `found` looks at with its scores, results below `HIT_SCORE` included. Raises as
-    `found`.
+    """Return what `found` looks at with its scores, results below `HIT_SCORE` included. Raises
+    ConfideError, TimeoutError.
     """
     result = await _searched(link, sealing, project, question, 0.0)
     results = result.get("results")

@@ -301,7 +301,9 @@ class Absence:
         return False
 
     def count_lost(self) -> int:
-        """Return the number of files that count as lost now. Raises as `judge`."""
+        """Return the number of files that count as lost now. Raises FolderError: the folder itself
+        is missing.
+        """
         missing = [path for path in self._ledger.all() if self._is_absent(path)]
         return len(self.judge(missing, is_patient=False).kept)
 
